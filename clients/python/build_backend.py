@@ -13,7 +13,7 @@ import tarfile
 import zipfile
 
 _ROOT = os.path.dirname(os.path.abspath(__file__))
-_TIME = (1980, 1, 1, 0, 0, 0)  # the same files give the same archive
+_TIME = (1980, 1, 1, 0, 0, 0)  # constant, so that equal files give equal archives
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
@@ -44,7 +44,7 @@ def _wheel(directory, files):
         (info + "WHEEL", b"Wheel-Version: 1.0\nGenerator: codefleet\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
         (info + "entry_points.txt", ("[console_scripts]\n%s = %s\n" % (command, target)).encode()),
     ]
-    record = "".join("%s,sha256=%s,%d\n" % (path, _digest(content), len(content)) for path, content in files)
+    record = "".join("%s,sha256=%s,%d\n" % (path, _hash(content), len(content)) for path, content in files)
     files.append((info + "RECORD", (record + info + "RECORD,,\n").encode()))
     with zipfile.ZipFile(os.path.join(directory, stem + "-py3-none-any.whl"), "w", zipfile.ZIP_DEFLATED) as archive:
         for path, content in files:
@@ -83,5 +83,5 @@ def _read(path):
         return file.read()
 
 
-def _digest(content):
+def _hash(content):
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

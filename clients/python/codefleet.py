@@ -56,9 +56,10 @@ class ExecutionResult(enum.Enum):
 
 
 class Result:
-    """What a task returned. `status` is an ExecutionResult. `value` is the task's result: the value of the program's last
-    expression, or of its variable `result`. `record` is the task's record, or None if the task was not submitted. As text
-    it is the value, or else the program's output, or else the status. It equals its status."""
+    """What a task returned. `status` is an ExecutionResult. `value` is the value of the program's last expression, or of its
+    variable `result`. `record` is the task's record, or None if the task was not submitted. str() of a Result is the
+    value, or else the program's output, or else the status. A Result is equal to its status, as in
+    `result == ExecutionResult.SUCCESS`."""
 
     def __init__(self, status, value=None, output="", record=None):
         self.status, self.value, self.output, self.record = status, value, output, record
@@ -183,9 +184,9 @@ class Agent:
         the first version; they are an error, because the fleet writes the program.
         """
         given = {"task_specific_calls": task_specific_calls, "header_comment": header_comment, "context": context}
-        refused = sorted(k for k, v in given.items() if v is not None)
-        if refused:
-            raise FleetError(f"{', '.join(refused)}: the fleet writes the program", 400, "not_supported",
+        names = sorted(name for name, value in given.items() if value is not None)
+        if names:
+            raise FleetError(f"{', '.join(names)}: the fleet writes the program", 400, "not_supported",
                              "give the program itself: agent.execute_code(code, inputs={…})")
         task = {"description": task_description}
         if required_tools:
@@ -233,7 +234,7 @@ class Agent:
         return self._request("GET", f"{path}?wait={wait:g}s" if wait > 0 else path, timeout=wait)
 
     def cancel(self, task_id):
-        """Cancel a task and return its record. A running task ends when its worker has stopped it."""
+        """Cancel a task and return its record. A running task ends when its worker has stopped its program."""
         return self._request("DELETE", _path("tasks", task_id))
 
     def redrive(self, task_id):
@@ -248,7 +249,7 @@ class Agent:
         return self._request("POST", _path("tasks", task_id, "retry"), once=True)
 
     def submission(self, task_id):
-        """Return what submitted a task, as a dict with the fields of POST /v1/tasks."""
+        """Return the submission of a task, as a dictionary with the fields of POST /v1/tasks."""
         return self._request("GET", _path("tasks", task_id, "submission"))
 
     def rerun(self, task_id, **changes):
@@ -339,12 +340,12 @@ class Agent:
         return self._request("GET", self._session(name) + f"?limit={int(limit)}")
 
     def save_checkpoint(self, data, session=None):
-        """Set the checkpoint of a session: a dictionary that says how far the work is. Return the log."""
+        """Set the checkpoint of a session: a dictionary that describes how far the work has come. Return the log."""
         return self._request("POST", self._session(session, "checkpoints"), data, once=True)
 
     def resume_session(self, session=None, checkpoint=0):
-        """Return the log of a session, and let the agent's tasks go on with it in its workspace. With the id of an
-        earlier checkpoint, that one becomes the newest first."""
+        """Continue a session: the agent's next tasks belong to it and use its workspace. Return its log. The id of an
+        earlier checkpoint makes that one the newest first."""
         log = self._request("POST", self._session(session, "resume"), {"checkpoint": checkpoint}, once=True)
         self._defaults["session"] = log["session_id"]
         self._defaults["workspace"] = log["workspace"] or self._defaults["workspace"]
@@ -384,8 +385,8 @@ class Agent:
     def run_workflow(self, workflow, inputs=None, idempotency_key=None):
         """Start a run of a workflow (a dictionary that matches workflow.v1.json) and return its record. Requests with the
         same idempotency_key are one run. The default is a random key."""
-        named = {k: self._defaults[k] for k in ("workspace", "session", "priority") if self._defaults[k] is not None}
-        body = {"workflow": workflow, "inputs": inputs or {}, **named}
+        defaults = {k: self._defaults[k] for k in ("workspace", "session", "priority") if self._defaults[k] is not None}
+        body = {"workflow": workflow, "inputs": inputs or {}, **defaults}
         return self._request("POST", _path("workflows", "runs"), body,
                              {"Idempotency-Key": idempotency_key or secrets.token_hex(16)})
 
@@ -408,17 +409,18 @@ class Agent:
         return run
 
     def answer_workflow(self, run_id, step, values, item=None):
-        """Answer a step that asks; `item` is the item of a loop. The first answer counts: after it, the error has the code
-        "not_waiting"."""
+        """Answer a step that asks; `item` is the index of an item of a loop. Only the first answer counts: for any other,
+        the error has the code "not_waiting"."""
         body = {"step": step, "values": values, **({} if item is None else {"item": item})}
         return self._request("POST", _path("workflows", "runs", run_id, "answer"), body)
 
     def cancel_workflow(self, run_id):
-        """Cancel a run: its running steps are cancelled, then its steps of `finally` run."""
+        """Cancel a run and return its record. Its running steps are cancelled, then its steps of `finally` run."""
         return self._request("POST", _path("workflows", "runs", run_id, "cancel"), once=True)
 
     def rerun_workflow(self, run_id, step, inputs=None):
-        """Run a workflow again from a step, with the files that it began with. `inputs` replaces inputs by name."""
+        """Run a workflow again from a step, with the files that the step began with. `inputs` replaces inputs by name. Return
+        the record of the new run."""
         return self._request("POST", _path("workflows", "runs", run_id, "rerun"), {"from": step, "set": inputs or {}},
                              {"Idempotency-Key": secrets.token_hex(16)})
 
@@ -427,8 +429,8 @@ class Agent:
         return self._request("GET", _path("schedules"))
 
     def add_schedule(self, name, cron, task, **options):
-        """Store a schedule, which submits a task (as of `submit`) at the times of a cron expression, and return it.
-        Options are `zone`, `missed` and `jitter_s`. Adding the same schedule again changes nothing; if another one has
+        """Store a schedule, which submits a task (as `submit` does) at the times of a cron expression, and return it.
+        Options are `zone`, `missed` and `jitter_s`. Adding the same schedule again changes nothing. If another one has
         its name, the error has the code "automation_exists"."""
         return self._request("POST", _path("schedules"), {"name": name, "cron": cron, "task": self._task(task), **options})
 
@@ -454,7 +456,7 @@ class Agent:
 
     def add_trigger(self, name, type, task, **options):
         """Store a trigger, which submits a task for each event of a type, with the event's data as `inputs`, and return
-        it. Options are `source` and `filter`. It may be repeated, like add_schedule."""
+        it. Options are `source` and `filter`. Adding the same trigger again changes nothing."""
         body = {"name": name, "type": type, "task": self._task(task), **options}
         return self._request("POST", _path("triggers"), body)
 
@@ -463,13 +465,13 @@ class Agent:
         self._request("DELETE", _path("triggers", name), raw=True, once=True)
 
     def test_trigger(self, name, event):
-        """Return what a trigger would do with a CloudEvent (a dictionary). Nothing is submitted."""
-        return self._request("POST", _path("triggers", name, "test"), _event(event), _EVENT_TYPE)
+        """Return what a trigger would do with a CloudEvent (a dictionary), without submitting a task."""
+        return self._request("POST", _path("triggers", name, "test"), _event(event), _EVENT_HEADERS)
 
     def send_event(self, event):
-        """Store a CloudEvent (a dictionary), which is not a task, for the triggers of the tenant. It may be repeated:
-        each trigger submits one task for events with the same source and id."""
-        return self._request("POST", "/v1/events", _event(event), _EVENT_TYPE)
+        """Send a CloudEvent (a dictionary) to the triggers of the tenant. Sending it again is safe: each trigger submits
+        one task for all events with the same source and id."""
+        return self._request("POST", "/v1/events", _event(event), _EVENT_HEADERS)
 
     def webhooks(self):
         """Return the webhooks of the tenant by name, without their secrets."""
@@ -481,20 +483,21 @@ class Agent:
         return self._request("POST", _path("webhooks"), {"name": name, "url": url, **options}, once=True)
 
     def remove_webhook(self, name):
-        """Remove a webhook. Deliveries that wait are dropped."""
+        """Remove a webhook. Events that wait for delivery are dropped."""
         self._request("DELETE", _path("webhooks", name), raw=True, once=True)
 
     def _task(self, task):
         return {k: v for k, v in {**self._defaults, **task}.items() if v is not None}
 
     def fill_form(self, form, document="", values=None):
-        """Find values for a form (a dictionary: a flat JSON Schema) in a text, and check them together with `values`, people's
-        answers. Return values, sources and problems. Ask for what the problems name, and repeat the call with the answers."""
+        """Find values for a form (a dictionary: a flat JSON Schema) in a text, and check them together with `values`, the
+        answers of people. Return values, sources and problems. Ask people for what the problems name, and call it again
+        with their answers."""
         body = {"form": form, "document": document, "values": values or {}}
         return self._request("POST", _path("forms", "fill"), body)
 
     def check_form(self, form, values):
-        """Return what is wrong with values for a form: a list of dictionaries with field and message. A field without a value
+        """Return the problems of values for a form: a list of dictionaries with field and message. A field without a value
         has its default."""
         return self.fill_form(form, values=values)["problems"]
 
@@ -577,7 +580,8 @@ class Registration:
         self._calls.shutdown(wait=False)
 
     def _connect(self):
-        """Return the response, which stays open, and its events. The first event is the registration's id."""
+        """Open the stream of a registration, and set the registration's id, which is in the first event. Return the
+        response, which stays open, and an iterator over its further events."""
         request = urllib.request.Request(self._agent._url + "/v1/registrations", method="POST",
                                          data=_utf8(json.dumps(self._offer), "the registration"),
                                          headers={"Content-Type": "application/json"})
@@ -598,23 +602,23 @@ class Registration:
         while not self._closed.is_set():
             with contextlib.suppress(OSError, ValueError, http.client.HTTPException, RuntimeError):
                 for call in events:
-                    self._calls.submit(self._answer, self._id, call)
+                    self._calls.submit(self._call, self._id, call)
                     pause = 0.1
             self._stream.close()
-            while not self._closed.wait(pause):  # the fleet was restarted, or the network failed
+            while not self._closed.wait(pause):  # the stream has ended: the fleet was restarted, or the network failed
                 pause = min(pause * 2, 10)
                 with contextlib.suppress(FleetError, OSError, StopIteration):
                     self._stream, events = self._connect()
                     break
 
-    def _answer(self, registration, call):
-        answer = {"call": call["id"]}
+    def _call(self, registration, call):
+        """Call the function of a tool, and send its result or its exception to the fleet."""
         try:
-            answer["value"] = self._tools[call["tool"]].call(call["args"])
-            body = json.dumps(answer, allow_nan=False)
+            value = self._tools[call["tool"]].call(call["args"])
+            body = json.dumps({"call": call["id"], "value": value}, allow_nan=False)
         except Exception as e:  # the program gets the error
             body = json.dumps({"call": call["id"], "error": f"{type(e).__name__}: {e}"})
-        with contextlib.suppress(FleetError):  # nothing waits for the answer any more
+        with contextlib.suppress(FleetError):  # the call has timed out, or its program has ended
             self._agent._request("POST", f"/v1/registrations/{registration}/answers", json.loads(body), raw=True)
 
 
@@ -668,7 +672,7 @@ def _events(response):
 
 
 def _unreachable(url, e):
-    """Return the error for a fleet that does not respond: what happened, why, and what to do."""
+    """Return the error for a fleet that does not respond, with its cause and a hint."""
     cause, hint = getattr(e, "reason", e), "check the address in CODEFLEET_URL or fleet.json, and the network"
     if isinstance(cause, ConnectionRefusedError):
         hint = "it does not run: start it with `codefleet up`, or set CODEFLEET_URL and CODEFLEET_TOKEN to another fleet"
@@ -676,7 +680,8 @@ def _unreachable(url, e):
 
 
 def _utf8(text, name):
-    """Encode text as UTF-8. A lone surrogate is an error, because replacing it would change the text."""
+    """Encode text as UTF-8. A lone surrogate is an error, because to replace it would change the text. Errors begin with
+    the name of the text."""
     try:
         return text.encode()
     except UnicodeEncodeError as e:
@@ -685,7 +690,7 @@ def _utf8(text, name):
 
 
 def _skill(name):
-    """Accept the name that programs import: double_number for double-number."""
+    """Return the name of a skill, which may be given as programs import it: double_number for double-number."""
     return name.replace("_", "-")
 
 
@@ -699,6 +704,7 @@ def _path(*parts):
 
 
 def _outcome(record):
+    """Return (result, output, error) of a task that has ended."""
     result = record["result"]
     status = _RESULTS.get(record["status"], ExecutionResult.FAILURE)
     value = Result(status, result.get("result"), result["output"], record)
@@ -720,6 +726,7 @@ def _print(record, result, output, error):
 
 
 def _refusal(e, url):
+    """Return the FleetError for a response with an error status."""
     content = b""
     try:
         content = e.read()
@@ -738,7 +745,7 @@ def _wrong_scheme(url, scheme):
     return FleetError(f"the server speaks {scheme.upper()}, not {used.upper()}", 400, "unexpected_response", f"use the address {scheme}://{rest}")
 
 
-_EVENT_TYPE = {"Content-Type": "application/cloudevents+json"}
+_EVENT_HEADERS = {"Content-Type": "application/cloudevents+json"}
 
 
 def _event(event):
@@ -746,6 +753,7 @@ def _event(event):
 
 
 def _seconds(text):
+    """Return the value of a Retry-After header, or 0 if it is absent or a date."""
     try:
         return max(0.0, float(text))
     except (TypeError, ValueError):
@@ -767,6 +775,7 @@ def _address(url):
 
 
 def _opener(url):
+    """Return a function that opens requests. It ignores proxies for a fleet on this machine."""
     host = urllib.parse.urlsplit(url).hostname or ""
     handlers = [_NoRedirect()]
     try:
@@ -779,6 +788,7 @@ def _opener(url):
 
 
 def _locate(path):
+    """Return the URL and the token of the fleet that a fleet.json or the environment names."""
     path = path or os.environ.get("CODEFLEET_FLEET")
     if not path and os.environ.get("CODEFLEET_URL"):
         return os.environ["CODEFLEET_URL"], os.environ.get("CODEFLEET_TOKEN")

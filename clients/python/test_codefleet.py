@@ -1,5 +1,5 @@
 """Tests of the Python client. python_test.go starts the fleet that CODEFLEET_URL names, and runs these tests. The
-fleet's fake worker prints task descriptions, and runs the programs "print …", "fail …", "die", "files" and "block"."""
+fleet's fake worker prints task descriptions, and understands the programs "print …", "fail …", "die", "files" and "block"."""
 
 import contextlib
 import http.server
@@ -295,7 +295,7 @@ class Files(unittest.TestCase):
         self.assertEqual([t["code"] for t in agent.session(limit=2)["tasks"]], ["print 1", "print 2"])
         self.assertIn("session_001", [s["session_id"] for s in agent.sessions()])
 
-        other = create_agent()  # another process, which goes on from the earlier checkpoint
+        other = create_agent()  # continues from the earlier checkpoint, as another process would
         resumed = other.resume_session("session_001", checkpoint=log["checkpoint"]["id"])
         self.assertEqual((resumed["checkpoint"]["step"], resumed["workspace"]), (3, "customer_A"))
         other.execute_code("print 4")

@@ -1,5 +1,5 @@
 """Tests of the package code_execution_mcp with fleets that it starts. python.txtar runs them in a virtual environment in
-which the package is installed. CODEFLEET_BIN is the program."""
+which the package is installed. CODEFLEET_BIN is the path of the binary."""
 
 import asyncio
 import contextlib

@@ -179,9 +179,17 @@ const (
 const (
 	HTTPOnly           = "http_only"
 	NATSOnly           = "nats_only"
-	NoFleet            = "no_fleet"    // clients/python
-	Unreachable        = "unreachable" // clients/python
 	UnexpectedResponse = "unexpected_response"
+
+	// Only of the Python client, clients/python.
+	BadConfiguration = "bad_configuration"
+	BadText          = "bad_text"
+	BadTool          = "bad_tool"
+	FleetSetting     = "fleet_setting"
+	NoFleet          = "no_fleet"
+	NoPackage        = "no_package"
+	NoProgram        = "no_program"
+	Unreachable      = "unreachable"
 )
 
 // Skills.

@@ -68,10 +68,11 @@ func c(e Error) string {
 
 // TestPythonCodes checks that the codes in the runner and in the Python client are in the table.
 func TestPythonCodes(t *testing.T) {
-	literal := regexp.MustCompile(`"code"\] = "(\w+)"|"code": "(\w+)"|, "(\w+_\w+)"\) from None|code="(\w+)"`)
+	literal := regexp.MustCompile(`"code"\] = "(\w+)"|"code": "(\w+)"|, "(\w+_\w+)"\) from None|code="(\w+)"|` +
+		`, (?:0|400|e\.code),\s+"(\w+)"`)
 	list := regexp.MustCompile(`(?m)^CODES = \((.*)\)$`)
 	var found []string
-	for _, dir := range []string{"internal/executor/runner", "clients/python"} {
+	for _, dir := range []string{"internal/executor/runner", "clients/python", "clients/python/code_execution_mcp"} {
 		files, err := filepath.Glob(filepath.Join(sourcetest.Root(t), dir, "*.py"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: Glob = %d files, %v; want at least one", dir, len(files), err)

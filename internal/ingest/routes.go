@@ -171,7 +171,7 @@ func (s *Server) sessionRoutes() []route {
 			body("application/json", "Checkpoint").
 			fails(bodyErrors...).fails(errcode.BadData, errcode.BadMediaType, errcode.TooLarge),
 		named("POST", "/resume", ScopeSubmit, s.resumeSession, "resumeSession",
-			"Read the log of a session to go on with it").
+			"Continue a session, and read its log").
 			note("With `checkpoint`, the id of an earlier one, the fleet first makes that checkpoint the newest.").
 			body("application/json", "Resumption").
 			fails(bodyErrors...).

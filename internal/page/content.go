@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -20,14 +19,16 @@ var pictures = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 func isPicture(media string) bool { return slices.Contains(pictures, media) }
 
 const (
-	sniffed   = 512       // bytes by which a picture is recognised
-	maxText   = 256 << 10 // bytes of a file that a page shows as text
-	fileTime  = 10 * time.Minute
-	safeFrame = "sandbox; default-src 'none'; frame-ancestors 'none'"
+	sniffed  = 512              // first bytes of a file, which show whether it is a picture
+	maxText  = 256 << 10        // bytes of a file that a page shows as text
+	fileTime = 10 * time.Minute // to send a file
+
+	// filePolicy is the content security policy of a file: it may load and run nothing.
+	filePolicy = "sandbox; default-src 'none'; frame-ancestors 'none'"
 )
 
-// serveContent sends a file of a program to the browser: a picture as such, everything else as a download. Browsers run
-// nothing in it: the type is the one that the content has, and the policy permits nothing.
+// serveContent sends a program's file to the browser: a picture to be shown, any other file as a download. Browsers run
+// nothing in it, because its media type follows from the content, not from the name, and because of filePolicy.
 func (q *request) serveContent(name string, content io.ReadCloser) error {
 	defer content.Close()
 	head := make([]byte, sniffed)
@@ -37,7 +38,7 @@ func (q *request) serveContent(name string, content io.ReadCloser) error {
 	}
 	head = head[:n]
 	h := q.w.Header()
-	h.Set("Content-Security-Policy", safeFrame)
+	h.Set("Content-Security-Policy", filePolicy)
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	if media := http.DetectContentType(head); isPicture(media) {
 		h.Set("Content-Type", media)
@@ -63,14 +64,14 @@ func getArtifact(q *request) error {
 	return q.serveContent(name, content)
 }
 
-// textFile is a file as a page shows it.
+// textFile is the text of a file, or the reason why a page does not show it.
 type textFile struct {
-	Text  string
-	Shown bool   // whether Text is the whole file
-	Why   string // why it is not shown
+	Shown bool
+	Text  string // the whole file if Shown
+	Why   string // why not, otherwise
 }
 
-// readText reads a file that a page can show.
+// readText reads a file. A page shows it only if it is UTF-8 text and has at most maxText bytes.
 func readText(content io.Reader) (textFile, error) {
 	data, err := io.ReadAll(io.LimitReader(content, maxText+1))
 	switch {
@@ -81,5 +82,5 @@ func readText(content io.Reader) (textFile, error) {
 	case !utf8.Valid(data) || bytes.ContainsRune(data, 0):
 		return textFile{Why: "The file is not UTF-8 text."}, nil
 	}
-	return textFile{Text: strings.ToValidUTF8(string(data), "�"), Shown: true}, nil
+	return textFile{Text: string(data), Shown: true}, nil
 }

@@ -34,7 +34,7 @@ type dirEntry struct {
 	Kind       string
 }
 
-// crumb is a directory on the path to the one that is shown, which is the last crumb.
+// crumb links to a directory on the path to the shown directory. The last crumb is the shown directory itself.
 type crumb struct{ Name, Path string }
 
 const (
@@ -67,7 +67,7 @@ func getWorkspace(q *request) error {
 		return err
 	}
 	if version != "" {
-		version = strconv.FormatInt(generation, 10) // each link has it: a short form
+		version = strconv.FormatInt(generation, 10) // every link contains it, and a pin's name may be long
 	}
 	data := struct {
 		Name, Dir, At string
@@ -174,9 +174,8 @@ func postRestore(q *request) (next, done string, err error) {
 	return path("workspaces", name, "history"), done, err
 }
 
-const (
-	maxDiffs = 50 // changed files whose text a page compares
-)
+// maxDiffs is how many changed files a page compares.
+const maxDiffs = 50
 
 // change is a changed path, with the lines that differ if it is text.
 type change struct {
@@ -218,8 +217,10 @@ func getDiff(q *request) error {
 	return q.show("diff", "Changes of "+name, data)
 }
 
-// compare returns the lines of a file that differ between two versions.
-func compare(q *request, ws *client.Workspace, c client.PathChange, from, to string) ([]diffLine, string, error) {
+// compare returns the lines of a file that differ between two versions, or why they are not shown.
+func compare(
+	q *request, ws *client.Workspace, c client.PathChange, from, to string,
+) (lines []diffLine, why string, err error) {
 	var texts [2]textFile
 	for i, version := range []string{from, to} {
 		if i == 0 && c.Op == "added" || i == 1 && c.Op == "removed" {
@@ -243,7 +244,6 @@ func compare(q *request, ws *client.Workspace, c client.PathChange, from, to str
 		}
 	}
 	out := string(diff.Diff("a", []byte(texts[0].Text), "b", []byte(texts[1].Text)))
-	var lines []diffLine
 	for i, line := range strings.Split(strings.TrimSuffix(out, "\n"), "\n") {
 		if i < 3 || line == "" { // the header
 			continue

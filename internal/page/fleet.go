@@ -14,10 +14,10 @@ import (
 // tenantDay is what a tenant used on a day, with its share of what all tenants used.
 type tenantDay struct {
 	client.TenantUsage
-	Share float64 // of the day's seconds of boxes, in percent
+	Share float64 // of the day's box-seconds, in percent
 }
 
-// getFleet shows workers, backlog, pauses, limits, and the tenants' shares and waits, for operators.
+// getFleet shows operators the workers, the backlog, pauses, limits, and the tenants' shares and waits.
 func getFleet(q *request) error {
 	var data struct {
 		client.Fleet
@@ -83,7 +83,7 @@ func postFleet(q *request) (next, done string, err error) {
 	return "fleet", done, err
 }
 
-// getAccess shows tenants and tokens, for operators.
+// getAccess shows operators the tenants and tokens.
 func getAccess(q *request) error {
 	var data struct {
 		Tenants []client.Tenant

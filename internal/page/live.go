@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	pollTime      = time.Second      // how often a feed looks for changes
+	pollTime      = time.Second      // between a feed's requests to the fleet
 	heartbeatTime = 15 * time.Second // between comments on a silent stream
 	maxStreams    = 1000             // open streams of a process
 	streamTime    = time.Hour        // after which a page connects again
@@ -32,11 +32,11 @@ type feeds struct {
 	streams int
 }
 
-// feed follows the fleet with one token, as long as it has subscribers.
+// feed polls the fleet with one token, as long as it has subscribers.
 type feed struct {
 	subscribers map[chan struct{}]bool
 	stop        context.CancelFunc
-	begun       chan struct{} // closed after the first look: later changes are told to subscribers
+	begun       chan struct{} // closed after the first poll; subscribers are notified of changes from then on
 }
 
 // subscribe returns a feed, and a channel that receives a value after changes, until cancel is called. It returns nil
@@ -73,7 +73,7 @@ func (p *Page) subscribe(token string) (f *feed, changes <-chan struct{}, cancel
 	})
 }
 
-// follow looks for changes and tells the subscribers of f.
+// follow polls the fleet, and notifies the subscribers of f of changes.
 func (p *Page) follow(ctx context.Context, f *feed, token string) {
 	begin := sync.OnceFunc(func() { close(f.begun) })
 	defer begin()
@@ -81,11 +81,11 @@ func (p *Page) follow(ctx context.Context, f *feed, token string) {
 	if err != nil {
 		return
 	}
-	var last uint64
+	var last uint64 // hash after the previous poll
 	tick := time.NewTicker(pollTime)
 	defer tick.Stop()
 	for first := true; ; first = false {
-		now, err := digest(ctx, c)
+		now, err := hashOf(ctx, c)
 		if isCode(err, errcode.Unauthorized) { // the token was revoked, or has expired
 			p.end(f, token)
 			return
@@ -95,7 +95,7 @@ func (p *Page) follow(ctx context.Context, f *feed, token string) {
 			for ch := range f.subscribers {
 				select {
 				case ch <- struct{}{}:
-				default: // it has not yet seen the previous change
+				default: // it has not received the previous change yet, and will refresh then
 				}
 			}
 			p.feeds.mu.Unlock()
@@ -126,8 +126,8 @@ func (p *Page) end(f *feed, token string) {
 	clear(f.subscribers)
 }
 
-// digest returns a hash of what pages show of the newest tasks, pending approvals and newest workflow runs.
-func digest(ctx context.Context, c *client.Client) (uint64, error) {
+// hashOf returns a hash of what pages show of the newest tasks, the pending approvals and the newest workflow runs.
+func hashOf(ctx context.Context, c *client.Client) (uint64, error) {
 	h := fnv.New64a()
 	tasks, err := c.List(ctx, client.ListOptions{Limit: listed})
 	if err != nil {
@@ -167,7 +167,7 @@ func (q *request) stream() stream {
 	return s
 }
 
-// send sends an event. An id other than 0 is where the browser resumes.
+// send sends an event. If id is not 0, the browser returns it as Last-Event-ID when it connects again.
 func (s stream) send(event string, id uint64, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -198,7 +198,7 @@ func getLive(q *request) error {
 		return errBusy
 	}
 	defer cancel()
-	select { // what changed before, a page finds by itself when it gets hello
+	select { // the page refreshes when it gets hello, so that it misses no change before the first poll
 	case <-f.begun:
 	case <-q.p.stopping.Done():
 		return nil
@@ -207,7 +207,7 @@ func getLive(q *request) error {
 	}
 	s := q.stream()
 	if s.send("hello", 0, nil) != nil {
-		return nil // the browser has gone
+		return nil // the browser has disconnected
 	}
 	heartbeat := time.NewTicker(heartbeatTime)
 	defer heartbeat.Stop()
@@ -218,7 +218,7 @@ func getLive(q *request) error {
 		select {
 		case _, open := <-changes:
 			if !open {
-				return nil // the page connects again, and is sent to the login
+				return nil // the page connects again, and gets the status 401
 			}
 			err = s.send("change", 0, nil)
 		case <-heartbeat.C:
@@ -238,7 +238,7 @@ func getLive(q *request) error {
 
 // getTaskStream sends the stages and the output of a task as they arrive, and finally the event "end".
 func getTaskStream(q *request) error {
-	after, _ := strconv.ParseUint(q.r.Header.Get("Last-Event-ID"), 10, 64) // without one: from the beginning
+	after, _ := strconv.ParseUint(q.r.Header.Get("Last-Event-ID"), 10, 64) // 0, the beginning, without one
 	ctx, cancel := context.WithTimeout(q.ctx, min(streamTime, time.Until(q.s.Expires)))
 	defer cancel()
 	defer context.AfterFunc(q.p.stopping, cancel)()
@@ -256,28 +256,29 @@ func getTaskStream(q *request) error {
 	return nil
 }
 
-// getNumbers are the values of the plot on the page of the fleet, and its workers.
+// getNumbers sends the values that the page of the fleet plots, and the workers with their states.
 func getNumbers(q *request) error {
 	f, err := q.c.Fleet(q.ctx)
 	if err != nil {
 		return err
 	}
-	var sum struct {
+	var numbers struct {
 		Queued  int      `json:"queued"`
 		Running int      `json:"running"`
 		Slots   int      `json:"slots"`
 		Oldest  float64  `json:"oldest"`
-		Workers []string `json:"workers"` // with their states: a change refreshes the page
+		Workers []string `json:"workers"` // name and state of each; the page is refreshed when one changes
 	}
 	for _, b := range f.Backlog {
-		sum.Queued, sum.Running, sum.Oldest = sum.Queued+b.Queued, sum.Running+b.Running, max(sum.Oldest, b.OldestAgeS)
+		numbers.Queued, numbers.Running = numbers.Queued+b.Queued, numbers.Running+b.Running
+		numbers.Oldest = max(numbers.Oldest, b.OldestAgeS)
 	}
 	for _, w := range f.Workers {
-		sum.Slots += w.Slots
-		sum.Workers = append(sum.Workers, w.Name+" "+w.State)
+		numbers.Slots += w.Slots
+		numbers.Workers = append(numbers.Workers, w.Name+" "+w.State)
 	}
 	q.w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(q.w).Encode(sum)
+	return json.NewEncoder(q.w).Encode(numbers)
 }
 
 // statuses are all statuses of tasks, in the order in which a page offers them.

@@ -97,7 +97,7 @@ func (p *Page) routes() *http.ServeMux {
 	get("/tasks/{id}/artifacts/{path...}", getArtifact)
 
 	get("/inbox", getInbox)
-	post("/inbox", postAnswer)
+	post("/inbox", postDecision)
 	get("/dead", getDead)
 	post("/dead", postDead)
 
@@ -180,8 +180,9 @@ type request struct {
 // view shows something. An error that it returns before it has written anything becomes a page.
 type view func(*request) error
 
-// action changes something, and returns where to go next: a path below the page, and what to say there.
-type action func(*request) (next, done string, err error)
+// action changes something. It returns the path of the next page, below the root of all pages, and the message that the
+// next page shows.
+type action func(*request) (next, message string, err error)
 
 // page returns the handler of a view.
 func (p *Page) page(show view) http.HandlerFunc {
@@ -196,7 +197,7 @@ func (p *Page) page(show view) http.HandlerFunc {
 	}
 }
 
-// request returns the request of a person who has logged in. All others it sends to the login.
+// request returns the request of a person who has logged in. It redirects any other request to the login.
 func (p *Page) request(w http.ResponseWriter, r *http.Request) (*request, bool) {
 	s, ok := p.session(r)
 	if !ok {
@@ -211,7 +212,7 @@ func (p *Page) request(w http.ResponseWriter, r *http.Request) (*request, bool) 
 	return &request{p: p, w: w, r: r, ctx: r.Context(), s: s, c: c}, true
 }
 
-// client returns a client of the fleet with the token of a session. It does not retry for long: a person waits.
+// client returns a client of the fleet with the token of a session. It does not retry for long, because a person waits.
 func (p *Page) client(ctx context.Context, token string) (*client.Client, error) {
 	o := p.o.Fleet
 	o.Token, o.Source, o.RetryFor = token, "codefleet/page", 3*time.Second

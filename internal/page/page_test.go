@@ -110,6 +110,7 @@ func submit(t *testing.T, f *ingesttest.Fleet, token, code string) client.Record
 	return r
 }
 
+// has checks that a page contains all wanted texts. What names the page.
 func has(t *testing.T, what, body string, wants ...string) {
 	t.Helper()
 	for _, want := range wants {
@@ -147,7 +148,7 @@ func TestLogin(t *testing.T) {
 	}
 	if status, at, _ := v.post("/login", "token", ingesttest.Other, "next", "/ui/inbox?q=a"); status != 200 ||
 		at != "/inbox?q=a" {
-		t.Errorf("token: %d %s, want the page that was asked for", status, at)
+		t.Errorf("token: %d %s, want the page in next", status, at)
 	}
 	if status, at, _ := v.post("/logout"); status != 200 || at != "/login" {
 		t.Errorf("logout: %d %s, want the login", status, at)
@@ -158,10 +159,10 @@ func TestLogin(t *testing.T) {
 }
 
 // TestEndedSessions checks that a copy of a session's cookies is not accepted after a logout or another login, and that
-// the next person does not see the message for the last one.
+// the next person does not see the previous one's message.
 func TestEndedSessions(t *testing.T) {
 	f, v := start(t, 0, Options{})
-	task := submit0(t, f, "print 1")
+	task := queueTask(t, f, "print 1")
 	copied := func(cookies []*http.Cookie) string {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, v.base+"/tasks", nil)
 		if err != nil {
@@ -184,7 +185,7 @@ func TestEndedSessions(t *testing.T) {
 		v.login(ingesttest.Token)
 		form := strings.NewReader(url.Values{"csrf": {v.csrf}}.Encode())
 		silent := http.Client{Jar: v.http.Jar, CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse // the message waits for the next page
+			return http.ErrUseLastResponse // do not load the next page, which would show the message
 		}}
 		resp, err := silent.Post(v.base+"/"+path("tasks", task, "cancel"), "application/x-www-form-urlencoded", form)
 		if err != nil {
@@ -204,7 +205,7 @@ func TestEndedSessions(t *testing.T) {
 		}
 		v.login(ingesttest.Other)
 		if _, _, body := v.get("/tasks"); strings.Contains(body, `class="message"`) {
-			t.Errorf("after the %s, the next person sees the message for the last one", name)
+			t.Errorf("after the %s, the next person sees the previous one's message", name)
 		}
 	}
 	var e ended
@@ -276,7 +277,7 @@ func TestPrefix(t *testing.T) {
 // TestOtherTenant checks that another tenant's links show and change nothing.
 func TestOtherTenant(t *testing.T) {
 	f, v := start(t, 0, Options{})
-	task := submit0(t, f, "print('mine')")
+	task := queueTask(t, f, "print('mine')")
 	v.login(ingesttest.Other)
 	for _, p := range []string{"", "/stream", "/artifacts/out.txt"} {
 		if status, _, body := v.get("/tasks/" + task + p); status != 404 || strings.Contains(body, "mine") {
@@ -419,7 +420,7 @@ func TestSessionIsSealed(t *testing.T) {
 // TestForgedForms checks that forms of other sites and without the session's code change nothing.
 func TestForgedForms(t *testing.T) {
 	f, v := start(t, 0, Options{})
-	task := submit0(t, f, "print 1")
+	task := queueTask(t, f, "print 1")
 	v.login(ingesttest.Token)
 	send := func(csrf string, header ...string) int {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, v.base+"/"+path("tasks", task, "cancel"),
@@ -457,8 +458,8 @@ func TestForgedForms(t *testing.T) {
 	}
 }
 
-// submit0 submits a task to a fleet without workers.
-func submit0(t *testing.T, f *ingesttest.Fleet, code string) string {
+// queueTask submits a task to a fleet without workers, and returns its id.
+func queueTask(t *testing.T, f *ingesttest.Fleet, code string) string {
 	t.Helper()
 	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
 	if err != nil {
@@ -474,11 +475,11 @@ func submit0(t *testing.T, f *ingesttest.Fleet, code string) string {
 
 func TestReadOnly(t *testing.T) {
 	f, v := start(t, 0, Options{})
-	task := submit0(t, f, "print 1")
+	task := queueTask(t, f, "print 1")
 	v.login(ingesttest.Token)
 	v.p.o.ReadOnly = true
 	if status, _, body := v.post("/tasks", "verb", "cancel", "id", task); status != 403 ||
-		!strings.Contains(body, "only shows") {
+		!strings.Contains(body, "read-only") {
 		t.Errorf("a form: status %d, want 403", status)
 	}
 	_, _, body := v.get("/" + path("tasks", task))
@@ -797,7 +798,7 @@ func TestInbox(t *testing.T) {
 	}
 }
 
-// TestLive checks that open pages are told of changes, share one feed, and end when the page drains.
+// TestLive checks that streams notify open pages of changes, share one feed, and end when the page drains.
 func TestLive(t *testing.T) {
 	f, v := start(t, 1, Options{})
 	v.login(ingesttest.Token)
@@ -831,14 +832,14 @@ func TestLive(t *testing.T) {
 	v.p.feeds.mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
 	defer cancel()
-	for told := false; !told; { // the first task may be a part of the feed's first look
+	for notified := false; !notified; { // the feed's first poll may include the first task
 		submit(t, f, ingesttest.Token, "print 1")
 		select {
 		case name := <-events:
 			if name != "change" {
 				t.Errorf("event %q, want change", name)
 			}
-			told = true
+			notified = true
 		case <-time.After(2 * pollTime):
 		case <-ctx.Done():
 			t.Fatal("the page was not told of new tasks")
@@ -920,7 +921,7 @@ func TestOperatorsOnly(t *testing.T) {
 	if _, _, body := v.post("/fleet/resume", "target", "tenant/default"); !strings.Contains(body, "Nothing.") {
 		t.Errorf("after resuming:\n%s", body)
 	}
-	if status, _, body := v.post("/fleet/drain", "target", "nobody"); status != 404 {
+	if status, _, body := v.post("/fleet/drain", "target", "absent"); status != 404 {
 		t.Errorf("drain of an unknown worker: status %d, want 404:\n%s", status, body)
 	}
 }
@@ -945,8 +946,8 @@ func TestDrain(t *testing.T) {
 	v.login(ingesttest.Token)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	const drains = `aria-label="Drain drainable"`
-	for _, _, body := v.get("/fleet"); !strings.Contains(body, drains); _, _, body = v.get("/fleet") {
+	const drainButton = `aria-label="Drain drainable"`
+	for _, _, body := v.get("/fleet"); !strings.Contains(body, drainButton); _, _, body = v.get("/fleet") {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -962,7 +963,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestShares checks the tenants' parts of a day.
+// TestShares checks each tenant's share of a day, and the order of the list.
 func TestShares(t *testing.T) {
 	got := shares([]client.TenantUsage{
 		{Tenant: "a", Day: "2026-11-22", BoxSeconds: 5},
@@ -1021,7 +1022,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestHeaders checks what browsers are told about every response.
+// TestHeaders checks the security headers of every response.
 func TestHeaders(t *testing.T) {
 	_, v := start(t, 0, Options{})
 	v.login(ingesttest.Token)

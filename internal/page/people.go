@@ -9,8 +9,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// asking is a run of a workflow with the steps that ask.
-type asking struct {
+// askingRun is a run of a workflow with its steps that ask.
+type askingRun struct {
 	client.WorkflowRun
 	Rows []stepRow
 }
@@ -19,7 +19,7 @@ type asking struct {
 func getInbox(q *request) error {
 	var data struct {
 		Approvals []client.PendingApproval
-		Asking    []asking
+		Asking    []askingRun
 	}
 	var err error
 	if data.Approvals, err = q.c.Approvals(q.ctx); err != nil {
@@ -38,7 +38,7 @@ func getInbox(q *request) error {
 		}
 		rows := slices.DeleteFunc(stepRows(r), func(row stepRow) bool { return row.Form == nil })
 		if len(rows) > 0 {
-			data.Asking = append(data.Asking, asking{r, rows})
+			data.Asking = append(data.Asking, askingRun{r, rows})
 		}
 	}
 	return q.show("inbox", "Inbox", data)
@@ -49,29 +49,29 @@ func waits(s schemas.StepRun) bool {
 	return s.Status == schemas.WorkflowWaiting || slices.ContainsFunc(s.Items, waits)
 }
 
-// postAnswer approves or denies a tool call.
-func postAnswer(q *request) (next, done string, err error) {
-	a := client.Decision{Call: q.form.Get("call"), Reason: q.form.Get("reason")}
+// postDecision approves or denies a tool call.
+func postDecision(q *request) (next, done string, err error) {
+	d := client.Decision{Call: q.form.Get("call"), Reason: q.form.Get("reason")}
 	switch q.form.Get("answer") {
 	case "approve":
-		a.Approve, done = true, "Approved."
+		d.Approve, done = true, "Approved."
 	case "approve-all":
-		a.Approve, a.AllOfTool, done = true, true, "Approved, with all later calls of the tool in this task."
+		d.Approve, d.AllOfTool, done = true, true, "Approved, with all later calls of the tool in this task."
 	case "deny":
 		done = "Denied."
 	default:
 		return "", "", errNoPage
 	}
-	if a.Call == "" { // it would answer all calls of the task
+	if d.Call == "" { // the decision would be for all pending calls of the task
 		return "", "", &pageError{http.StatusBadRequest, "The form names no call.", "Load the page again."}
 	}
-	if len(a.Reason) > schemas.MaxReason {
+	if len(d.Reason) > schemas.MaxReason {
 		return "", "", &pageError{
 			http.StatusBadRequest, "The reason is too long.",
 			fmt.Sprintf("It has at most %d bytes.", schemas.MaxReason),
 		}
 	}
-	_, err = q.c.Decide(q.ctx, q.form.Get("task"), a)
+	_, err = q.c.Decide(q.ctx, q.form.Get("task"), d)
 	return "inbox", done, err
 }
 
@@ -111,18 +111,18 @@ func postDead(q *request) (next, done string, err error) {
 	if cause == "" {
 		return "", "", errNoTask
 	}
-	n, left := 0, 0
+	redriven, failed := 0, 0
 	err = q.c.RedriveWithCause(q.ctx, cause, func(t client.RedrivenTask) error {
 		if t.Error != "" {
-			left++
+			failed++
 		} else {
-			n++
+			redriven++
 		}
 		return nil
 	})
-	done = fmt.Sprintf("Tasks queued again: %d.", n)
-	if left > 0 {
-		done += fmt.Sprintf(" %d could not be redriven.", left)
+	done = fmt.Sprintf("Tasks queued again: %d.", redriven)
+	if failed > 0 {
+		done += fmt.Sprintf(" %d could not be redriven.", failed)
 	}
 	return "dead", done, err
 }

@@ -26,8 +26,8 @@ type frame struct {
 	ReadOnly       bool
 	Operator       bool
 	Approver       bool
-	Message        string // what the last form has done
-	Live           bool   // parts of the page follow the fleet
+	Message        string // what the previous form did
+	Live           bool   // whether parts of the page are refreshed when the fleet changes
 	Data           any
 }
 
@@ -74,7 +74,7 @@ type loginData struct {
 	Next, Error  string
 	Code, Host   string
 	Name, Tenant string   // of the code's token
-	Old          *session // which the new one replaces
+	Old          *session // which the login would end; nil if there is none
 }
 
 func (p *Page) showLogin(w http.ResponseWriter, r *http.Request, status int, d loginData) {
@@ -87,27 +87,27 @@ func (p *Page) showLogin(w http.ResponseWriter, r *http.Request, status int, d l
 
 // fail shows an error as a page.
 func (q *request) fail(err error) {
-	var shown struct{ Message, Cause, Hint, Code string }
+	var data struct{ Message, Cause, Hint, Code string }
 	status := http.StatusInternalServerError
 	var refused *client.APIError
 	var own *pageError
 	switch {
 	case q.ctx.Err() != nil:
-		return // the browser has gone
+		return // the browser has disconnected
 	case errors.As(err, &own):
-		status, shown.Message, shown.Hint = own.status, own.message, own.hint
+		status, data.Message, data.Hint = own.status, own.message, own.hint
 	case errors.As(err, &refused) && refused.Status == http.StatusUnauthorized:
 		q.p.setCookie(q.w, sessionName, nil, 0) // the token was revoked
 		q.p.toLogin(q.w, q.r)
 		return
 	case errors.As(err, &refused):
-		status, shown.Message, shown.Cause = refused.Status, refused.Message, refused.Cause
-		shown.Hint, shown.Code = refused.Hint, refused.Code
+		status, data.Message, data.Cause = refused.Status, refused.Message, refused.Cause
+		data.Hint, data.Code = refused.Hint, refused.Code
 	default:
-		shown.Message = "The page has a bug; the fleet's log has the details."
+		data.Message = "The page has a bug; the fleet's log has the details."
 		q.p.o.Log.ErrorContext(q.ctx, "page failed", "route", q.r.Pattern, "error", err)
 	}
-	if err := q.render(status, "error", "Error", shown); err != nil {
+	if err := q.render(status, "error", "Error", data); err != nil {
 		q.p.o.Log.ErrorContext(q.ctx, "error not rendered", "error", err)
 	}
 }
@@ -124,11 +124,11 @@ func path(segments ...string) string {
 	return strings.Join(escaped, "/")
 }
 
-// filePath returns the path of a file, whose slashes stay.
+// filePath returns the escaped path of a file. It keeps slashes.
 func filePath(p string) string { return path(strings.Split(p, "/")...) }
 
-// asked is the question of a step, with the page that shows it.
-type asked struct {
+// askedStep is a step that asks, with what the template of its form needs of the page.
+type askedStep struct {
 	frame
 	RunID string
 	Step  stepRow
@@ -150,7 +150,7 @@ var functions = template.FuncMap{
 	"join":    strings.Join,
 
 	"newKey": rand.Text,
-	"asks":   func(f frame, runID string, row stepRow) any { return asked{f, runID, row} },
+	"asks":   func(f frame, runID string, row stepRow) any { return askedStep{f, runID, row} },
 	"before": func(generation int64) int64 { return generation - 1 },
 }
 
@@ -191,7 +191,7 @@ func milliseconds(ms float64) string {
 	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
-// indented returns JSON with line breaks. It does not decode numbers, so integers of any size stay as they are.
+// indented returns JSON with line breaks. It decodes no numbers, so that large integers keep all digits.
 func indented(data json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Indent(&b, data, "", "  ") != nil {

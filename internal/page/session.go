@@ -35,13 +35,13 @@ type session struct {
 const (
 	sessionTime  = 12 * time.Hour
 	codeTime     = time.Hour
-	maxToken     = 2048 // bytes
-	maxCodes     = 1000 // unused codes that a process keeps
-	maxEnded     = 10_000
+	maxToken     = 2048   // bytes
+	maxCodes     = 1000   // unused codes that a process keeps
+	maxEnded     = 10_000 // ended sessions that a process keeps
 	sessionName  = "codefleet_session"
 	messageName  = "codefleet_message"
 	messageTime  = time.Minute
-	maxLoginBody = 16 << 10
+	maxLoginBody = 16 << 10 // bytes
 )
 
 // keys encrypts cookies.
@@ -71,7 +71,7 @@ func (k keys) seal(name string, v any) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sealed), nil
 }
 
-// open decrypts a cookie of r into v. It reports whether it is there and ours.
+// open decrypts a cookie of r into v. It reports whether r has the cookie, and this process sealed it.
 func (k keys) open(r *http.Request, name string, v any) bool {
 	c, err := r.Cookie(name)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *codes) add(token string, now time.Time) string {
 		case now.After(k.expires):
 			delete(c.known, sum)
 		case !ok || k.expires.Before(first.expires):
-			oldest = sum
+			oldest = sum // of those that are valid
 		}
 	}
 	if len(c.known) >= maxCodes {
@@ -141,8 +141,8 @@ func (c *codes) redeem(text string, now time.Time) (token string, ok bool) {
 	return k.token, ok && now.Before(k.expires)
 }
 
-// ended are the latest sessions that ended by a logout or another login, before they expired: copies of their cookies
-// are not accepted.
+// ended are the latest sessions that a logout or another login ended before they expired. Copies of their cookies are
+// not accepted.
 type ended struct {
 	mu      sync.Mutex
 	expires map[string]time.Time // by CSRF code
@@ -160,7 +160,7 @@ func (e *ended) add(s session) {
 	e.expires[s.CSRF] = s.Expires
 }
 
-// drop forgets the session that expires first.
+// drop removes the session that expires first.
 func (e *ended) drop() {
 	first, expires := "", time.Time{}
 	for code, at := range e.expires {
@@ -184,7 +184,7 @@ func (p *Page) session(r *http.Request) (s session, ok bool) {
 	return s, ok
 }
 
-// endSession ends the session of a request, if it has one, with the message that waits for its next page.
+// endSession ends the session of a request, if it has one, and removes the message that its next page would show.
 func (p *Page) endSession(w http.ResponseWriter, r *http.Request) {
 	if s, ok := p.session(r); ok {
 		p.ended.add(s)
@@ -193,7 +193,7 @@ func (p *Page) endSession(w http.ResponseWriter, r *http.Request) {
 	p.setCookie(w, messageName, nil, 0)
 }
 
-// setCookie sets a cookie with the encrypted v.
+// setCookie sets a cookie to the encrypted v, or removes it if age is 0.
 func (p *Page) setCookie(w http.ResponseWriter, name string, v any, age time.Duration) {
 	value, err := p.keys.seal(name, v)
 	if err != nil || age <= 0 {
@@ -307,8 +307,8 @@ func (p *Page) postLogout(w http.ResponseWriter, r *http.Request) {
 	p.redirect(w, r, "login")
 }
 
-// toLogin sends a browser to the login, and back afterwards. Only a whole page can do that: a part of one, or a stream,
-// gets the status 401, and the script loads the page again.
+// toLogin redirects a request for a whole page to the login, which leads back to the page. Any other request, such as
+// that for a part of a page, gets the status 401, after which the script loads the whole page again.
 func (p *Page) toLogin(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet || r.Header.Get("HX-Request") != "" || r.Header.Get("Sec-Fetch-Dest") == "empty" {
 		http.Error(w, "log in again", http.StatusUnauthorized)
@@ -337,7 +337,7 @@ func (p *Page) redirect(w http.ResponseWriter, r *http.Request, path string) {
 // sameOrigin refuses forms that another site's page has sent.
 var sameOrigin = http.NewCrossOriginProtection()
 
-// form returns the handler of an action. Its form must be one of ours: from this origin, with the session's code.
+// form returns the handler of an action. Its form must come from this origin and contain the session's CSRF code.
 func (p *Page) form(act action) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q, ok := p.request(w, r)
@@ -348,19 +348,19 @@ func (p *Page) form(act action) http.HandlerFunc {
 			q.fail(err)
 			return
 		}
-		next, done, err := act(q)
+		next, message, err := act(q)
 		if err != nil {
 			q.fail(err)
 			return
 		}
-		if done != "" {
-			p.setCookie(w, messageName, done, messageTime)
+		if message != "" {
+			p.setCookie(w, messageName, message, messageTime)
 		}
 		p.redirect(w, r, next)
 	}
 }
 
-// formValues are the values of a form that was checked.
+// formValues are the values of a form that parseForm has accepted.
 type formValues struct{ url.Values }
 
 const (
@@ -370,7 +370,7 @@ const (
 
 var (
 	errForged   = &pageError{403, "The form is not from this page, or is too old.", "Load the page again."}
-	errReadOnly = &pageError{403, "This page only shows; it changes nothing.", "The operator has set page.read_only."}
+	errReadOnly = &pageError{403, "This page is read-only.", "The operator has set page.read_only."}
 	errNoPage   = &pageError{404, "There is no such page.", ""}
 	errNoTask   = &pageError{400, "No task is selected.", "Select one or more tasks first."}
 	errTooLarge = &pageError{413, "The form is too large, or damaged.", "It has at most 2 MiB, and its files 20 MiB."}

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	listed   = 100  // tasks of a list
-	searched = 1000 // newest tasks in which a search looks
+	listed   = 100  // newest tasks that a list shows
+	searched = 1000 // newest tasks that a search reads
 	maxBulk  = 1000 // tasks that one form may name
 )
 
-// row is a task in a list.
+// taskRow is a task in a list.
 type taskRow struct {
 	client.Record
 	Summary string
@@ -84,7 +84,7 @@ func postTasks(q *request) (next, done string, err error) {
 	if len(ids) == 0 || len(ids) > maxBulk {
 		return "", "", errNoTask
 	}
-	n, left, ended := 0, 0, 0
+	changed, refused, ended := 0, 0, 0
 	for _, id := range ids {
 		var r client.Record
 		switch verb {
@@ -97,10 +97,10 @@ func postTasks(q *request) (next, done string, err error) {
 		default:
 			return "", "", errNoPage
 		}
-		refused := new(client.APIError)
-		if errors.As(err, &refused) && refused.Status < http.StatusInternalServerError &&
-			refused.Status != http.StatusUnauthorized && refused.Status != http.StatusForbidden {
-			left++
+		refusal := new(client.APIError)
+		if errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError &&
+			refusal.Status != http.StatusUnauthorized && refusal.Status != http.StatusForbidden {
+			refused++
 			continue
 		}
 		if err != nil {
@@ -110,14 +110,14 @@ func postTasks(q *request) (next, done string, err error) {
 			ended++
 			continue
 		}
-		n++
+		changed++
 	}
-	done = fmt.Sprintf("Sent %s for %d of %d tasks.", verb, n, len(ids))
+	done = fmt.Sprintf("Sent %s for %d of %d tasks.", verb, changed, len(ids))
 	if ended > 0 {
 		done += fmt.Sprintf(" %d had already ended.", ended)
 	}
-	if left > 0 {
-		done += fmt.Sprintf(" %d could not be changed%s.", left, map[string]string{
+	if refused > 0 {
+		done += fmt.Sprintf(" %d could not be changed%s.", refused, map[string]string{
 			"redrive": ": only dead-lettered tasks can be redriven",
 			"retry":   ": only tasks that ended without success, and whose submission is kept, can be retried",
 		}[verb])
@@ -131,7 +131,7 @@ func getNewTask(q *request) error {
 		client.Submission
 		From       string // the earlier task
 		Lost       string // why only the program of the earlier task is known
-		Generation int64  // that the earlier task found, or 0 if it is not known
+		Generation int64  // of the files that the earlier task found, or 0 if it is not known
 		Kind, Text string
 		Priorities []string
 	}{Kind: "description", Priorities: []string{"high", "low"}, From: q.r.URL.Query().Get("from")}
@@ -141,7 +141,7 @@ func getNewTask(q *request) error {
 			return err
 		}
 		data.Submission, err = q.c.Submission(q.ctx, data.From)
-		if isCode(err, errcode.NotRetryable) { // it is no longer kept: the record has the most important parts
+		if isCode(err, errcode.NotRetryable) { // it is no longer kept; the record has the most important parts
 			data.From, data.Lost, data.Submission = "", err.Error(), client.Submission{
 				Session: r.Session, Task: client.Task{Code: r.Code, Description: r.Description, Pool: r.Pool},
 			}
@@ -199,7 +199,7 @@ func postNewTask(q *request) (next, done string, err error) {
 		return "", "", err
 	}
 	s.Files = append(s.Files, files...)
-	s.IdempotencyKey = q.form.Get("key") // a form that is sent twice is one task
+	s.IdempotencyKey = q.form.Get("key") // a form that is sent twice submits one task
 	if generation := q.form.Get("generation"); generation != "" {
 		if s.Workspace, err = fork(q, s.Workspace, generation, s.IdempotencyKey); err != nil {
 			return "", "", err
@@ -212,7 +212,8 @@ func postNewTask(q *request) (next, done string, err error) {
 	return path("tasks", r.TaskID), "Submitted.", nil
 }
 
-// fork starts a workspace from a generation of another, and returns its name, which follows from the key.
+// fork starts a workspace from a generation of another, and returns its name. The name depends on the key, so that a
+// form that is sent twice starts one workspace.
 func fork(q *request, workspace, generation, key string) (string, error) {
 	from := q.c.Workspace(workspace)
 	base, _, _ := strings.Cut(from.Name(), "-rerun-")
@@ -237,7 +238,7 @@ func postTask(q *request) (next, done string, err error) {
 		case r.Status == client.Cancelled:
 			done = "The task is cancelled."
 		default:
-			done = "The cancel was sent."
+			done = "The task will be cancelled."
 		}
 	case "redrive":
 		_, err = q.c.Redrive(q.ctx, id)
@@ -252,7 +253,7 @@ func postTask(q *request) (next, done string, err error) {
 	return path("tasks", id), done, err
 }
 
-// endedBefore reports whether a task had ended before it could be cancelled. r is the record after the cancel.
+// endedBefore reports whether a task had ended before it could be cancelled. r is what the request to cancel returned.
 func endedBefore(r client.Record) bool { return r.Status.Terminal() && r.Status != client.Cancelled }
 
 // getTask shows one task.
@@ -264,20 +265,20 @@ func getTask(q *request) error {
 	}
 	data := struct {
 		taskRow
-		Waits     string // what it waits for
-		Calls     []client.AuditRecord
-		Pending   []client.Approval
-		Spans     waterfall
-		Pictures  []client.Artifact
-		Files     []client.Artifact
-		Finished  bool
-		CanCancel bool
-		CanDead   bool
-		CanRetry  bool
-		Base      int64
+		Waits      string // what it waits for
+		Calls      []client.AuditRecord
+		Pending    []client.Approval
+		Spans      waterfall
+		Pictures   []client.Artifact
+		Files      []client.Artifact
+		Finished   bool
+		CanCancel  bool
+		CanRedrive bool
+		CanRetry   bool
+		Base       int64 // generation of the files before the task's commit
 	}{taskRow: rowOf(r), Pending: r.Pending(time.Now()), Finished: r.Status.Terminal()}
-	data.CanCancel, data.CanDead = !data.Finished && !r.CancelRequested, r.Status == client.Dead
-	data.CanRetry = data.Finished && r.Status != client.Succeeded && !data.CanDead
+	data.CanCancel, data.CanRedrive = !data.Finished && !r.CancelRequested, r.Status == client.Dead
+	data.CanRetry = data.Finished && r.Status != client.Succeeded && !data.CanRedrive
 	if !data.Finished {
 		if data.Waits, err = whyWaits(q, id); err != nil {
 			return err
@@ -308,7 +309,7 @@ func whyWaits(q *request, id string) (string, error) {
 	}
 	text := why.Message
 	if why.Ahead != nil && *why.Ahead > 0 {
-		text += fmt.Sprintf(" Of the same queue, %d tasks start first.", *why.Ahead)
+		text += fmt.Sprintf(" Queued tasks that start first: %d.", *why.Ahead)
 	}
 	if why.EstimateS != nil {
 		text += fmt.Sprintf(" It starts in about %.0f s.", *why.EstimateS)
@@ -316,7 +317,7 @@ func whyWaits(q *request, id string) (string, error) {
 	return text, nil
 }
 
-// calls returns the tool calls of a task, the first one first.
+// calls returns the tool calls of a task, in the order in which they ended.
 func calls(q *request, r client.Record) (list []client.AuditRecord, err error) {
 	records, err := q.c.Audit(q.ctx, client.AuditOptions{Task: r.TaskID, Limit: searched})
 	if err != nil {
@@ -330,16 +331,17 @@ func calls(q *request, r client.Record) (list []client.AuditRecord, err error) {
 	return list, nil
 }
 
-// waterfall is the timeline of a task. Widths are parts of 1000.
+// waterfall is the timeline of a task.
 type waterfall struct {
-	Total float64
+	Total float64 // milliseconds
 	Bars  []bar
 }
 
+// bar is a stage in a waterfall.
 type bar struct {
 	Name     string
-	MS       float64
-	X, Width float64
+	MS       float64 // duration in milliseconds
+	X, Width float64 // in thousandths of the waterfall's width
 }
 
 // waterfallOf places the stages of a task one after the other. Tool calls are a part of the run.
@@ -361,7 +363,7 @@ func waterfallOf(t schemas.Timing) waterfall {
 		if s.ms > 0 {
 			w.Bars = append(w.Bars, bar{Name: s.name, MS: s.ms, X: at})
 			if s.name == "run" && t.Tools > 0 {
-				w.Bars = append(w.Bars, bar{Name: "of it tool calls", MS: t.Tools, X: at})
+				w.Bars = append(w.Bars, bar{Name: "tool calls in it", MS: t.Tools, X: at})
 			}
 			at += s.ms
 		}

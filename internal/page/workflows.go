@@ -108,7 +108,7 @@ func postRun(q *request) (next, done string, err error) {
 	switch q.r.PathValue("verb") {
 	case "cancel":
 		run, err := q.c.CancelWorkflow(q.ctx, id)
-		done = "The cancel was sent."
+		done = "The run will be cancelled."
 		if run.Status.Ended() {
 			done = fmt.Sprintf("The run has ended: %s.", run.Status)
 		}

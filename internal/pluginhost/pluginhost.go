@@ -54,6 +54,8 @@ func (s *Set) Hooks() (list []string) {
 	return list
 }
 
+// hooks returns the names of a plugin's hooks, in the order in which a worker invokes them. It returns the errors that
+// New documents.
 func hooks(p plugin.Plugin) (names []string, err error) {
 	_, selects := p.(plugin.Selector)
 	_, generates := p.(plugin.Generator)
@@ -150,6 +152,9 @@ func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []
 	return in.Selected
 }
 
+// ByPlugin is the value of generated_by in a result whose program a plugin wrote.
+const ByPlugin = "plugin"
+
 // Generate returns the program, and whether a plugin changed it.
 func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code string, changed bool) {
 	for m, p := range withHook[plugin.Generator](s) {
@@ -168,9 +173,6 @@ func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code
 	}
 	return d.Code, changed
 }
-
-// ByPlugin is the value of generated_by in a result whose program a plugin wrote.
-const ByPlugin = "plugin"
 
 // Validate returns the first refusal or error.
 func (s *Set) Validate(ctx context.Context, t plugin.Task, in plugin.Program) (*plugin.Refusal, error) {
@@ -218,8 +220,8 @@ func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawM
 }
 
 func isObject(args json.RawMessage) bool {
-	var members map[string]json.RawMessage
-	return json.Unmarshal(args, &members) == nil && members != nil
+	var object map[string]json.RawMessage
+	return json.Unmarshal(args, &object) == nil && object != nil
 }
 
 // Result returns the result after all plugins. After an error no part of r may be published.
@@ -258,14 +260,14 @@ const (
 	maxText      = 4 << 10   // size of each text of a refusal
 )
 
-// size returns the approximate size of a result in bytes.
+// size returns the approximate number of bytes of a result in its JSON form.
 func size(r plugin.Result) int {
 	n := len(r.Value) + len(r.Output) + len(r.Stderr)
 	for k, v := range r.Labels {
 		n += len(k) + len(v)
 	}
 	for _, note := range r.Notes {
-		n += len(note.Rule) + len(note.Level) + len(note.Message) + 64 // names of fields
+		n += len(note.Rule) + len(note.Level) + len(note.Message) + 64 // for the names of its fields
 	}
 	if e := r.Error; e != nil {
 		n += len(e.Code) + len(e.Message) + len(e.Cause) + len(e.Hint)
@@ -273,7 +275,7 @@ func size(r plugin.Result) int {
 	return n
 }
 
-// tooDeep reports whether a JSON value has more than maxDepth levels.
+// tooDeep reports whether a valid JSON value has more than maxDepth levels.
 func tooDeep(value json.RawMessage) bool {
 	depth := 0
 	for d := json.NewDecoder(bytes.NewReader(value)); ; {

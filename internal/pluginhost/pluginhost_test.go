@@ -99,7 +99,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestErrors checks that the error of a hook has the reason, but not the plugin's text, which only the log has.
+// TestErrors checks that the error of a hook says how the hook failed, and that only the log has the plugin's text.
 func TestErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {

@@ -30,8 +30,8 @@ var (
 	errFailed  = errors.New("hook failed; the worker's log has its error")
 )
 
-// run invokes a hook and logs its error. It returns a *plugin.Refusal, or an error without the plugin's text: that text
-// is for the log, not for the task's submitter.
+// run invokes a hook. It returns the hook's *plugin.Refusal. It logs any other error, and returns one without the
+// plugin's text, which is not for the task's submitter.
 func run[T any](
 	ctx context.Context, s *Set, m *member, hook string, t plugin.Task, do func(context.Context) (T, error),
 ) (T, error) {

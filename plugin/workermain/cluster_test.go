@@ -17,7 +17,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// startServers starts n servers of a NATS cluster. Those of the cluster that are not started have routes, too.
+// startServers starts n servers of a NATS cluster, from the index first on. It returns the URL of the last one. The
+// cluster has a server for each of routes, which are their addresses among each other.
 func startServers(t *testing.T, routes []*url.URL, first, n int) (clientURL string) {
 	t.Helper()
 	for i := first; i < first+n; i++ {
@@ -43,8 +44,8 @@ func startServers(t *testing.T, routes []*url.URL, first, n int) (clientURL stri
 	return clientURL
 }
 
-// TestClusterWithoutLeader starts a worker while one of the three servers of a NATS cluster runs. The worker waits for
-// a leader, and its /healthz says so.
+// TestClusterWithoutLeader checks that a worker waits for a leader, and that its /healthz says so, if only one of the
+// three servers of a NATS cluster runs when the worker starts.
 func TestClusterWithoutLeader(t *testing.T) {
 	f := startFleet(t) // for its object store
 	routes := make([]*url.URL, 3)
@@ -86,7 +87,8 @@ func TestClusterWithoutLeader(t *testing.T) {
 	}
 }
 
-// TestSandboxHealth breaks the sandbox of a worker that has used its last box up, and mends it: /healthz says so.
+// TestSandboxHealth checks that /healthz of a worker says when its sandbox engine fails, and when it works again. The
+// worker has used up its last box.
 func TestSandboxHealth(t *testing.T) {
 	f := startFleet(t)
 	const variable = "CODEFLEET_EXECUTION_RUNSC="

@@ -20,7 +20,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// relayed is a fleet whose queue and object store a worker reaches through relays.
+// relayed is a fleet whose queue and object store its workers reach through relays.
 type relayed struct {
 	fleet
 	nats, s3 *faulttest.Relay
@@ -62,7 +62,7 @@ func TestDrainIsKept(t *testing.T) {
 		code string
 		on   string // the fault begins when the worker sends this to the object store, or else while the program runs
 		mode faulttest.Mode
-		of   func(relayed) *faulttest.Relay
+		of   func(relayed) *faulttest.Relay // the relay that has the fault
 	}{
 		"store hangs while the program runs":   {endless, "", faulttest.Hang, store},
 		"store hangs during the checkout":      {writes, "/w/main/", faulttest.Hang, store},
@@ -98,13 +98,14 @@ func TestDrainIsKept(t *testing.T) {
 				t.Errorf("Run() ended %v after the stop signal, want at most %v\n%s", took, limit, w.log.String())
 			}
 			if c.of(f) != f.s3 {
-				return // the claim expires
+				return // the task stays running until its claim expires
 			}
 			rec, err = f.client.Get(t.Context(), rec.TaskID)
 			if err != nil || rec.Status != schemas.RetryWait {
 				t.Errorf("Get() = %s, %v, want %s\n%s", rec.Status, err, schemas.RetryWait, w.log.String())
 			}
-			await(t, "no mounts", func() bool { // a busy host may end them after Run, in this process
+			// On a busy host, this process may remove them only after Run has returned.
+			await(t, "no mounts", func() bool {
 				left, err := hostdir.Mounts(f.data)
 				if err != nil {
 					t.Fatal(err)
@@ -136,11 +137,11 @@ func (f fleet) awaitOutput(t *testing.T, id string) {
 // worker is a worker that runs in this process.
 type worker struct {
 	stop  context.CancelFunc
-	ended chan error // receives the result of Run
-	log   *logtest.Log
+	ended chan error   // receives the result of Run
+	log   *logtest.Log // what the worker has logged so far
 }
 
-// startWorker starts a worker, with additional environment variables. Its log is written as it is in log.
+// startWorker starts a worker in this process, with additional environment variables.
 func (f fleet) startWorker(t *testing.T, env ...string) worker {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

@@ -15,8 +15,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// TestHealth takes the parts that a worker needs away and gives them back: /healthz names what is missing. The worker
-// starts without any of them, and waits.
+// TestHealth checks that a worker waits for the queue and the object store when it starts, and that /healthz names each
+// part that does not respond, then and later.
 func TestHealth(t *testing.T) {
 	f := startRelayed(t)
 	f.s3.Set(faulttest.Refuse)
@@ -57,8 +57,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestRejoins moves the queue and the object store to other addresses while a worker runs. The worker reads fleet.json
-// again, and continues.
+// TestRejoins checks that a worker reads fleet.json again, and continues, when the queue and the object store move to
+// other addresses.
 func TestRejoins(t *testing.T) {
 	f := startRelayed(t)
 	addr := freeAddr(t)
@@ -87,7 +87,7 @@ func TestRejoins(t *testing.T) {
 	}
 }
 
-// TestStartFails checks that a worker exits for what does not heal.
+// TestStartFails checks that a worker exits for an error that waiting does not solve.
 func TestStartFails(t *testing.T) {
 	for name, change := range map[string]func(*config.FleetFile){
 		"password of the queue":        func(f *config.FleetFile) { f.NATS.Password = "wrong" },

@@ -20,7 +20,7 @@ import (
 	"github.com/codefleet/codefleet/plugin/workermain"
 )
 
-// workerProcess is the role of a worker in a process of its own, with the environment in WORKER_ENV.
+// workerProcess runs a worker in a separate process, with the environment that WORKER_ENV lists.
 func workerProcess(ctx context.Context, ready func()) error {
 	ready()
 	return workermain.Run(ctx, workermain.Config{
@@ -41,7 +41,7 @@ func (killer) Result(_ context.Context, t plugin.Task, _ *plugin.Result) error {
 	return nil
 }
 
-// processWorker starts a worker in a process of its own. Its data directory is that of a host.
+// processWorker starts a worker in a separate process, with the data directory of a host.
 func (f fleet) processWorker(t *testing.T, name, host string) *faulttest.Process {
 	t.Helper()
 	dir := filepath.Join(f.data, host)
@@ -53,7 +53,7 @@ func (f fleet) processWorker(t *testing.T, name, host string) *faulttest.Process
 	return faulttest.Start(t, "worker", "FLEET="+f.file, "WORKER_NAME="+name, "WORKER_ENV="+strings.Join(env, "\n"))
 }
 
-// The programs of TestSessionsOverWorkers. Each one goes on where the checkpoint says.
+// The programs of TestSessionsOverWorkers. Each continues from the checkpoint of the previous one.
 const (
 	beginWork = `
 import json, os
@@ -86,9 +86,9 @@ logs = {name: json.load(open("/workspace/sessions/" + name + ".json")) for name 
  "tasks": [len(log["tasks"]) for log in logs.values()], "layout": sorted(os.listdir("/workspace"))}`
 )
 
-// TestSessionsOverWorkers runs a workflow of three sessions on three workers, which are separate processes with the
-// data directories of two hosts. The first one is killed with SIGKILL after a program has run and before its files are
-// committed. State, files and the logs of the sessions are whole.
+// TestSessionsOverWorkers checks that state, files and logs of three sessions are complete after they ran on three
+// workers, which are separate processes with the data directories of two hosts. The first worker is killed with SIGKILL
+// after a program has run and before its files are committed.
 func TestSessionsOverWorkers(t *testing.T) {
 	conf := uptest.Config(t)
 	conf.Queue.AckWait = 5 * time.Second
@@ -129,7 +129,7 @@ func TestSessionsOverWorkers(t *testing.T) {
 	if err := w2.Stop(time.Minute); err != nil {
 		t.Error(err)
 	}
-	w3 := f.processWorker(t, "w3", "a") // removes what w1 has left behind
+	w3 := f.processWorker(t, "w3", "a") // removes what w1 left behind
 	last := submit("session_003", finishWork, "")
 	wait(last, "w3", `{"lines":["50","60"],"total":110,"tasks":[2,1],`+
 		`"layout":["client","data.csv","servers","sessions","skills","state"]}`)

@@ -42,7 +42,7 @@ func Main(plugins ...plugin.Plugin) int {
 	return Exit(ctx, Run(ctx, Config{Args: os.Args[1:], Env: env, Stderr: os.Stderr}, plugins...), os.Stderr)
 }
 
-// Exit prints the error of Run and returns its exit code, like Main.
+// Exit prints the error of Run, and returns the exit code that Main would return for it.
 func Exit(ctx context.Context, err error, stderr io.Writer) int {
 	return process.Exit(ctx, "worker", err, stderr)
 }
@@ -63,7 +63,7 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	if err != nil {
 		return err
 	}
-	ctx, drain := context.WithCancel(ctx) // the order to drain has the effect of SIGTERM
+	ctx, drain := context.WithCancel(ctx) // an operator's order to drain has the effect of SIGTERM
 	defer drain()
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -77,7 +77,8 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	return err
 }
 
-// serve runs a worker with the options o, to which it adds those that follow from p and from the plugins in list.
+// serve runs a worker with the options o, to which it adds those that depend on p and on the plugins in list. The
+// worker claims tasks until accept ends, and runs them until work ends.
 func serve(
 	accept, work context.Context, p *process.Process, o assembly.WorkerOptions, list []plugin.Plugin,
 ) error {
@@ -126,7 +127,7 @@ func serve(
 	return process.RunWorker(accept, work, o)
 }
 
-// poolError returns why the pool has no boxes, or nil if it has any or has not failed.
+// poolError returns why the pool has no boxes. It returns nil if the pool has a box, or has not failed to start one.
 func poolError(pool *executor.Pool) error {
 	s := pool.Stats()
 	if s.LastError != "" && s.Ready+s.Bound+s.Acquired == 0 {

@@ -61,7 +61,7 @@ func startFleetWith(t *testing.T, conf *config.Config) fleet {
 	}, data}
 }
 
-// trial is a plugin with all hooks. The task's label with the name of a hook selects what the hook does.
+// trial is a plugin with all hooks. What a hook does is the value of the task's label that has the hook's name.
 type trial struct {
 	mu      sync.Mutex
 	results map[string]int // invocations of the hook result, by task
@@ -151,7 +151,7 @@ func TestHooks(t *testing.T) {
 			t.Errorf("Run = %v, want nil\n%s", err, log.String())
 		}
 		if !strings.Contains(log.String(), "trial: select, generate, validate, call, result") {
-			t.Errorf("the log lacks the hooks, want them in order:\n%s", log.String())
+			t.Errorf("the log does not list the hooks in order:\n%s", log.String())
 		}
 	})
 	describe := "add 5 and 3"

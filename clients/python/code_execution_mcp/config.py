@@ -16,6 +16,7 @@ from . import fleet
 
 
 def _setting(default=None, key=None, **kwargs):
+    """Return a field whose key in the fleet's settings differs from its name."""
     return dataclasses.field(default=default, metadata={"key": key}, **kwargs)
 
 
@@ -25,7 +26,7 @@ class StateConfig:
     state_file: Optional[str] = None
     auto_save: Optional[bool] = None
     state_format: Optional[str] = None
-    workspace_dir: Optional[str] = None  # must be that of ExecutionConfig: the state is a file of the workspace
+    workspace_dir: Optional[str] = None  # must equal that of ExecutionConfig, because the state is a file there
 
 
 @dataclasses.dataclass
@@ -188,7 +189,7 @@ def _seconds(text):
 
 
 def directories(found_settings):
-    """Return the directories to copy into the workspace, and remove them from the settings."""
+    """Return the directories to copy into the workspace, as absolute paths, and remove them from the settings."""
     found = [os.path.abspath(path) for path in found_settings.pop("execution.mount_directories", [])]
     for path in found:
         if not os.path.isdir(path):

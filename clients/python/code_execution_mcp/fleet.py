@@ -26,7 +26,7 @@ def program():
 
 
 def own(settings):
-    """Return a fleet with these settings, which runs on this machine until this process ends.
+    """Return a fleet with these settings. It runs on this machine until this process ends.
 
     Calls with equal settings return the same fleet. Its fields are url, token and file, the path of its fleet.json.
     """
@@ -40,7 +40,7 @@ def own(settings):
 
 
 def failed(doing, output):
-    """Return the error of a command that failed, from the last line of its output that is JSON."""
+    """Return the error of a command that failed: what the last JSON line of its output says, or else all of its output."""
     for line in reversed(output.decode(errors="replace").splitlines()):
         try:
             error = json.loads(line)["error"]
@@ -89,7 +89,7 @@ class _Fleet:
 
 
 def _document(stream):
-    """Return the first JSON document of a stream, or all of it if the stream ends before."""
+    """Return the first JSON document of a stream, or all of the stream if it ends before the document does."""
     text = b""
     for line in stream:
         text += line
@@ -99,7 +99,7 @@ def _document(stream):
 
 
 def _variables(settings):
-    """Return the environment variables for the settings. They win over config.yaml and .env."""
+    """Return the environment variables for the settings. They override config.yaml and .env."""
     found = {}
     for key, value in settings.items():
         name = "STATE_" + key[len("execution.state."):].upper().replace("STATE_", "") if key.startswith("execution.state.") else (

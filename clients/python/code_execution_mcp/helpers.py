@@ -1,4 +1,4 @@
-"""The first version's components. Each runs on a fleet, and adds no behaviour of its own."""
+"""The first version's components. Each passes its calls to an agent of a fleet."""
 
 import os
 
@@ -8,14 +8,14 @@ from . import config as configuration
 
 
 class FilesystemHelper:
-    """The directories of a fleet: its tools and the files of its workspace."""
+    """Lists the tools of a fleet, and lists and saves its skills."""
 
     def __init__(self, workspace_dir=None, servers_dir="./servers", skills_dir="./skills"):
         self.workspace_dir, self.servers_dir, self.skills_dir = workspace_dir, servers_dir, skills_dir
         self._agent = None
 
     def list_servers(self):
-        """Return the names of the servers of tools."""
+        """Return the names of the servers that have tools."""
         return sorted(self.agent().tools())
 
     def list_tools(self, server_name):
@@ -24,13 +24,13 @@ class FilesystemHelper:
 
     def save_skill(self, name, code, description=""):
         """Save a program, which later programs import: from skills.NAME import run. It replaces a skill of that name."""
-        known = {k["name"]: k.get("version", 0) for k in self.agent().skills()}
+        versions = {skill["name"]: skill.get("version", 0) for skill in self.agent().skills()}
         return self.agent().save_skill(name, code, description or f"The program {name}.",
-                                       base=known.get(name.replace("_", "-"), 0))
+                                       base=versions.get(name.replace("_", "-"), 0))
 
     def list_skills(self):
         """Return the names of the skills, as programs import them."""
-        return [k["module"].partition(".")[2] for k in self.agent().skills()]
+        return [skill["module"].partition(".")[2] for skill in self.agent().skills()]
 
     def agent(self):
         if self._agent is None:
@@ -95,7 +95,8 @@ class AgentHelper:
 
 
 def _agree(execution, name, value):
-    """Take a directory from the file system helper. The first version needed it in both places."""
+    """Set a directory of the executor's configuration to that of the FilesystemHelper, unless they contradict each other.
+    The first version needed it in both places."""
     default = getattr(configuration.ExecutionConfig(), name)
     if value in (None, default):
         return

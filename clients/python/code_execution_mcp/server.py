@@ -16,7 +16,7 @@ _TRANSPORTS = ("stdio", "sse", "http")
 
 
 class MCPServer:
-    """An MCP server of a fleet. `agent` runs tasks on the same fleet."""
+    """An MCP server for a fleet. `agent` runs tasks on the same fleet."""
 
     def __init__(self, config=None, agent=None, custom_tools=None):
         self.config = config or configuration.AppConfig()
@@ -35,7 +35,7 @@ class MCPServer:
         return self.agent.agent.register_tools(funcs, names=names)
 
     def command(self, transport="stdio"):
-        """Return the command that serves MCP, and its environment, which has the token."""
+        """Return the command that serves MCP, and its environment, which contains the token."""
         if transport not in _TRANSPORTS:
             raise codefleet.FleetError(f"{transport!r} is not a transport", 400, "bad_parameter", "use one of " + ", ".join(_TRANSPORTS))
         url, token = self.agent.agent.address()
@@ -55,7 +55,7 @@ class MCPServer:
 
 
 def create_server(config=None, agent=None, custom_tools=None):
-    """Return an MCPServer. An agent wins over the config."""
+    """Return an MCPServer. If an agent is given, the config is not used to create one."""
     return MCPServer(config=config, agent=agent, custom_tools=custom_tools)
 
 
