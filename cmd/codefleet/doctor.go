@@ -217,7 +217,9 @@ func hugePages(sandboxType, state string) checkResult {
 	case state == "":
 		return passed(name, "not available: the kernel has no 64 kB pages for shared memory")
 	case gvisor.LacksHugePages(state):
-		return checkResult{name, warning, "64 kB pages for shared memory: " + state + gain, "sudo codefleet doctor --fix"}
+		return checkResult{
+			name, warning, "64 kB pages for shared memory: " + state + gain, "sudo codefleet doctor --fix",
+		}
 	case state == "deny":
 		return checkResult{
 			name, warning, "all huge pages for shared memory: deny" + gain,

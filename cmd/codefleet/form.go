@@ -245,8 +245,8 @@ func isTaskID(s string) bool {
 // maxAsked is how often a person is asked for one field.
 const maxAsked = 3
 
-// askMissing asks a person for missing and wrong values, until the form has no problems or the input ends. An empty line
-// skips a field.
+// askMissing asks a person for missing and wrong values, until the form has no problems or the input ends. An empty
+// line skips a field.
 func askMissing(in *bufio.Reader, out io.Writer, f form.Form, filled *form.Filled) {
 	asked := map[string]int{}
 	for {

@@ -427,7 +427,8 @@ func (a *app) workflowRerunCommand() *cobra.Command {
 	var set []string
 	var detach bool
 	c := a.oneRun(&cobra.Command{
-		Use: "rerun RUN --from STEP", Short: "Run a workflow again from a step, with the files that the step began with",
+		Use:   "rerun RUN --from STEP",
+		Short: "Run a workflow again from a step, with the files that the step began with",
 		Long: "Run a workflow again from a step. The new run keeps the results of the steps before, and its\n" +
 			"workspace is a fork with the files that the step began with. The old run does not change.",
 		Example: "  codefleet workflow rerun RUN --from pay --set amount=20",

@@ -54,7 +54,8 @@ func (b *Bench) queuedRate(ctx context.Context) (err error) {
 	if err := b.SideBySide(ctx, Plan{Samples: turns, InRow: 1}, queued, closed); err != nil {
 		return err
 	}
-	b.AtLeast("G10", "queued tasks ÷ closed callers (as N3)", 100*b.Median("queued tasks")/b.Median("closed callers"), 90)
+	ratio := b.Median("queued tasks") / b.Median("closed callers")
+	b.AtLeast("G10", "queued tasks ÷ closed callers (as N3)", 100*ratio, 90)
 	b.Tables = append(b.Tables, slotTable(times))
 	b.Note("G10: %d tasks per sample, %d slots", tasks, slots)
 	return nil

@@ -180,8 +180,8 @@ func (b *Bench) firstBytes(ctx context.Context, c *client.Client, v *visitor, qu
 	return err
 }
 
-// observeOpenPages measures what many open lists cost the fleet's process: while nothing changes, and while a task per second
-// makes each of them refresh.
+// observeOpenPages measures what many open lists cost the fleet's process: while nothing changes, and while a task per
+// second makes each of them refresh.
 func (b *Bench) observeOpenPages(ctx context.Context, pid int, c *client.Client, v *visitor) error {
 	before := Resident(pid)
 	pages, ctx := errgroup.WithContext(ctx)

@@ -264,8 +264,8 @@ const (
 	publicTimeout      = 10 * time.Second // of one request
 )
 
-// allowOf returns a function that returns a tenant's allow-list, and whether the settings name the tenant. A tenant that
-// was created at run time, or whose settings list no tools, may call all tools.
+// allowOf returns a function that returns a tenant's allow-list, and whether the settings name the tenant. A tenant
+// that was created at run time, or whose settings list no tools, may call all tools.
 func allowOf(c *config.Config) toolbox.AllowList {
 	return func(tenant string) (list []string, inSettings bool) {
 		t, inSettings := c.Tenants[tenant]

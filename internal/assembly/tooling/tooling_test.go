@@ -168,7 +168,8 @@ func TestWeatherProvider(t *testing.T) {
 	}
 }
 
-// Built-in tools connect to public addresses only, even if a host name resolves to another one, and follow no redirects.
+// Built-in tools connect to public addresses only, even if a host name resolves to another one, and follow no
+// redirects.
 func TestPublicClient(t *testing.T) {
 	server := httptest.NewServer(http.RedirectHandler("/elsewhere", http.StatusFound))
 	defer server.Close()
