@@ -192,8 +192,8 @@ func (c *Client) watchBucket(
 	}
 }
 
-// endWatch ends a watch without waiting for the server: a worker whose queue hangs must exit, and the server removes the
-// watch's consumer anyway.
+// endWatch ends a watch without waiting for the server: a worker whose queue hangs must exit, and the server removes
+// the watch's consumer anyway.
 func endWatch(w jetstream.KeyWatcher) {
 	go func() { _ = w.Stop() }() // ends after five seconds, or when the connection is closed
 }

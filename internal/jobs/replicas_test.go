@@ -294,8 +294,8 @@ func TestSubmitDuringReplication(t *testing.T) {
 	}
 }
 
-// A message that another process publishes at the same time is published once: while a cluster replicates the first one,
-// it refuses the second one.
+// A message that another process publishes at the same time is published once: while a cluster replicates the first
+// one, it refuses the second one.
 func TestPublishDuringReplication(t *testing.T) {
 	s := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	c := connect(t, Options{Server: Server{URL: s.ClientURL()}, Log: noLog})
