@@ -318,7 +318,7 @@ os.fork() or time.sleep(60)`,
 	"deep directories": `
 def dig(place):
     os.chdir(place)
-    for _ in range(3000):
+    for _ in range(1200): # deeper than Python recurses, and than a path can name
         os.mkdir("left" * 10)
         os.chdir("left" * 10)
 everywhere(dig)

@@ -27,6 +27,19 @@ type stat struct {
 	Unversioned bool // it has other hard links, or mode bits that versions do not store
 }
 
+// access returns the permissions that a path's owner has in every version. A program may remove its own, but a worker
+// that is not root could then neither read nor remove the path.
+func (s stat) access() uint32 {
+	switch s.Kind {
+	case format.KindDir:
+		return 0o700
+	case format.KindFile:
+		return 0o400
+	default:
+		return 0
+	}
+}
+
 // racyMargin is the resolution of file system clocks: a file that changed less than this before it was scanned may
 // change again without its times changing.
 const racyMargin = 20 * time.Millisecond
@@ -125,6 +138,10 @@ func (sc *scanner) readDir(dir string) (out scanResult, dirs []string, err error
 			st, err := statAt(f, name)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
+			}
+			if needed := st.access(); err == nil && st.Mode&needed != needed {
+				_ = sc.root.Chmod(path, os.FileMode(st.Mode|needed)) // an error shows when the path is read
+				st, err = statAt(f, name)
 			}
 			if err != nil {
 				return out, nil, fmt.Errorf("scan %q: %w", path, err)

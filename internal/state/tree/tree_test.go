@@ -44,6 +44,36 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
+// TestAccess checks that a version contains files from which a program has removed all permissions. A worker that is not
+// root could not read them.
+func TestAccess(t *testing.T) {
+	dir, d := open(t, mem.New())
+	write(t, dir, map[string]string{"a/b/file": "x", "a/link.txt": "", "read-only": "y"})
+	for _, c := range []struct {
+		path string
+		mode os.FileMode
+	}{{"a/b/file", 0}, {"a/b", 0o055}, {"a", 0}, {"read-only", 0o444}} {
+		if err := os.Chmod(filepath.Join(dir, c.path), c.mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	up, err := d.Diff(t.Context(), format.EmptySet, false, nil, 0)
+	if err == nil {
+		err = up.Wait()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint32{}
+	for _, c := range up.Changes {
+		got[c.Path] = c.Entry.Mode
+	}
+	want := map[string]uint32{"a": 0o700, "a/b": 0o755, "a/b/file": 0o400, "a/link.txt": 0o600, "read-only": 0o444}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("modes (-want +got):\n%s", diff)
+	}
+}
+
 // TestMountPoints checks that only empty directories stay at mount points.
 func TestMountPoints(t *testing.T) {
 	for _, c := range []struct {
