@@ -301,14 +301,16 @@ func (c *Client) putControl(ctx context.Context, key string, v any) error {
 	return nil
 }
 
-// dropControl removes a key. It reports whether the key existed.
+// dropControl removes a key. It reports whether the key existed. It asks the bucket's leader, because another replica
+// may not have the key yet, and a pause would stay.
 func (c *Client) dropControl(ctx context.Context, key string) (existed bool, err error) {
-	kv, err := c.js.KeyValue(ctx, bucketControls)
-	if err == nil {
-		_, err = kv.Get(ctx, key)
-	}
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
+	_, value, err := c.lastOfLeader(ctx, "KV_"+bucketControls, "$KV."+bucketControls+"."+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && len(value) == 0 { // never stored, or removed
 		return false, nil
+	}
+	var kv jetstream.KeyValue
+	if err == nil {
+		kv, err = c.js.KeyValue(ctx, bucketControls)
 	}
 	if err == nil {
 		err = kv.Purge(ctx, key)

@@ -294,6 +294,31 @@ func TestSubmitDuringReplication(t *testing.T) {
 	}
 }
 
+// Resume does not ask a replica, which may not have the pause yet.
+func TestResumeAsksTheLeader(t *testing.T) {
+	s := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	c := connect(t, Options{Server: Server{URL: s.ClientURL()}, Log: noLog})
+	provision(t, c)
+	asked, err := c.nc.SubscribeSync("$JS.API.DIRECT.GET.KV_" + bucketControls + ".>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Pause(t.Context(), schemas.Pause{Target: schemas.PauseFleet}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bool{true, false} {
+		if was, err := c.Resume(t.Context(), schemas.PauseFleet); was != want || err != nil {
+			t.Errorf("Resume() = %v, %v, want %v", was, err, want)
+		}
+	}
+	if err := c.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, _ := asked.Pending(); n != 0 {
+		t.Errorf("%d requests to any replica, want none", n)
+	}
+}
+
 // A message that another process publishes at the same time is published once: while a cluster replicates the first
 // one, it refuses the second one.
 func TestPublishDuringReplication(t *testing.T) {
