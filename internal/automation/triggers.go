@@ -107,6 +107,7 @@ func (e *incoming) inputs() json.RawMessage {
 	return out
 }
 
+// variables returns the values of the variables of filters. It decodes the event only once.
 func (e *incoming) variables() (map[string]any, error) {
 	if e.values != nil {
 		return e.values, nil

@@ -116,7 +116,7 @@ func (s *Service) handshake(ctx context.Context, target string) error {
 	if err != nil {
 		return refuse(errcode.BadData, "/url", "the handshake failed: %s", sendProblem(err))
 	}
-	defer drain(resp)
+	defer closeBody(resp)
 	if origin := resp.Header.Get("WebHook-Allowed-Origin"); resp.StatusCode/100 != 2 ||
 		origin != "*" && origin != webhookOrigin {
 		r := refuse(errcode.BadData, "/url", "the target does not permit the fleet to send: it responded to OPTIONS "+
@@ -127,7 +127,8 @@ func (s *Service) handshake(ctx context.Context, target string) error {
 	return nil
 }
 
-func drain(resp *http.Response) {
+// closeBody reads the rest of a response, and closes its body.
+func closeBody(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, maxResponse) // so that the next request can use the connection
 	_ = resp.Body.Close()
 }
@@ -251,7 +252,7 @@ func (s *Service) post(
 	if err != nil {
 		return sendProblem(err), 0, false
 	}
-	defer drain(resp)
+	defer closeBody(resp)
 	switch {
 	case resp.StatusCode/100 == 2:
 		return "", 0, false

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// dieWithParent makes the kernel kill the command when this process ends.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

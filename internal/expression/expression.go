@@ -134,10 +134,11 @@ func Decode(raw json.RawMessage) (any, error) {
 	if err := d.Decode(&v); err != nil {
 		return nil, err
 	}
-	return numbers(v), nil
+	return convertNumbers(v), nil
 }
 
-func numbers(v any) any {
+// convertNumbers replaces each json.Number in v with an int64 if it is one, or else with a float64.
+func convertNumbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
 		if i, err := v.Int64(); err == nil {
@@ -147,11 +148,11 @@ func numbers(v any) any {
 		return f
 	case []any:
 		for i := range v {
-			v[i] = numbers(v[i])
+			v[i] = convertNumbers(v[i])
 		}
 	case map[string]any:
 		for k := range v {
-			v[k] = numbers(v[k])
+			v[k] = convertNumbers(v[k])
 		}
 	}
 	return v

@@ -279,7 +279,7 @@ func (f *fleet) pause(t *testing.T, target string) func(context.Context, *rand.R
 			return err
 		})
 		if failed != nil {
-			return faulttest.ErrBusy // the queue is away, or the storm is over
+			return faulttest.ErrBusy // the queue does not respond, or the test ends the faults
 		}
 		return nil
 	}

@@ -73,6 +73,7 @@ func asJSON(values map[string]any) (map[string]any, error) {
 // maxUnknown is how many unknown fields Check lists.
 const maxUnknown = 20
 
+// unknown returns a problem for each value without a field.
 func (f Form) unknown(values map[string]any) (problems []Problem) {
 	names := make([]string, len(f.Fields))
 	for i, field := range f.Fields {
@@ -112,6 +113,7 @@ func (f Form) problems(leaf *jsonschema.ValidationError) []Problem {
 	}}
 }
 
+// missing returns a problem for each field that has no value, although it needs one.
 func (f Form) missing(names []string, why string) []Problem {
 	problems := make([]Problem, len(names))
 	for i, name := range names {

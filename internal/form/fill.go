@@ -72,6 +72,7 @@ func Fill(ctx context.Context, f Form, document string, m Method) (Filled, error
 	return out, nil
 }
 
+// problemsOf is like Check, but never returns nil, which JSON would show as null.
 func (f Form) problemsOf(values map[string]any) []Problem {
 	if problems := f.Check(values); problems != nil {
 		return problems

@@ -180,6 +180,7 @@ func (f Form) Elicitation(names ...string) json.RawMessage {
 	return data
 }
 
+// elicited returns the field's schema without the keywords that MCP does not have.
 func (f Field) elicited() property {
 	p := f.schema
 	p.Pattern, p.MultipleOf, p.ExclusiveMinimum, p.ExclusiveMaximum, p.UniqueItems = "", nil, nil, nil, false

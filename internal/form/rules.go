@@ -129,6 +129,7 @@ func (f Form) byLooks(field Field, d *prepared, out *Filled) {
 	}
 }
 
+// matches returns all matches of the pattern in the lines.
 func matches(lines []line, pattern *regexp.Regexp) (found []line) {
 	for _, l := range lines {
 		for _, text := range pattern.FindAllString(l.text, -1) {

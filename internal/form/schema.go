@@ -137,6 +137,7 @@ func (o ordered[V]) MarshalJSONTo(e *jsontext.Encoder) error {
 	return e.WriteToken(jsontext.EndObject)
 }
 
+// marshal encodes a value, with the same result each time.
 func marshal(v any) (json.RawMessage, error) {
 	data, err := jsonv2.Marshal(v, jsonv2.Deterministic(true))
 	return data, err
@@ -172,49 +173,50 @@ var formats = []string{"email", "uri", "date", "date-time"}
 
 // problems lists why the document is not a form. Without problems, it can be compiled.
 func (d document) problems() []string {
-	var out collector
+	var c checker
 	if d.Type != "object" {
-		out.add(`"type" must be "object"`)
+		c.add(`"type" must be "object"`)
 	}
 	if n := len(d.Properties.names); n == 0 || n > MaxFields {
-		out.add("it has %d fields; a form has from 1 to %d", n, MaxFields)
-		return out.all
+		c.add("it has %d fields; a form has from 1 to %d", n, MaxFields)
+		return c.problems
 	}
-	out.texts("the form", d.Title, d.Description)
+	c.texts("the form", d.Title, d.Description)
 	if d.AdditionalProperties != nil && *d.AdditionalProperties {
-		out.add(`"additionalProperties" must be false: a form has no other fields`)
+		c.add(`"additionalProperties" must be false: a form has no other fields`)
 	}
 	for _, name := range d.Properties.names {
-		out.field(name, d.Properties.byName[name])
+		c.field(name, d.Properties.byName[name])
 	}
-	out.known(d, `"required"`, d.Required)
+	c.fieldsExist(d, `"required"`, d.Required)
 	for _, name := range sortedNames(d.DependentRequired) {
-		out.known(d, `"dependentRequired"`, append([]string{name}, d.DependentRequired[name]...))
+		c.fieldsExist(d, `"dependentRequired"`, append([]string{name}, d.DependentRequired[name]...))
 	}
 	conditions := append([]conditional{d.conditional}, d.AllOf...)
 	if len(d.AllOf) > maxConditions {
-		out.add("it has %d conditions; the limit is %d", len(d.AllOf), maxConditions)
+		c.add("it has %d conditions; the limit is %d", len(d.AllOf), maxConditions)
 		conditions = nil
 	}
-	for _, c := range conditions {
-		if c.If == nil && (c.Then != nil || c.Else != nil) {
-			out.add(`"then" and "else" need "if"`)
+	for _, cond := range conditions {
+		if cond.If == nil && (cond.Then != nil || cond.Else != nil) {
+			c.add(`"then" and "else" need "if"`)
 		}
-		for _, r := range []*rules{c.If, c.Then, c.Else} {
-			out.condition(d, r)
+		for _, r := range []*rules{cond.If, cond.Then, cond.Else} {
+			c.condition(d, r)
 		}
 	}
-	return out.all
+	return c.problems
 }
 
-// collector collects problems of a document. The argument of of its methods names the part with the problem.
-type collector struct{ all []string }
+// checker checks a document, and collects its problems. In its methods, of names the part that is checked.
+type checker struct{ problems []string }
 
-func (c *collector) add(format string, args ...any) {
-	c.all = append(c.all, fmt.Sprintf(format, args...))
+func (c *checker) add(format string, args ...any) {
+	c.problems = append(c.problems, fmt.Sprintf(format, args...))
 }
 
-func (c *collector) texts(of, title, description string) {
+// texts refuses texts that are too long.
+func (c *checker) texts(of, title, description string) {
 	if len(title) > maxTitle {
 		c.add("the title of %s has %d bytes; the limit is %d", of, len(title), maxTitle)
 	}
@@ -223,7 +225,8 @@ func (c *collector) texts(of, title, description string) {
 	}
 }
 
-func (c *collector) known(d document, keyword string, names []string) {
+// fieldsExist refuses names that are no fields of the document.
+func (c *checker) fieldsExist(d document, keyword string, names []string) {
 	for _, n := range names {
 		if _, ok := d.Properties.byName[n]; !ok {
 			c.add("%s names %q, which is not a field", keyword, printable(n))
@@ -231,12 +234,13 @@ func (c *collector) known(d document, keyword string, names []string) {
 	}
 }
 
-func (c *collector) condition(d document, r *rules) {
+// condition checks the rules of a condition, or what follows from it.
+func (c *checker) condition(d document, r *rules) {
 	if r == nil {
 		return
 	}
-	c.known(d, "a condition", r.Properties.names)
-	c.known(d, "a condition", r.Required)
+	c.fieldsExist(d, "a condition", r.Properties.names)
+	c.fieldsExist(d, "a condition", r.Required)
 	for _, name := range r.Properties.names {
 		p := r.Properties.byName[name]
 		of := fmt.Sprintf("the condition of field %q", printable(name))
@@ -250,7 +254,8 @@ func (c *collector) condition(d document, r *rules) {
 	}
 }
 
-func (c *collector) field(name string, p property) {
+// field checks the schema of a field.
+func (c *checker) field(name string, p property) {
 	of := fmt.Sprintf("field %q", printable(name))
 	if name == "" || len(name) > maxName || text.Printable(name) != name {
 		c.add("the name of %s must have from 1 to %d bytes, without control characters", of, maxName)
@@ -275,7 +280,7 @@ func (c *collector) field(name string, p property) {
 }
 
 // keywords refuses keywords that have no effect on the type.
-func (c *collector) keywords(of string, p property) {
+func (c *checker) keywords(of string, p property) {
 	for _, k := range []struct {
 		used  bool
 		name  string
@@ -303,7 +308,7 @@ func (c *collector) keywords(of string, p property) {
 }
 
 // limits refuses bounds that no value meets, and patterns that are not RE2.
-func (c *collector) limits(of string, p property) {
+func (c *checker) limits(of string, p property) {
 	if p.Format != "" && !slices.Contains(formats, p.Format) {
 		c.add("%s has the format %q; want one of %s", of, printable(p.Format), strings.Join(formats, ", "))
 	}
@@ -313,19 +318,21 @@ func (c *collector) limits(of string, p property) {
 	if p.MultipleOf != nil && p.MultipleOf.value().Sign() <= 0 {
 		c.add(`"multipleOf" of %s must be greater than 0`, of)
 	}
-	c.between(of, p.Minimum, p.Maximum)
-	c.between(of, p.ExclusiveMinimum, p.ExclusiveMaximum)
-	c.count(of, p.MinLength, p.MaxLength)
-	c.count(of, p.MinItems, p.MaxItems)
+	c.numberRange(of, p.Minimum, p.Maximum)
+	c.numberRange(of, p.ExclusiveMinimum, p.ExclusiveMaximum)
+	c.lengthRange(of, p.MinLength, p.MaxLength)
+	c.lengthRange(of, p.MinItems, p.MaxItems)
 }
 
-func (c *collector) between(of string, least, most *exactNumber) {
+// numberRange refuses a minimum above the maximum.
+func (c *checker) numberRange(of string, least, most *exactNumber) {
 	if least != nil && most != nil && least.value().Cmp(most.value()) > 0 {
 		c.add("%s has a minimum above its maximum", of)
 	}
 }
 
-func (c *collector) count(of string, least, most *int) {
+// lengthRange refuses a range of lengths that is empty.
+func (c *checker) lengthRange(of string, least, most *int) {
 	lower, upper := 0, math.MaxInt
 	if least != nil {
 		lower = *least
@@ -339,7 +346,7 @@ func (c *collector) count(of string, least, most *int) {
 }
 
 // choices checks the choices of a field that has or needs some.
-func (c *collector) choices(of string, p property, needed bool) {
+func (c *checker) choices(of string, p property, needed bool) {
 	if !needed {
 		return
 	}
@@ -384,6 +391,7 @@ func (p property) ways() (n int) {
 	return n
 }
 
+// choices returns the choices, in the order of the document.
 func (p property) choices() []Choice {
 	var out []Choice
 	values, options := p.Enum, p.OneOf

@@ -65,7 +65,7 @@ const flushTime = 5 * time.Second
 // or settings are wrong.
 func Open(ctx context.Context, program Program) (*Process, error) {
 	p := &Process{program: program}
-	if err := p.settings(ctx); err != nil {
+	if err := p.readSettings(ctx); err != nil {
 		return nil, err
 	}
 	t, err := telemetry.Setup(ctx, assembly.Telemetry(p.Config, program.Name, program.Version, program.Stderr))
@@ -92,7 +92,8 @@ func (p *Process) Connect(ctx context.Context) error {
 	return p.provision(ctx)
 }
 
-func (p *Process) settings(ctx context.Context) error {
+// readSettings reads the settings from the command line, the environment and the configuration file.
+func (p *Process) readSettings(ctx context.Context) error {
 	source := config.Source{Env: p.program.Env}
 	flags := flag.NewFlagSet(p.program.Name, flag.ContinueOnError)
 	flags.SetOutput(p.program.Stderr)

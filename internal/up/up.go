@@ -199,6 +199,7 @@ func (f *Fleet) serve(ctx, life context.Context) error {
 	return nil
 }
 
+// open starts the stores, and connects to the queue.
 func (f *Fleet) open(ctx context.Context) (err error) {
 	f.o.Step("queue and object store")
 	if err := f.startStores(ctx); err != nil {

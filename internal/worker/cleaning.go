@@ -66,6 +66,7 @@ func (c Cleaning) cleanAll(ctx context.Context, store *state.Store, tenants []st
 	_ = collecting.Wait() // no function returns an error
 }
 
+// spread returns a random part of d, so that workers do not begin at the same time.
 func spread(d time.Duration) time.Duration {
 	return rand.N(max(1, d)) //nolint:gosec // no secret
 }

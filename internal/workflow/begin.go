@@ -30,6 +30,8 @@ func (m *machine) open(ctx context.Context, i int) {
 	}
 }
 
+// skips reports whether step i is skipped: because its condition is false, or, without a condition, because all steps
+// that it needs were skipped.
 func (m *machine) skips(ctx context.Context, i int) (bool, error) {
 	s := m.steps[i]
 	if s.when == nil {
@@ -83,6 +85,7 @@ func (m *machine) begin(ctx context.Context, i, item int, x *schemas.StepRun) {
 	}
 }
 
+// until returns the time until which a step waits.
 func (m *machine) until(ctx context.Context, s *step, in site) (time.Time, error) {
 	value, err := m.fill(ctx, s.until, in)
 	if err != nil {
@@ -105,6 +108,7 @@ type input struct {
 	with json.RawMessage
 }
 
+// input evaluates the templates of a step: its text and its values.
 func (m *machine) input(ctx context.Context, s *step, in site) (out input, err error) {
 	if s.text != nil {
 		value, err := m.fill(ctx, s.text, in)

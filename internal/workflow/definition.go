@@ -184,7 +184,7 @@ func (c *checker) order(p *Plan, paths []string) {
 			j, ok := p.index[id]
 			switch {
 			case !ok:
-				c.add(at, "there is no step %s%s", id, c.nearest(p, id))
+				c.add(at, "there is no step %s%s", id, p.suggestion(id))
 			case p.steps[j].finally != s.finally:
 				c.add(at, "steps and the steps of finally cannot need each other: those of finally come last")
 			default:
@@ -227,7 +227,8 @@ func (c *checker) order(p *Plan, paths []string) {
 	}
 }
 
-func (c *checker) nearest(p *Plan, id string) string {
+// suggestion returns the end of a message about an unknown step, with the most similar id if there is one.
+func (p *Plan) suggestion(id string) string {
 	ids := make([]string, len(p.steps))
 	for i, s := range p.steps {
 		ids[i] = s.ID
@@ -393,7 +394,7 @@ func (c *checker) expression(path, source string, in scope) *expression.Expressi
 		j, ok := in.plan.index[id]
 		switch {
 		case !ok:
-			c.add(path, "there is no step %s%s", id, c.nearest(in.plan, id))
+			c.add(path, "there is no step %s%s", id, in.plan.suggestion(id))
 			continue
 		case in.step >= 0 && !in.plan.steps[in.step].before[j]:
 			c.add(path, "step %s may not have ended before this step: add it to needs", id)

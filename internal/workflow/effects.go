@@ -50,6 +50,7 @@ func (p *Plan) Effects(
 	return out, failed
 }
 
+// effect returns the effect of an attempt of a step.
 func (m *machine) effect(ctx context.Context, s *step, item int, x *schemas.StepRun) (Effect, error) {
 	e := Effect{Place: Place{s.ID, item, x.Attempt}, Expires: x.Due, Cancel: x.Cancelled}
 	in, err := m.input(ctx, s, site{m.index[s.ID], item})
@@ -193,6 +194,7 @@ type Probe struct {
 // Probes returns the tasks of all steps, so that they can be checked before a run begins.
 func (p *Plan) Probes() (list []Probe) { return p.probes("") }
 
+// probes is like Probes for a workflow at path in the definition.
 func (p *Plan) probes(path string) (list []Probe) {
 	for i, s := range p.steps {
 		at := fmt.Sprint(path, "/steps/", i)

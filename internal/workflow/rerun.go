@@ -28,8 +28,7 @@ func (e *RerunError) Error() string { return e.Message }
 func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 	first, ok := p.index[from]
 	if !ok || p.steps[first].finally {
-		return Rerun{}, &RerunError{errcode.UnknownStep, fmt.Sprintf("there is no step %s%s", from,
-			(&checker{}).nearest(p, from))}
+		return Rerun{}, &RerunError{errcode.UnknownStep, fmt.Sprintf("there is no step %s%s", from, p.suggestion(from))}
 	}
 	if !old.Status.Ended() {
 		return Rerun{}, &RerunError{errcode.RunActive, "the run has not ended: it is " + string(old.Status)}

@@ -65,6 +65,7 @@ func tooDeep(value json.RawMessage) bool {
 	}
 }
 
+// text returns the template of a text.
 func (c *checker) text(path, s string, in scope) *template {
 	value, err := json.Marshal(s)
 	if err != nil {
@@ -74,6 +75,7 @@ func (c *checker) text(path, s string, in scope) *template {
 	return c.template(path, value, in)
 }
 
+// compile returns the template of a JSON value and of the values in it.
 func (c *checker) compile(path string, value json.RawMessage, in scope) *template {
 	t := &template{literal: value}
 	var s string
@@ -99,6 +101,7 @@ func (c *checker) compile(path string, value json.RawMessage, in scope) *templat
 	return t
 }
 
+// compileText adds the parts of a text to t: literals and expressions.
 func (c *checker) compileText(t *template, path, s string, in scope) {
 	for s != "" {
 		i := strings.Index(s, "${")

@@ -98,6 +98,7 @@ func expressionError(where string, err error) *schemas.WorkflowError {
 // is -1.
 type site struct{ step, item int }
 
+// fill returns the value of a template.
 func (m *machine) fill(ctx context.Context, t *template, in site) (json.RawMessage, error) {
 	return t.evaluate(ctx, func(ctx context.Context, e *expression.Expression) (json.RawMessage, error) {
 		return m.value(ctx, e, in)
