@@ -15,14 +15,14 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// user simulates the user of a client, who reacts to each form with the next element of words.
+// user simulates the user of a client, who reacts to each form with the next element of reactions.
 type user struct {
 	mu sync.Mutex
-	// words are the choices approve, approve_all and deny, the actions decline and cancel, and hang, which does not
+	// reactions are the choices approve, approve_all and deny, the actions decline and cancel, and hang, which does not
 	// react until the form is withdrawn.
-	words []string
-	forms []string      // messages of the forms so far
-	free  chan struct{} // closed to end a hanging reaction; may be nil
+	reactions []string
+	forms     []string      // messages of the forms so far
+	free      chan struct{} // closed to end a hanging reaction; may be nil
 }
 
 func (u *user) options() *mcp.ClientOptions {
@@ -30,14 +30,14 @@ func (u *user) options() *mcp.ClientOptions {
 		ElicitationHandler: func(ctx context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			u.mu.Lock()
 			u.forms = append(u.forms, req.Params.Message)
-			word := "cancel"
-			if len(u.words) > 0 {
-				word, u.words = u.words[0], u.words[1:]
+			reaction := "cancel"
+			if len(u.reactions) > 0 {
+				reaction, u.reactions = u.reactions[0], u.reactions[1:]
 			}
 			u.mu.Unlock()
-			switch word {
+			switch reaction {
 			case "decline", "cancel":
-				return &mcp.ElicitResult{Action: word}, nil
+				return &mcp.ElicitResult{Action: reaction}, nil
 			case "hang":
 				select {
 				case <-ctx.Done():
@@ -46,7 +46,7 @@ func (u *user) options() *mcp.ClientOptions {
 					return &mcp.ElicitResult{Action: "cancel"}, nil
 				}
 			}
-			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"decision": word}}, nil
+			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"decision": reaction}}, nil
 		},
 	}
 }
@@ -79,7 +79,7 @@ func TestApproval(t *testing.T) {
 	url := serve(t, f, nil)
 	for _, version := range revisions {
 		for _, c := range []struct {
-			words        []string
+			reactions    []string
 			code, output string
 			asked        int
 		}{
@@ -90,12 +90,12 @@ func TestApproval(t *testing.T) {
 			},
 			{[]string{"approve_all"}, "ask a b c", "approved default\napproved default\napproved default\n", 1},
 		} {
-			u := &user{words: c.words}
+			u := &user{reactions: c.reactions}
 			cs := dialAs(t, url, ingesttest.Token, version, u.options())
 			got, failed := invoke(t, cs, "execute_task", map[string]any{"code": c.code})
 			if failed || got["output"] != c.output || u.asked() != c.asked {
 				t.Errorf("%s: %v: %v after %d forms, want %q after %d",
-					version, c.words, got, u.asked(), c.output, c.asked)
+					version, c.reactions, got, u.asked(), c.output, c.asked)
 			}
 			if f := u.forms[0]; !strings.Contains(f, `crm/drop`) || !strings.Contains(f, `arguments: "a"`) ||
 				!strings.Contains(f, "declared effects: read-only\n") {
@@ -104,7 +104,7 @@ func TestApproval(t *testing.T) {
 		}
 
 		// Closing the form decides nothing. The result has the command that approves, and the next call asks again.
-		u := &user{words: []string{"cancel", "approve"}}
+		u := &user{reactions: []string{"cancel", "approve"}}
 		cs := dialAs(t, url, ingesttest.Token, version, u.options())
 		got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "ask " + version, "wait_ms": 300})
 		if failed || got["status"] != "running" || got["approval"] == nil || u.asked() != 1 {
@@ -129,7 +129,10 @@ func TestApprovalWithoutAsking(t *testing.T) {
 	}
 	defer fleet.Close()
 	for _, version := range revisions {
-		for token, u := range map[string]*user{ingesttest.Token: nil, ingesttest.Agent: {words: []string{"approve"}}} {
+		for token, u := range map[string]*user{
+			ingesttest.Token: nil,
+			ingesttest.Agent: {reactions: []string{"approve"}},
+		} {
 			var o *mcp.ClientOptions
 			if u != nil {
 				o = u.options()
@@ -171,7 +174,7 @@ func TestApprovalWithoutAsking(t *testing.T) {
 // another bridge asks again.
 func TestApprovalByAnotherBridge(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	u := &user{words: []string{"hang"}, free: make(chan struct{})}
+	u := &user{reactions: []string{"hang"}, free: make(chan struct{})}
 	cs, disconnect := stdio(t, options(f, ingesttest.Token), u.options())
 	ended := make(chan struct{})
 	go func() {
@@ -182,7 +185,7 @@ func TestApprovalByAnotherBridge(t *testing.T) {
 	eventually(t, "the user is asked", func() bool { return u.asked() == 1 })
 	disconnect()
 	defer func() { close(u.free); <-ended }()
-	again := &user{words: []string{"deny"}}
+	again := &user{reactions: []string{"deny"}}
 	cs, _ = stdio(t, options(f, ingesttest.Token), again.options())
 	listed, _ := invoke(t, cs, "list_tasks", map[string]any{"status": []string{"running"}})
 	id := listed["tasks"].([]any)[0].(map[string]any)["task_id"]
@@ -196,7 +199,7 @@ func TestApprovalByAnotherBridge(t *testing.T) {
 func TestApprovalIsBounded(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	for _, version := range revisions[:1] {
-		u := &user{words: []string{"hang", "hang"}}
+		u := &user{reactions: []string{"hang", "hang"}}
 		url := serve(t, f, func(o *bridge.Options) { o.MaxWait, o.Wait = 5*time.Second, 4*time.Second })
 		cs := dialAs(t, url, ingesttest.Token, version, u.options())
 		got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "ask a"})

@@ -93,7 +93,7 @@ func (ts *toolSet) addOperate() {
 	addTool(ts, tool{
 		name: "redrive_tasks", title: "Redrive dead letters", scope: scopeSubmit, out: schemaOf[redriveOut](),
 		hints: mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)},
-		text:  "Run all dead-lettered tasks with a cause again, once the cause is mended.",
+		text:  "Run all dead-lettered tasks with a cause again, once the cause is fixed.",
 	}, func(ctx context.Context, c *call, in redriveIn) (*result, error) {
 		if in.Cause == "" {
 			return nil, badArgument("cause is empty; list_dead_tasks returns the causes")

@@ -85,7 +85,7 @@ func (ts *toolSet) addSessions() {
 	addTool(ts, tool{
 		name: "get_session", title: "Resume a session", scope: scopeRead, hints: readsOnly,
 		out: schemaOf[getSessionOut](),
-		text: "Where a session stands: its checkpoint, its tasks, the state documents they changed. To go on with " +
+		text: "Where a session stands: its checkpoint, its tasks, the state documents they changed. To continue " +
 			"it, read this, then call execute_task with session and workspace; its programs call " +
 			"client.session.resume() and checkpoint(step=…).",
 	}, func(ctx context.Context, c *call, in getSessionIn) (*result, error) { return c.getSession(ctx, in) })

@@ -53,7 +53,7 @@ type artifactOut struct {
 type findingOut struct {
 	Rule    string `json:"rule"`
 	Line    int    `json:"line,omitempty"`
-	Level   string `json:"level" jsonschema:"warning, or refused if the program did not run because of it"`
+	Level   string `json:"level" jsonschema:"warning, or refused if the finding is why the program did not run"`
 	Message string `json:"message"`
 }
 

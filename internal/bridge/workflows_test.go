@@ -20,13 +20,13 @@ func TestWorkflows(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, _ := res.StructuredContent.(map[string]any)
-		var words []string
+		var texts []string
 		for _, c := range res.Content {
 			if text, ok := c.(*mcp.TextContent); ok {
-				words = append(words, text.Text)
+				texts = append(texts, text.Text)
 			}
 		}
-		return out, strings.Join(words, "\n")
+		return out, strings.Join(texts, "\n")
 	}
 	definition := map[string]any{
 		"name": "asks",

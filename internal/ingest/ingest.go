@@ -203,8 +203,8 @@ func (s *Server) Drain() {
 // errOpen is returned by Serve for an address that other hosts can reach while authentication is off.
 var errOpen = errors.New("addresses other than loopback require tokens: configure tenants, or listen on 127.0.0.1")
 
-// Serve serves requests on ln until ctx ends. Once the server has joined, it also creates the records of tasks that were
-// published without Submit (see jobs.Client.RecordTasks), fires schedules, and follows the limits and tokens that
+// Serve serves requests on ln until ctx ends. Once the server has joined, it also creates the records of tasks that
+// were published without Submit (see jobs.Client.RecordTasks), fires schedules, and follows the limits and tokens that
 // operators set. When ctx ends, Serve accepts no further requests, calls Drain, waits for the requests in progress and
 // returns nil. It returns an error if they have not finished within Grace, or if ln fails. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
