@@ -85,7 +85,7 @@ type State struct {
 type Limits struct {
 	// Number of processors.
 	CPUs float64 `yaml:"cpus"`
-	// Bytes of standard output and standard error together. More output is truncated.
+	// Bytes of standard output, and of standard error. More output is truncated.
 	OutputBytes int64 `yaml:"output_bytes"`
 	// Size of the workspace.
 	WorkspaceMB int64 `yaml:"workspace_mb"`

@@ -86,7 +86,7 @@ type TenantLimits struct {
 	MemoryMB int `yaml:"memory_mb"`
 	// Number of processors.
 	CPUs float64 `yaml:"cpus"`
-	// Bytes of output of one execution.
+	// Bytes of standard output, and of standard error, of one execution.
 	OutputBytes int64 `yaml:"output_bytes"`
 	// Size of a workspace.
 	WorkspaceMB int64 `yaml:"workspace_mb"`

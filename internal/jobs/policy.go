@@ -26,6 +26,7 @@ type TenantPolicy struct {
 	MaxTimeout time.Duration
 	MaxMemory  int // MiB
 	MaxCPUs    float64
+	MaxOutput  int64 // bytes
 
 	Network []allowlist.Pattern // hosts that its tasks may request
 	AnyHost bool                // whether its tasks may request every host
@@ -48,6 +49,8 @@ func (p TenantPolicy) check(l lane, t *schemas.Task) error {
 		return refuse(errcode.NotAllowed, "/limits/memory_mb", "exceeds the tenant's limit of %d MiB", p.MaxMemory)
 	case p.MaxCPUs > 0 && limits.CPUs > p.MaxCPUs:
 		return refuse(errcode.NotAllowed, "/limits/cpus", "exceeds the tenant's limit of %g", p.MaxCPUs)
+	case p.MaxOutput > 0 && limits.OutputBytes > p.MaxOutput:
+		return refuse(errcode.NotAllowed, "/limits/output_bytes", "exceeds the tenant's limit of %d bytes", p.MaxOutput)
 	}
 	return p.checkNetwork(l.tenant, t.Network)
 }

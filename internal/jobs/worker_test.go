@@ -58,7 +58,7 @@ func (f *fleet) awaitForeign(t testing.TB, source, key string) schemas.Record {
 // A refused event is dead-lettered with the reason, and its producer gets a result if replyto is valid.
 func TestRefused(t *testing.T) {
 	policy := func(tenant string) (TenantPolicy, bool) {
-		return TenantPolicy{Pools: []string{"default"}, MaxMemory: 100}, tenant == "acme"
+		return TenantPolicy{Pools: []string{"default"}, MaxMemory: 100, MaxOutput: 100}, tenant == "acme"
 	}
 	f := newFleet(t, func(o *Options) { o.Policy = policy })
 	f.work(t, WorkerOptions{Handler: succeed, Pools: []string{"default", "gpu"}})
@@ -99,6 +99,10 @@ func TestRefused(t *testing.T) {
 			ceHeader("memory", "ce-replyto", to), `{"code":"x","limits":{"memory_mb":101}}`, "",
 			"not_allowed: /limits/memory_mb: ",
 		},
+		"output": {
+			ceHeader("output", "ce-replyto", to), `{"code":"x","limits":{"output_bytes":101}}`, "",
+			"not_allowed: /limits/output_bytes: ",
+		},
 		"dataref": {
 			ceHeader("dataref", "ce-replyto", to, "ce-dataref", objectRef("other/x/data")), ``, "",
 			"bad_event: dataref: ",
@@ -136,8 +140,8 @@ func TestRefused(t *testing.T) {
 		t.Errorf("reply to another tenant's inbox = %s, want none", msg.Data)
 	}
 	dead, err := f.DeadLetters(t.Context(), "acme", "", 0)
-	if err != nil || len(dead) != 16 {
-		t.Fatalf("DeadLetters = %d, %v, want 16", len(dead), err)
+	if err != nil || len(dead) != 17 {
+		t.Fatalf("DeadLetters = %d, %v, want 17", len(dead), err)
 	}
 	if d := dead[0]; d.TaskID != "" || d.Error.Code != "bad_event" || d.Subject != "tasks.default.normal.acme" {
 		t.Errorf("dead letter of garbage = %+v, want bad_event without a task id", d)

@@ -105,6 +105,7 @@ func policyOf(c *config.Config, t config.Tenant) jobs.TenantPolicy {
 		MaxTimeout: cmp.Or(t.Limits.Timeout, c.Guardrails.MaxExecutionTime),
 		MaxMemory:  cmp.Or(t.Limits.MemoryMB, c.Guardrails.MaxMemoryMB),
 		MaxCPUs:    cmp.Or(t.Limits.CPUs, c.Limits.CPUs),
+		MaxOutput:  cmp.Or(t.Limits.OutputBytes, c.Limits.OutputBytes),
 	}
 	p.Limits = schemas.TenantLimits{
 		Weight: limitOf(t.Weight), Backlog: limitOf(t.Backlog),

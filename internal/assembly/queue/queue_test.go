@@ -32,17 +32,18 @@ func TestPolicy(t *testing.T) {
 		"default": {},
 		"acme": {
 			Pools: []string{"gpu"}, Priorities: []string{"high"}, MaxRunning: 9, Network: []string{"Example.org"},
-			Limits: config.TenantLimits{Timeout: time.Hour, MemoryMB: 4096, CPUs: 2},
+			Limits: config.TenantLimits{Timeout: time.Hour, MemoryMB: 4096, CPUs: 2, OutputBytes: 4096},
 		},
 	}))
 	for tenant, want := range map[string]jobs.TenantPolicy{
 		"default": {
 			Pools: []string{"default"}, Priorities: []string{"normal", "low"}, MaxRunning: 3,
-			MaxTimeout: 5 * time.Minute, MaxMemory: 512, MaxCPUs: 1,
+			MaxTimeout: 5 * time.Minute, MaxMemory: 512, MaxCPUs: 1, MaxOutput: 1 << 20,
 		},
 		"acme": {
 			Pools: []string{"gpu"}, Priorities: []string{"high"}, MaxRunning: 9,
-			MaxTimeout: time.Hour, MaxMemory: 4096, MaxCPUs: 2, Network: []allowlist.Pattern{{Name: "example.org"}},
+			MaxTimeout: time.Hour, MaxMemory: 4096, MaxCPUs: 2, MaxOutput: 4096,
+			Network: []allowlist.Pattern{{Name: "example.org"}},
 		},
 	} {
 		got, ok := policy(tenant)
