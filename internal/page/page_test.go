@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -385,12 +386,16 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// TestSessionIsSealed checks that a cookie which was changed, is another cookie's, or another process's, is no session.
+// TestSessionIsSealed checks that a cookie does not contain its token, and that a cookie which was changed, is another
+// cookie's, or another process's, is no session.
 func TestSessionIsSealed(t *testing.T) {
 	p := New(Options{})
-	value, err := p.keys.seal(sessionName, session{Token: "t", Expires: time.Now().Add(time.Hour)})
-	if err != nil || strings.Contains(value, "t\"") {
-		t.Fatal(value, err)
+	value, err := p.keys.seal(sessionName, session{Token: "secret", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := base64.RawURLEncoding.DecodeString(value); err != nil || strings.Contains(string(raw), "secret") {
+		t.Errorf("cookie = %q, %v, want the token encrypted", raw, err)
 	}
 	other, err := p.keys.seal(messageName, session{Token: "t", Expires: time.Now().Add(time.Hour)})
 	if err != nil {
