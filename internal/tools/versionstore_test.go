@@ -115,7 +115,7 @@ func TestVersionsOfTenants(t *testing.T) {
 		t.Helper()
 		store, err := tools.OpenVersionStore(tools.VersionStoreOptions{
 			Source: source, Dir: filepath.Join(t.TempDir(), "versions"), Objects: bucket,
-			Log:     slog.New(slog.DiscardHandler),
+			Log: slog.New(slog.DiscardHandler),
 			Overlay: func(_ context.Context, tenant string) (*tools.Overlay, error) {
 				if tenant == "" { // would read a key with an empty segment, which MinIO refuses
 					return nil, errors.New("the overlay of no tenant was requested")
