@@ -117,6 +117,9 @@ func unlinkSkills(workspace string, links map[string]string) error {
 		return err
 	}
 	defer root.Close()
+	if info, statErr := root.Lstat("skills"); statErr == nil && info.IsDir() && info.Mode()&0o700 != 0o700 {
+		err = root.Chmod("skills", info.Mode().Perm()|0o700) // a program has removed its own access, and this process's
+	}
 	for link, target := range links {
 		if got, readErr := root.Readlink(link); readErr == nil && got == target { // else the program has removed it
 			err = errors.Join(err, root.Remove(link))

@@ -106,14 +106,18 @@ func TestSkillLinks(t *testing.T) {
 	if diff := cmp.Diff(want, links(t, skills)); diff != "" {
 		t.Errorf("links (-want +got):\n%s", diff)
 	}
-	// A program removes one link and replaces another.
+	// A program removes one link, replaces another, and removes its access to the directory.
 	changed := filepath.Join(skills, "changed")
-	err = errors.Join(os.Remove(filepath.Join(skills, "gone")), os.Remove(changed), os.Symlink("mine", changed))
+	err = errors.Join(os.Remove(filepath.Join(skills, "gone")), os.Remove(changed), os.Symlink("mine", changed),
+		os.Chmod(skills, 0))
 	if err = errors.Join(err, unlinkSkills(workspace, made)); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"own": "main.py", "changed": "mine"}, links(t, skills)); diff != "" {
 		t.Errorf("links afterwards (-want +got):\n%s", diff)
+	}
+	if info, err := os.Lstat(skills); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("stat of skills afterwards = %v, %v, want mode 0700", info, err)
 	}
 
 	for name, place := range map[string]func() error{

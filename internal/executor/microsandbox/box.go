@@ -145,8 +145,8 @@ func parseStats(text []byte) (executor.Stats, error) {
 // OutOfMemory returns false: the machine's kernel kills single processes, and the machine continues.
 func (b *box) OutOfMemory() bool { return false }
 
-// ResetModes removes the modes that programs have set from the workspace's files. msb keeps them in an attribute of each
-// file that was created or changed in the box. On the host, the file has the same mode, except that its owner can
+// ResetModes removes the modes that programs have set from the workspace's files. msb keeps them in an attribute of
+// each file that was created or changed in the box. On the host, the file has the same mode, except that its owner can
 // always read and write it.
 func (b *box) ResetModes() error { return removeAttribute(b.spec.Workspace, modeAttribute) }
 

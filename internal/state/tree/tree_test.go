@@ -44,8 +44,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// TestAccess checks that a version contains files from which a program has removed all permissions. A worker that is not
-// root could not read them.
+// TestAccess checks that a version contains files from which a program has removed all permissions. A worker that is
+// not root could not read them.
 func TestAccess(t *testing.T) {
 	dir, d := open(t, mem.New())
 	write(t, dir, map[string]string{"a/b/file": "x", "a/link.txt": "", "read-only": "y"})
