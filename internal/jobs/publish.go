@@ -15,12 +15,12 @@ import (
 const (
 	runHeader       = "Codefleet-Run" // number of runs before the message was published; 0 if absent
 	codeSubjectFull = 10077           // the server's code for a stream or subject at its limit
-	codeInProcess   = 10158           // the server's code while a cluster replicates a message with the same id
+	codeReplicating = 10158           // the server's code while a cluster replicates a message with the same id
 )
 
-func isInProcess(err error) bool {
+func isReplicating(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && api.ErrorCode == codeInProcess
+	return ok && api.ErrorCode == codeReplicating
 }
 
 func isSubjectFull(err error) bool {
@@ -55,7 +55,7 @@ func (c *Client) publishRetrying(ctx context.Context, msg *nats.Msg, id string) 
 		done()
 		timeout := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
 		again := timeout || errors.Is(err, jetstream.ErrNoStreamResponse)
-		if isInProcess(err) {
+		if isReplicating(err) {
 			again = clock.Sleep(ctx, replicationPause) == nil
 		}
 		if !again || ctx.Err() != nil {
