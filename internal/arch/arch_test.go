@@ -37,6 +37,7 @@ var imports = map[string][]string{
 	"internal/metrics":               nil,
 	"internal/arith":                 nil,
 	"internal/removal":               nil,
+	"internal/strictjson":            nil,
 	"internal/violation":             nil,
 	"internal/expression":            nil,
 	"internal/form":                  {"internal/violation"},
@@ -264,7 +265,7 @@ var homes = map[string][]string{
 // base lists small packages without state that every package may import.
 var base = []string{
 	"internal/text", "internal/names", "internal/clock", "internal/filelock", "internal/errcode",
-	"internal/limited", "internal/metrics", "internal/mutex", "internal/removal",
+	"internal/limited", "internal/metrics", "internal/mutex", "internal/removal", "internal/strictjson",
 }
 
 // testOnly lists packages that all tests may import, but no released binary.

@@ -1,0 +1,149 @@
+// Package strictjson decodes JSON that callers send. It refuses what encoding/json passes over in silence, because a
+// request would then do something else, or more, than its sender meant: members with the same name (which one counts
+// depends on the decoder), names in another case, null in place of a value, invalid Unicode, and text after the value.
+//
+// The functions return an *Error.
+package strictjson
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/codefleet/codefleet/internal/text"
+)
+
+// Error says why JSON was refused. It quotes names of members, but no values.
+type Error struct {
+	Path   string // JSON Pointer to the value, or "" for the whole text
+	Offset int64  // in bytes, or -1 if the text is well-formed
+	Reason string
+}
+
+func (e *Error) Error() string {
+	if e.Path == "" {
+		return e.Reason
+	}
+	return e.Path + ": " + e.Reason
+}
+
+// Decode decodes a value with no unknown members into v, which must be a pointer to its zero value. It refuses null,
+// except for values of the types any and json.RawMessage. If v points to a struct, it also refuses empty texts, lists and
+// times for fields whose empty value is not encoded: there it means the default.
+func Decode(data []byte, v any) error {
+	err := jsonv2.Unmarshal(data, v, jsonv2.RejectUnknownMembers(true), jsonv2.WithUnmarshalers(noNull))
+	if err != nil {
+		return explain(err)
+	}
+	return emptyMember(data, reflect.ValueOf(v).Elem())
+}
+
+// DecodeOpen is like Decode, but ignores unknown members.
+func DecodeOpen(data []byte, v any) error {
+	return explain(jsonv2.Unmarshal(data, v, jsonv2.WithUnmarshalers(noNull)))
+}
+
+// Check returns an error unless data is one JSON value. It permits null.
+func Check(data []byte) error {
+	var value jsontext.Value
+	return explain(jsonv2.Unmarshal(data, &value))
+}
+
+var errNull = errors.New("it is null: leave it out, or give it a value")
+
+// noNull refuses null for values that are not any JSON.
+var noNull = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
+	switch v.(type) {
+	case *any, *json.RawMessage, *jsontext.Value:
+		return errors.ErrUnsupported
+	}
+	if d.PeekKind() == 'n' {
+		return errNull
+	}
+	return errors.ErrUnsupported
+})
+
+// maxName bounds what an error quotes, in bytes.
+const maxName = 300
+
+// emptyMember returns an error if a member of data is empty that is left out for its default.
+func emptyMember(data []byte, v reflect.Value) error {
+	if v.Kind() != reflect.Struct {
+		return nil
+	}
+	var members map[string]jsontext.Value
+	if err := jsonv2.Unmarshal(data, &members); err != nil {
+		return explain(err)
+	}
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		_, sent := members[name]
+		optional := slices.ContainsFunc(strings.Split(options, ","), func(o string) bool {
+			return o == "omitempty" || o == "omitzero"
+		})
+		if sent && optional && empty(v.FieldByIndex(f.Index)) {
+			return &Error{Path: "/" + name, Offset: -1, Reason: "it is empty: leave it out for its default"}
+		}
+	}
+	return nil
+}
+
+func empty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.String, reflect.Slice:
+		return v.Len() == 0
+	case reflect.Struct:
+		return v.IsZero()
+	default:
+		return false
+	}
+}
+
+func explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	syntax, isSyntax := errors.AsType[*jsontext.SyntacticError](err)
+	semantic, isSemantic := errors.AsType[*jsonv2.SemanticError](err)
+	switch {
+	case isSyntax && errors.Is(err, jsontext.ErrDuplicateName):
+		return &Error{Path: quote(string(syntax.JSONPointer)), Offset: -1, Reason: "the name occurs twice"}
+	case isSyntax && errors.Is(err, io.ErrUnexpectedEOF):
+		return &Error{Offset: syntax.ByteOffset, Reason: "the JSON ends too early"}
+	case isSyntax && strings.Contains(syntax.Err.Error(), "surrogate"):
+		return &Error{Offset: syntax.ByteOffset, Reason: "a text has half of a surrogate pair"}
+	case isSyntax:
+		return &Error{Offset: syntax.ByteOffset, Reason: quote(cmp.Or(syntax.Err, err).Error())}
+	case isSemantic && errors.Is(err, jsonv2.ErrUnknownName):
+		return &Error{Path: quote(string(semantic.JSONPointer)), Offset: -1, Reason: "there is no such field here"}
+	case isSemantic:
+		return &Error{Path: quote(string(semantic.JSONPointer)), Offset: -1, Reason: reason(semantic)}
+	}
+	return &Error{Offset: -1, Reason: quote(err.Error())}
+}
+
+// reason says what is wrong with a well-formed value.
+func reason(e *jsonv2.SemanticError) string {
+	kinds := map[jsontext.Kind]string{
+		'n': "null", 't': "a boolean", 'f': "a boolean", '"': "a string", '0': "a number", '{': "an object",
+		'[': "an array",
+	}
+	switch kind := kinds[e.JSONKind]; {
+	case errors.Is(e.Err, errNull):
+		return errNull.Error()
+	case e.Err != nil:
+		return quote(e.Err.Error())
+	case kind != "":
+		return "it is " + kind
+	}
+	return "it has the wrong type"
+}
+
+func quote(s string) string { return text.Printable(text.Truncate(s, maxName)) }

@@ -1,0 +1,94 @@
+package strictjson_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/strictjson"
+)
+
+type Embedded struct {
+	Name string `json:"name,omitempty"`
+}
+
+type body struct {
+	Scopes []string `json:"scopes,omitempty"`
+	Embedded
+	Call   *string         `json:"call"`
+	At     time.Time       `json:"at,omitzero"`
+	Count  int             `json:"count"`
+	Inputs json.RawMessage `json:"inputs,omitempty"`
+	Values map[string]any  `json:"values"`
+	Nested struct {
+		Name string `json:"name"`
+	} `json:"nested"`
+}
+
+func TestDecode(t *testing.T) {
+	const full = `{"scopes": ["read"], "call": "c", "at": "2026-01-02T03:04:05Z", "count": 3,
+		"inputs": {"a": null}, "values": {"b": null}, "nested": {"name": ""}} `
+	var got body
+	if err := strictjson.Decode([]byte(full), &got); err != nil {
+		t.Fatal(err)
+	}
+	call := "c"
+	want := body{
+		Scopes: []string{"read"}, Call: &call, At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Count: 3,
+		Inputs: json.RawMessage(`{"a": null}`), Values: map[string]any{"b": nil},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Decode (-want +got):\n%s", diff)
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"scopes":["read"],"scopes":["operator"]}`: "/scopes: the name occurs twice",
+		`{"inputs":{"a":{"b":1,"b":2}}}`:            "/inputs/a/b: the name occurs twice",
+		`{"scopes":[],"sco\u0070es":[]}`:            "/scopes: the name occurs twice",
+		`{"Scopes":["operator"]}`:                   "/Scopes: there is no such field here",
+		`{"nested":{"NAME":"x"}}`:                   "/nested/NAME: there is no such field here",
+		`{"other":1}`:                               "/other: there is no such field here",
+		`{"call":null}`:                             "/call: it is null: leave it out, or give it a value",
+		`{"scopes":null}`:                           "/scopes: it is null: leave it out, or give it a value",
+		`{"scopes":[null]}`:                         "/scopes/0: it is null: leave it out, or give it a value",
+		`{"values":null}`:                           "/values: it is null: leave it out, or give it a value",
+		`{"scopes":[]}`:                             "/scopes: it is empty: leave it out for its default",
+		`{"at":"0001-01-01T00:00:00Z"}`:             "/at: it is empty: leave it out for its default",
+		`{"name":""}`:                               "/name: it is empty: leave it out for its default",
+		`{"count":"3"}`:                             "/count: it is a string",
+		`null`:                                      "it is null: leave it out, or give it a value",
+		`[]`:                                        "it is an array",
+		`{"inputs":"\ud800"}`:                       "a text has half of a surrogate pair",
+		`{} {}`:                                     "invalid character '{' after top-level value",
+		`{"count":`:                                 "the JSON ends too early",
+		``:                                          "the JSON ends too early",
+	} {
+		err := strictjson.Decode([]byte(in), new(body))
+		if refused, ok := errors.AsType[*strictjson.Error](err); !ok || refused.Error() != want {
+			t.Errorf("Decode(%s) = %v, want %s", in, err, want)
+		}
+	}
+	var v body
+	if err := strictjson.DecodeOpen([]byte(`{"other":1,"count":2}`), &v); err != nil || v.Count != 2 {
+		t.Errorf("DecodeOpen with an unknown field = %v, count %d, want none and 2", err, v.Count)
+	}
+	if err := strictjson.DecodeOpen([]byte(`{"other":{"a":1,"a":2}}`), &v); err == nil {
+		t.Error("DecodeOpen accepts a name that occurs twice in an unknown field")
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for in, want := range map[string]bool{
+		`null`: true, ` {"a": {"b": null}} `: true, `[1, "x"]`: true,
+		`{"a":1,"a":1}`: false, `[{"a":{"b":1,"b":1}}]`: false, `"\ud800"`: false, "\"\xff\"": false, `1 2`: false, ``: false,
+	} {
+		if err := strictjson.Check([]byte(in)); (err == nil) != want {
+			t.Errorf("Check(%s) = %v, want ok %v", in, err, want)
+		}
+	}
+}
