@@ -18,6 +18,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/statedoc"
+	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -183,6 +184,9 @@ func (s *submission) decode() error {
 	err := schemas.Decode(schemas.TaskV1, s.data, &s.task)
 	if invalid, ok := errors.AsType[*schemas.InvalidError](err); ok {
 		return &RefusedError{Code: errcode.BadData, Path: cmp.Or(invalid.At[0].Path, "/"), Message: invalid.Error()}
+	}
+	if err == nil {
+		err = strictjson.Check(s.data)
 	}
 	if err != nil {
 		return refuse(errcode.BadData, "", "%s", err)
