@@ -45,7 +45,10 @@ func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 // Pause stops workers from starting tasks of a target: fleet, pool/NAME or tenant/NAME. Running tasks continue. The
 // owners of the tasks that wait can read the reason.
 func (c *Client) Pause(ctx context.Context, target, reason string) (Pause, error) {
-	body := map[string]string{"target": target, "reason": reason}
+	body := map[string]string{"target": target}
+	if reason != "" {
+		body["reason"] = reason
+	}
 	return sendJSON[Pause](ctx, c, http.MethodPost, body, "pause")
 }
 

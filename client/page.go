@@ -10,9 +10,9 @@ import (
 // PageLink returns a page link. It logs the user who opens it in to the fleet's web page with the client's token, once
 // and within an hour. Each call returns another link.
 func (c *Client) PageLink(ctx context.Context) (string, error) {
-	created, err := sendJSON[struct {
+	created, err := sendRequest[struct {
 		Link string `json:"link"`
-	}](ctx, c, http.MethodPost, struct{}{}, "page", "links")
+	}](ctx, c, httpRequest{method: http.MethodPost}, "page", "links")
 	if err != nil {
 		return "", err
 	}

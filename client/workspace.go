@@ -115,15 +115,22 @@ func (w *Workspace) Diff(ctx context.Context, from, to string) ([]PathChange, er
 	return workspaceRequest[[]PathChange](ctx, w, httpRequest{path: []string{"diff"}, query: q})
 }
 
+// versionBody is the body of requests about a version.
+type versionBody struct {
+	Generation string `json:"generation,omitempty"`
+	To         string `json:"to,omitempty"`
+	Message    string `json:"message,omitempty"`
+}
+
 // Restore commits an earlier version again. The commits in between stay in the history.
 func (w *Workspace) Restore(ctx context.Context, version, message string) (Commit, error) {
-	return workspacePost[Commit](ctx, w, "restore", map[string]string{"generation": version, "message": message})
+	return workspacePost[Commit](ctx, w, "restore", versionBody{Generation: version, Message: message})
 }
 
 // Fork creates the workspace named to from a version of this one, without copying content. If the workspace exists,
 // the error has the code "workspace_exists". The request is not retried.
 func (w *Workspace) Fork(ctx context.Context, version, to string) (Commit, error) {
-	return workspacePost[Commit](ctx, w, "fork", map[string]string{"generation": version, "to": to})
+	return workspacePost[Commit](ctx, w, "fork", versionBody{Generation: version, To: to})
 }
 
 // Check verifies that all kept versions can be read.
@@ -148,7 +155,7 @@ type Mirrored struct {
 // Mirror updates the mirror of the workspace to the newest version, as each commit does. If the fleet has no mirror,
 // the error has the code "no_mirror".
 func (w *Workspace) Mirror(ctx context.Context) (Mirrored, error) {
-	return workspacePost[Mirrored](ctx, w, "mirror", struct{}{})
+	return workspacePost[Mirrored](ctx, w, "mirror", nil)
 }
 
 // Pins returns the pins, the oldest first.
@@ -158,7 +165,7 @@ func (w *Workspace) Pins(ctx context.Context) ([]Pin, error) {
 
 // Pin pins a version under a name, which must not be a number.
 func (w *Workspace) Pin(ctx context.Context, name, version string) (Pin, error) {
-	body, err := json.Marshal(map[string]string{"generation": version})
+	body, err := json.Marshal(versionBody{Generation: version})
 	if err != nil {
 		return Pin{}, err
 	}
@@ -282,15 +289,15 @@ func (w *Workspace) at(r httpRequest) httpRequest {
 	return r
 }
 
-// workspacePost sends a POST request about the workspace, with body as JSON, and decodes the response.
+// workspacePost sends a POST request about the workspace, with body as JSON unless it is nil, and decodes the response.
 func workspacePost[T any](ctx context.Context, w *Workspace, verb string, body any) (v T, err error) {
-	data, err := json.Marshal(body)
-	if err != nil {
-		return v, err
-	}
 	// These requests have no time limit, because they may take long. A fork is not retried, because a second one fails.
-	r := httpRequest{
-		method: http.MethodPost, path: []string{verb}, header: jsonHeader(), body: data, once: verb == "fork",
+	r := httpRequest{method: http.MethodPost, path: []string{verb}, once: verb == "fork"}
+	if body != nil {
+		r.header = jsonHeader()
+		if r.body, err = json.Marshal(body); err != nil {
+			return v, err
+		}
 	}
 	err = w.do(ctx, r, 0, decoder(&v))
 	return v, err

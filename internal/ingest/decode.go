@@ -2,12 +2,10 @@ package ingest
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"mime"
 	"net/http"
@@ -23,6 +21,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -97,6 +96,11 @@ func decodeBinary(h http.Header, body []byte) (event.Event, *apierror.Error) {
 	if ct := h.Get("Content-Type"); ct != "" {
 		attrs["datacontenttype"] = ct
 	}
+	if len(body) > 0 {
+		if err := strictjson.Check(body); err != nil {
+			return event.Event{}, badJSON(body, err)
+		}
+	}
 	return build(attrs, body)
 }
 
@@ -119,12 +123,9 @@ func headerValue(s string) (string, error) {
 
 // decodeStructured decodes an event in JSON.
 func decodeStructured(body []byte) (event.Event, *apierror.Error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil {
-		return event.Event{}, badJSON(body, err)
-	}
-	if fields == nil {
-		return event.Event{}, badEvent("", "the event is null, not an object")
+	fields, e := decodeMembers(body)
+	if e != nil {
+		return event.Event{}, e
 	}
 	data, p := structuredData(fields)
 	if p != nil {
@@ -190,12 +191,9 @@ func scalar(raw json.RawMessage) (any, error) {
 // decodeBatch splits a batch of at most limit events. The caller decodes each event, so that an invalid one does not
 // fail the others.
 func decodeBatch(body []byte, limit int) ([]json.RawMessage, *apierror.Error) {
-	var members []json.RawMessage
-	if err := json.Unmarshal(body, &members); err != nil {
-		return nil, badJSON(body, err)
-	}
-	if members == nil {
-		return nil, badEvent("", "the batch is null, not an array")
+	var members []json.RawMessage // json.Unmarshal accepts a name that occurs twice, which fails only its own event
+	if json.Unmarshal(body, &members) != nil || members == nil {
+		return nil, badJSON(body, strictjson.Decode(body, &members))
 	}
 	if len(members) > limit {
 		return nil, apierror.New(errcode.TooLarge, "the batch has %d events; the limit is %d", len(members), limit)
@@ -235,6 +233,9 @@ func setAttribute(ev *event.Event, name string, value any) error {
 	if isString {
 		if err := checkText(s); err != nil {
 			return err
+		}
+		if s == "" && slices.Contains(envelope, name) {
+			return errors.New("it is empty: leave it out for its default")
 		}
 	}
 	var err error
@@ -312,40 +313,42 @@ func invalidEvent(err error) *apierror.Error {
 	return badEvent("/"+first, "%v", broken[first])
 }
 
-// decodeJSON decodes a body. It refuses unknown fields, because a misspelt field may be what limits a change.
+// decodeJSON decodes a body, as strictjson.Decode does.
 func decodeJSON(body []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
+	if err := strictjson.Decode(body, v); err != nil {
 		return badJSON(body, err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return badJSON(body, errors.New("something follows the JSON value"))
 	}
 	return nil
 }
 
-// badJSON reports where JSON is invalid. It does not quote the body.
+// decodeMembers decodes an object whose members the caller knows.
+func decodeMembers(body []byte) (members map[string]json.RawMessage, e *apierror.Error) {
+	if err := strictjson.Decode(body, &members); err != nil {
+		return nil, badJSON(body, err)
+	}
+	return members, nil
+}
+
+// badJSON reports where JSON is invalid. It does not quote values of the body.
 func badJSON(body []byte, err error) *apierror.Error {
 	e := apierror.New(errcode.BadJSON, "the body is not the expected JSON")
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
+	refused, ok := errors.AsType[*strictjson.Error](err)
 	switch {
 	case len(bytes.TrimSpace(body)) == 0:
 		e.Cause = "the body is empty"
-	case errors.As(err, &syntax):
-		line, column := position(body, syntax.Offset)
-		e.Cause = fmt.Sprintf("line %d, column %d: %v", line, column, syntax)
-	case errors.As(err, &kind):
-		e.Cause = cmp.Or(kind.Field, "it") + " has the JSON type " + kind.Value
-	default:
+	case !ok:
 		e.Cause = err.Error()
+	case refused.Offset >= 0:
+		line, column := position(body, refused.Offset)
+		e.Cause = fmt.Sprintf("line %d, column %d: %s", line, column, refused.Reason)
+	default:
+		e.Cause, e.Path = refused.Reason, refused.Path
 	}
 	return e
 }
 
 func position(body []byte, offset int64) (line, column int) {
-	before := body[:min(max(offset-1, 0), int64(len(body)))]
+	before := body[:min(offset, int64(len(body)))]
 	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
 }
 

@@ -132,7 +132,7 @@ func TestDecodeStructuredRefuses(t *testing.T) {
 		"not JSON":       {`{"id":`, "bad_json", ""},
 		"trailing":       {`{} {}`, "bad_json", ""},
 		"array":          {`[]`, "bad_json", ""},
-		"null":           {`null`, "bad_event", ""},
+		"null":           {`null`, "bad_json", ""},
 		"no specversion": {`{"id":"1"}`, "bad_event", "/specversion"},
 		"old specversion": {
 			`{"specversion":"0.3","id":"1","source":"/","type":"t"}`, "bad_event", "/specversion",

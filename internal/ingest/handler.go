@@ -36,10 +36,8 @@ func (s *Server) serve(rt route, w http.ResponseWriter, r *http.Request) error {
 	if e := permit(id, rt.scope); e != nil {
 		return e
 	}
-	if rt.checksQuery() {
-		if err := rt.checkQuery(r.URL.RawQuery); err != nil {
-			return err
-		}
+	if err := rt.checkUnread(r); err != nil {
+		return err
 	}
 	ctx := context.WithValue(r.Context(), identityKey{}, id)
 	if id.life != nil { // streams end with the token

@@ -41,8 +41,9 @@ type operation struct {
 		Name, In string
 		Schema   any
 	}
-	Security  []map[string][]string
-	Responses map[string]struct{ Description string }
+	Security    []map[string][]string
+	RequestBody struct{ Content map[string]any }
+	Responses   map[string]struct{ Description string }
 }
 
 func readDocument(t *testing.T) ([]byte, openAPI) {

@@ -16,6 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -102,7 +103,7 @@ func (s *Server) readRegistration(w http.ResponseWriter, r *http.Request) (tools
 		return tools.Offer{}, 0, err
 	}
 	var in registrationIn
-	if err := json.Unmarshal(body, &in); err != nil {
+	if err := strictjson.DecodeOpen(body, &in); err != nil {
 		return tools.Offer{}, 0, badJSON(body, err)
 	}
 	if path, err := in.check(); err != nil {
@@ -314,7 +315,7 @@ func (s *Server) postToolAnswer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var a toolAnswer
-	if err := json.Unmarshal(body, &a); err != nil {
+	if err := strictjson.DecodeOpen(body, &a); err != nil {
 		return badJSON(body, err)
 	}
 	if a.Value != nil && len(a.Value) > jobs.MaxToolResponse {

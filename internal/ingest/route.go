@@ -1,14 +1,11 @@
 package ingest
 
 import (
-	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/errcode"
-	"github.com/codefleet/codefleet/internal/text"
 )
 
 // handler responds to a request, or returns an error before it has written anything.
@@ -74,35 +71,6 @@ func (r route) takes(names ...string) route {
 	return r
 }
 
-// checksQuery reports whether requests must pass checkQuery: those that change something that they select. Submitted
-// events select nothing, and their senders may add parameters of their own.
-func (r route) checksQuery() bool {
-	method, path, _ := strings.Cut(r.pattern, " ")
-	return slices.Contains([]string{"POST", "PUT", "DELETE"}, method) && strings.HasPrefix(path, "/v1/") &&
-		path != "/v1/events"
-}
-
-// checkQuery refuses a change with an invalid query, an unknown parameter or an empty one: if a parameter that limits
-// the change is misspelt or empty, the request would change more.
-func (r route) checkQuery(rawQuery string) error {
-	query, err := url.ParseQuery(rawQuery)
-	if err != nil {
-		return badParameter("query", "it is not valid: "+err.Error())
-	}
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		if !slices.Contains(r.params, name) {
-			return badParameter(text.Truncate(name, maxParameter), "this request has no such parameter")
-		}
-		if slices.Contains(query[name], "") {
-			return badParameter(name, "it is empty; leave it out for its default")
-		}
-	}
-	return nil
-}
-
-// maxParameter is how many bytes of an unknown parameter's name an error quotes.
-const maxParameter = 100
-
 // body adds a media type of the request body, and the errors of reading one.
 func (r route) body(media, schema string) route {
 	r.bodies = append(slices.Clone(r.bodies), content{media, schema})
@@ -157,8 +125,11 @@ func (r route) tag() string {
 // errorCodes returns all error codes that the route may respond with, sorted.
 func (r route) errorCodes() []string {
 	list := slices.Concat(r.errors, codeList{errcode.HostRefused, errcode.OriginRefused, errcode.Internal})
-	if r.checksQuery() {
+	if r.changes() || len(r.inQuery()) > 0 {
 		list = append(list, errcode.BadParameter)
+	}
+	if !r.takesBody() {
+		list = append(list, errcode.BadBody)
 	}
 	if r.scope != public {
 		list = append(list, errcode.Unauthorized)

@@ -7,6 +7,7 @@ import (
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -50,6 +51,9 @@ func (s *Server) postCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	name, data, err := s.sessionBody(w, r)
 	if err != nil {
 		return err
+	}
+	if err := strictjson.Check(data); err != nil {
+		return badJSON(data, err)
 	}
 	log, err := s.queue.SaveCheckpoint(r.Context(), identityOf(r.Context()).tenant, name, data, s.o.SessionText)
 	return respond(w, log, sessionError(name, err))

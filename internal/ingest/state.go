@@ -17,6 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/statedoc"
+	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -162,7 +163,10 @@ func decodeState(contentType, name string, data []byte) ([]byte, error) {
 	media, _, _ := mime.ParseMediaType(contentType)
 	switch {
 	case isJSON(contentType):
-		data, err = statedoc.FromJSON(name, data)
+		sent := data
+		if data, err = statedoc.FromJSON(name, data); err == nil {
+			err = strictjson.Check(sent)
+		}
 	case statedoc.IsYAML(name) && strings.Contains(media, "yaml"):
 		err = statedoc.CheckYAML(data)
 	default:

@@ -13,9 +13,9 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/codefleet/codefleet/internal/apierror"
-	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/names"
+	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -101,12 +101,9 @@ var envelope = []string{
 
 // eventOfTask returns the event of a task in JSON. key is the header Idempotency-Key, which may be empty.
 func eventOfTask(key string, body []byte) (event.Event, *apierror.Error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil {
-		return event.Event{}, badJSON(body, err)
-	}
-	if fields == nil {
-		return event.Event{}, apierror.New(errcode.BadJSON, "the task is null, not an object")
+	fields, e := decodeMembers(body)
+	if e != nil {
+		return event.Event{}, e
 	}
 	attrs := map[string]any{
 		"specversion": event.CloudEventsVersionV1, "type": schemas.TypeTask, "source": "codefleet/http",
@@ -119,12 +116,10 @@ func eventOfTask(key string, body []byte) (event.Event, *apierror.Error) {
 			continue
 		}
 		var v string
-		if err := json.Unmarshal(raw, &v); err != nil {
+		if err := strictjson.Decode(raw, &v); err != nil {
 			return event.Event{}, badEvent("/"+name, "it must be a string")
 		}
-		if v != "" {
-			attrs[name] = v
-		}
+		attrs[name] = v
 	}
 	if err := setID(attrs, key); err != nil {
 		return event.Event{}, err
@@ -139,10 +134,14 @@ func eventOfTask(key string, body []byte) (event.Event, *apierror.Error) {
 // setID sets the event's id: the idempotency key of the header or of the body, or else a random id. The header
 // may have quotes (draft-ietf-httpapi-idempotency-key-header).
 func setID(attrs map[string]any, key string) *apierror.Error {
+	given := key != ""
 	if n := len(key); n >= 2 && key[0] == '"' && key[n-1] == '"' {
 		key = key[1 : n-1]
 	}
-	inBody, _ := attrs["idempotencykey"].(string)
+	inBody, named := attrs["idempotencykey"].(string)
+	if given && key == "" || named && inBody == "" { // the id would be random, and each repetition another task
+		return badEvent("/idempotencykey", "it is empty: leave it out for its default")
+	}
 	if key != "" && inBody != "" && key != inBody {
 		return badEvent("/idempotencykey", "it differs from the header Idempotency-Key")
 	}

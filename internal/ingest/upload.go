@@ -12,7 +12,6 @@ import (
 	"mime/multipart"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -168,11 +167,6 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request, ref state.Re
 // conditions reads If-Match and If-None-Match.
 func conditions(r *http.Request, e *state.Edit) error {
 	e.IfMatch, e.IfNoneMatch = r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
-	for _, name := range []string{"If-Match", "If-None-Match"} {
-		if slices.Contains(r.Header.Values(name), "") { // without it, the change would replace any version
-			return badParameter(name, "it is empty; leave it out to replace any version")
-		}
-	}
 	if e.IfNoneMatch != "" && e.IfNoneMatch != "*" {
 		return badParameter("If-None-Match", "a change requires *, which means that the path must not exist")
 	}

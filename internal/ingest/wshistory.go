@@ -57,11 +57,22 @@ func (g *generation) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(g))
 }
 
-// change is the body of requests about a version: restore, fork and pin.
-type change struct {
-	Generation generation `json:"generation,omitempty"`
-	To         string     `json:"to,omitempty"`      // the workspace to create, for a fork
+// restoreIn is the body of POST …/restore.
+type restoreIn struct {
+	Generation generation `json:"generation"`
 	Message    string     `json:"message,omitempty"` // of the commit
+}
+
+// forkIn is the body of POST …/fork.
+type forkIn struct {
+	Generation generation `json:"generation,omitempty"`
+	To         string     `json:"to"`                // the workspace to create
+	Message    string     `json:"message,omitempty"` // of the commit
+}
+
+// pinIn is the body of PUT …/pins/{pin}.
+type pinIn struct {
+	Generation generation `json:"generation,omitempty"`
 }
 
 const maxMessage = 1000
@@ -73,21 +84,15 @@ func checkMessage(m string) error {
 	return nil
 }
 
-// readChange reads the body of a request, and returns the generation that it names.
-func (s *Server) readChange(w http.ResponseWriter, r *http.Request, ref state.Ref) (change, int64, error) {
-	c, err := readJSON[change](s, w, r)
-	if err != nil {
-		return c, 0, err
+func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
+	c, err := readJSON[restoreIn](s, w, r)
+	if err == nil {
+		err = checkMessage(c.Message)
 	}
-	if err := checkMessage(c.Message); err != nil {
-		return c, 0, err
+	if err != nil {
+		return err
 	}
 	g, err := s.version(r.Context(), ref, "generation", string(c.Generation))
-	return c, g, err
-}
-
-func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
-	c, g, err := s.readChange(w, r, ref)
 	if err != nil {
 		return err
 	}
@@ -100,7 +105,14 @@ func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, ref state.R
 }
 
 func (s *Server) postFork(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
-	c, g, err := s.readChange(w, r, ref)
+	c, err := readJSON[forkIn](s, w, r)
+	if err == nil {
+		err = checkMessage(c.Message)
+	}
+	if err != nil {
+		return err
+	}
+	g, err := s.version(r.Context(), ref, "generation", string(c.Generation))
 	if err != nil {
 		return err
 	}
@@ -122,19 +134,26 @@ func (s *Server) getPins(w http.ResponseWriter, r *http.Request, ref state.Ref) 
 	return respondList(w, pins, err)
 }
 
-// readPin returns the pin in the path, and the generation that the body names.
-func (s *Server) readPin(w http.ResponseWriter, r *http.Request, ref state.Ref) (string, int64, error) {
+// pinOf returns the pin in the path.
+func pinOf(r *http.Request) (string, error) {
 	name := r.PathValue("pin")
 	if _, err := strconv.Atoi(name); err == nil || !names.IsSlug(name) {
-		return "", 0, badParameter("pin",
+		return "", badParameter("pin",
 			"the name of a pin consists of lower-case letters, digits and -, and is not a number")
 	}
-	_, g, err := s.readChange(w, r, ref)
-	return name, g, err
+	return name, nil
 }
 
 func (s *Server) putPin(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
-	name, g, err := s.readPin(w, r, ref)
+	name, err := pinOf(r)
+	if err != nil {
+		return err
+	}
+	in, err := readJSON[pinIn](s, w, r)
+	if err != nil {
+		return err
+	}
+	g, err := s.version(r.Context(), ref, "generation", string(in.Generation))
 	if err != nil {
 		return err
 	}
@@ -150,7 +169,7 @@ func (s *Server) putPin(w http.ResponseWriter, r *http.Request, ref state.Ref) e
 }
 
 func (s *Server) deletePin(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
-	name, _, err := s.readPin(w, r, ref)
+	name, err := pinOf(r)
 	if err != nil {
 		return err
 	}
