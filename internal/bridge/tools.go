@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/internal/strictjson"
 )
 
 // toolSet holds the tools of one MCP server.
@@ -115,6 +117,12 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}
+	if err := strictjson.Check(raw); err != nil { // of two arguments with one name, servers use different ones
+		return badArgument("arguments: %v", err)
+	}
+	if err := noEmptySelector(raw); err != nil {
+		return err
+	}
 	if bytes.Contains(raw, []byte("null")) {
 		var err error
 		if raw, err = withoutNulls(raw, check.Schema(), ""); err != nil {
@@ -131,6 +139,23 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 	}
 	if err != nil {
 		return badArgument("arguments: %v", err)
+	}
+	return nil
+}
+
+// selectors are the arguments that narrow what a call does, or identify it.
+var selectors = []string{"workspace", "session", "tools", "idempotency_key", "source", "filter", "cause"}
+
+// noEmptySelector refuses an empty selector: the call would be about the default, or about everything.
+func noEmptySelector(raw json.RawMessage) error {
+	var given map[string]json.RawMessage
+	if json.Unmarshal(raw, &given) != nil {
+		return nil //nolint:nilerr // the validator names another type
+	}
+	for _, name := range selectors {
+		if v := string(given[name]); v == `""` || strings.HasPrefix(v, "[") && strings.Trim(v, "[] \n\r\t") == "" {
+			return badArgument("%s is empty: leave it out, or give it a value", name)
+		}
 	}
 	return nil
 }
