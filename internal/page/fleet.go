@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -113,6 +114,9 @@ func postAccess(q *request) (next, done string, err error) {
 		err = q.c.RemoveTenant(q.ctx, name)
 		done = "Removed the tenant " + name + " and its tokens."
 	case "create-token":
+		if len(q.form.Values["scope"]) == 0 { // otherwise the token would get the default ones
+			return "", "", &pageError{http.StatusBadRequest, "No scope is selected.", "Select what the token is for."}
+		}
 		var t client.NewToken
 		t, err = q.c.CreateToken(q.ctx, client.TokenOptions{
 			Name: name, Tenant: strings.TrimSpace(q.form.Get("tenant")), Scopes: q.form.Values["scope"],

@@ -1017,7 +1017,11 @@ func TestAccess(t *testing.T) {
 		t.Errorf("a wrong name: status %d, want 400", status)
 	}
 	status, _, body := v.post("/access/create-token", "name", "", "tenant", "")
-	has(t, "an empty form for a token", body, "name a tenant, or the scope operator")
+	has(t, "an empty form for a token", body, "No scope is selected.")
+	_, _, body = v.post("/access/create-token", "name", "", "tenant", "default")
+	has(t, "a form for a token without scopes", body, "No scope is selected.")
+	_, _, body = v.post("/access/create-token", "tenant", "default", "tenant", "other", "scope", "read")
+	has(t, "a form with two tenants", body, "The form has a field twice.")
 	_, _, list := v.get("/access")
 	if n := strings.Count(list, "/access/revoke-token"); status != 400 || n != 0 {
 		t.Errorf("an empty form for a token: status %d and %d new tokens, want 400 and none", status, n)

@@ -373,6 +373,7 @@ var (
 	errReadOnly = &pageError{403, "This page is read-only.", "The operator has set page.read_only."}
 	errNoPage   = &pageError{404, "There is no such page.", ""}
 	errNoTask   = &pageError{400, "No task is selected.", "Select one or more tasks first."}
+	errTwice    = &pageError{400, "The form has a field twice.", "Load the page again."}
 	errTooLarge = &pageError{413, "The form is too large, or damaged.", "It has at most 2 MiB, and its files 20 MiB."}
 )
 
@@ -396,6 +397,11 @@ func (q *request) parseForm() error {
 		return errReadOnly
 	}
 	q.form = formValues{q.r.PostForm}
+	for name, values := range q.form.Values {
+		if len(values) > 1 && name != "id" && name != "scope" && !strings.HasPrefix(name, "field.") {
+			return errTwice
+		}
+	}
 	return nil
 }
 
