@@ -115,7 +115,7 @@ type File struct {
 
 // ToolChoice restricts the tools that a task may call.
 type ToolChoice struct {
-	Allow []string `json:"allow,omitempty"` // "server/tool" or "server/*"
+	Allow []string `json:"allow,omitzero"` // "server/tool" or "server/*"; nil allows all, an empty list none
 	Max   int      `json:"max,omitempty"`
 }
 
