@@ -669,6 +669,9 @@ func TestRerun(t *testing.T) {
 	if _, err := p.Rerun(old, "c"); err == nil {
 		t.Error("Rerun from a step that has not begun = nil, want an error")
 	}
+	if _, err := p.Rerun(old, "z"); err == nil || !strings.Contains(err.Error(), "is one of `finally`") {
+		t.Errorf("Rerun from a step of finally = %v, want an error that says so", err)
+	}
 	if _, err := p.Rerun(old, "bb"); err == nil || !strings.Contains(err.Error(), "did you mean b?") {
 		t.Errorf("Rerun from an unknown step = %v, want the nearest", err)
 	}

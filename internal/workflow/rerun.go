@@ -27,7 +27,11 @@ func (e *RerunError) Error() string { return e.Message }
 // step had begun: the new run begins with the files that the step began with.
 func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 	first, ok := p.index[from]
-	if !ok || p.steps[first].finally {
+	if ok && p.steps[first].finally {
+		return Rerun{}, &RerunError{errcode.UnknownStep, "the step " + from +
+			" is one of `finally`, which runs after every run: name a step before it"}
+	}
+	if !ok {
 		return Rerun{}, &RerunError{errcode.UnknownStep, fmt.Sprintf("there is no step %s%s", from, p.suggestion(from))}
 	}
 	if !old.Status.Ended() {
