@@ -86,7 +86,7 @@ func (a *app) root() *cobra.Command {
 			if !slices.Contains([]string{"auto", "always", "never"}, a.color) {
 				return usage("--color %s: want auto, always or never", a.color)
 			}
-			return checkSelectors(c)
+			return checkGiven(c)
 		},
 	}
 	f := root.PersistentFlags()
@@ -133,6 +133,7 @@ func (a *app) root() *cobra.Command {
 // arguments. Errors about arguments get the command's name and usage line. Errors of commands that have run are marked,
 // to tell them from cobra's own errors.
 func finishCommand(c *cobra.Command) {
+	countFlags(c)
 	if check := c.Args; c.HasParent() {
 		if check == nil {
 			check = noArgs
@@ -271,17 +272,6 @@ func (a *app) withFleet(
 		defer c.Close()
 		return markCall(fn(ctx, c, args))
 	})
-}
-
-// checkSelectors refuses an empty flag that selects what a command is about, as in --workspace "$UNSET". Otherwise the
-// command would use the default or everything, or submit a task without its key.
-func checkSelectors(c *cobra.Command) error {
-	for _, name := range []string{"workspace", "tenant", "cause", "if-match", "idempotency-key", "partition-key"} {
-		if f := c.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
-			return usage("--%s is empty", name).try(c.CommandPath() + " --help")
-		}
-	}
-	return nil
 }
 
 // load reads the configuration, with flags as the topmost layer, and prints its warnings.

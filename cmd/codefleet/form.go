@@ -193,12 +193,14 @@ func (a *app) fillForm(ctx context.Context, f form.Form, o formFill) (form.Fille
 	if err != nil {
 		return form.Filled{}, usage("--from %s: %v", o.from, err)
 	}
+	given := map[string]bool{}
 	for _, s := range o.set {
 		name, text, ok := strings.Cut(s, "=")
 		field, known := f.Field(name)
-		if !ok || !known {
-			return form.Filled{}, usage("--set %s: want FIELD=VALUE with a field of the form", s)
+		if !ok || !known || given[name] {
+			return form.Filled{}, usage("--set %s: want FIELD=VALUE with a field of the form, once for each field", s)
 		}
+		given[name] = true
 		v, ok := field.Read(text)
 		if !ok {
 			return form.Filled{}, usage("--set %s: the text is not a value of the field, or is ambiguous", name)

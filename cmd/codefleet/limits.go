@@ -47,7 +47,7 @@ func (a *app) limitsSetCommand() *cobra.Command {
 	var in client.TenantLimits
 	var weight, maxRunning, backlog int
 	var taskRate, tokenRate string
-	var toolRates map[string]string
+	var toolRates []string
 	c := &cobra.Command{
 		Use:   "set TENANT",
 		Short: "Set limits of a tenant, without a restart",
@@ -64,16 +64,21 @@ func (a *app) limitsSetCommand() *cobra.Command {
 	f.IntVar(&backlog, "backlog", 0, "`NUMBER` of unfinished tasks; above it, tasks are refused")
 	f.StringVar(&taskRate, "task-rate", "", "tasks that may start per period; others stay queued")
 	f.StringVar(&tokenRate, "token-rate", "", "tokens of models per period; other tasks for a model wait")
-	f.StringToStringVar(&toolRates, "tool-rate", nil, "calls of `TOOL=RATE` per period; other calls wait (may be repeated)")
+	f.StringSliceVar(&toolRates, "tool-rate", nil, "calls of `TOOL=RATE` per period; other calls wait (may be repeated)")
 	c.RunE = a.withFleet(func(ctx context.Context, fleet *client.Client, args []string) error {
 		given := 0
+		var wrong error
 		for name, set := range map[string]func(){
 			"weight": func() { in.Weight = &weight }, "max-running": func() { in.MaxRunning = &maxRunning },
 			"backlog": func() { in.Backlog = &backlog }, "task-rate": func() { in.TaskRate = schemas.Rate(taskRate) },
 			"token-rate": func() { in.TokenRate = schemas.Rate(tokenRate) },
 			"tool-rate": func() {
 				in.ToolRates = map[string]schemas.Rate{}
-				for tool, rate := range toolRates {
+				for _, s := range toolRates {
+					tool, rate, ok := strings.Cut(s, "=")
+					if _, twice := in.ToolRates[tool]; !ok || twice {
+						wrong = usage("--tool-rate %s: want TOOL=RATE, once for each tool", s)
+					}
 					in.ToolRates[tool] = schemas.Rate(rate)
 				}
 			},
@@ -82,6 +87,9 @@ func (a *app) limitsSetCommand() *cobra.Command {
 				set()
 				given++
 			}
+		}
+		if wrong != nil {
+			return wrong
 		}
 		if given == 0 {
 			return usage("limits set: want at least one limit").try("codefleet limits set --help")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/strictjson"
 )
 
 // lastOutput is how many bytes of a task's last output `dead show` prints.
@@ -226,9 +226,7 @@ func (a *app) edit(ctx context.Context, s *client.Submission) error {
 		return err
 	}
 	var changed client.Submission
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&changed); err != nil {
+	if err := strictjson.Decode(data, &changed); err != nil {
 		return &failure{
 			code: errcode.ExitUsage, message: "the edited submission cannot be read: nothing was submitted", err: err,
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/strictjson"
 )
 
 func (a *app) stateCommand() *cobra.Command {
@@ -109,7 +110,7 @@ func readJSON(name, text string, stdin io.Reader) (json.RawMessage, error) {
 	if err != nil {
 		return nil, usage("%s: %v", name, err)
 	}
-	if err := json.Unmarshal(data, new(any)); err != nil {
+	if err := strictjson.Check(data); err != nil {
 		return nil, usage("%s: not valid JSON: %v", name, err).
 			try(`use JSON such as '{"step": 2}', or @PATH for a file`)
 	}

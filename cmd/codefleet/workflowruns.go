@@ -93,8 +93,8 @@ func setInputs(set []string, w schemas.Workflow) (map[string]json.RawMessage, er
 	out := map[string]json.RawMessage{}
 	for _, s := range set {
 		name, value, ok := strings.Cut(s, "=")
-		if !ok {
-			return nil, usage("--set %s: want NAME=VALUE", s)
+		if _, twice := out[name]; !ok || twice {
+			return nil, usage("--set %s: want NAME=VALUE, once for each input", s)
 		}
 		out[name] = json.RawMessage(value)
 		if w.Inputs[name].Type == "string" && !strings.HasPrefix(value, `"`) || !json.Valid(out[name]) {

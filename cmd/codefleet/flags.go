@@ -1,0 +1,54 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// This file refuses flags that would say something else than was meant: of a repeated flag the last value would count,
+// and an empty one would select the default, or everything.
+
+// counted is the value of a flag that is not a list. It counts how often the flag is given.
+type counted struct {
+	pflag.Value
+	times int
+}
+
+func (v *counted) Set(s string) error {
+	v.times++
+	return v.Value.Set(s)
+}
+
+// countFlags makes the flags of a command count how often they are given, except those that are lists.
+func countFlags(c *cobra.Command) {
+	for _, set := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
+		set.VisitAll(func(f *pflag.Flag) {
+			_, isList := f.Value.(pflag.SliceValue)
+			if _, done := f.Value.(*counted); !isList && !done {
+				f.Value = &counted{Value: f.Value}
+			}
+		})
+	}
+}
+
+// checkGiven refuses a flag that is given twice, unless it is a list, and an empty one, as in --workspace "$UNSET".
+func checkGiven(c *cobra.Command) (err error) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		empty := f.Value.String() == ""
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values := list.GetSlice()
+			empty = len(values) == 0 || slices.Contains(values, "")
+		}
+		v, ok := f.Value.(*counted)
+		switch {
+		case err != nil:
+		case ok && v.times > 1:
+			err = usage("--%s is given %d times", f.Name, v.times).try(c.CommandPath() + " --help")
+		case empty:
+			err = usage("--%s is empty", f.Name).try(c.CommandPath() + " --help")
+		}
+	})
+	return err
+}
