@@ -89,6 +89,15 @@ func TestUnwritableDir(t *testing.T) {
 	}
 }
 
+// The configuration of a server has hashes of the passwords only.
+func TestPasswordsAreHashed(t *testing.T) {
+	conf, err := embedded.NATSAccounts(embedded.NATSUser{User: "fleet", Password: "first-secret"},
+		map[string]embedded.NATSUser{"acme": {User: "acme", Password: "second-secret"}})
+	if err != nil || strings.Contains(conf, "secret") || strings.Count(conf, `"$2a$`) != 2 {
+		t.Errorf("NATSAccounts = %s, %v, want two hashes and no password", conf, err)
+	}
+}
+
 // A tenant can use its tasks, records and replies, and no others.
 func TestTenantPermissions(t *testing.T) {
 	alice := embedded.NATSUser{User: "alice", Password: "a"}
@@ -119,12 +128,16 @@ func TestTenantPermissions(t *testing.T) {
 		"_INBOX.fleet.x":                  false,
 		"_R_.x":                           false,
 		"dlq.acme.x":                      false,
+		"audit.acme":                      false,
+		"$JS.API.STREAM.MSG.GET.AUDIT":    false,
+		"$JS.API.CONSUMER.CREATE.AUDIT":   false,
 		"log.acme.x":                      false,
 		"$JS.API.STREAM.DELETE.TASKS":     false,
 		"$JS.API.STREAM.INFO.TASKS":       false,
 		"$JS.API.DIRECT.GET.KV_TASKSTATE": false,
 		"$JS.API.DIRECT.GET.KV_TASKSTATE.$KV.TASKSTATE.acme.x":  true,
 		"$JS.API.DIRECT.GET.KV_TASKSTATE.$KV.TASKSTATE.other.x": false,
+		"$JS.API.DIRECT.GET.AUDIT.audit.acme":                   false,
 	} {
 		if got := publish(subject); got != want {
 			t.Errorf("publish on %s allowed = %v, want %v", subject, got, want)
@@ -147,6 +160,7 @@ func TestTenantPermissions(t *testing.T) {
 		"tasks.>":         false,
 		"wake.>":          false,
 		"log.acme.>":      false,
+		"audit.acme":      false,
 		"$KV.TASKSTATE.>": false,
 	} {
 		sub, err := nc.SubscribeSync(subject)
