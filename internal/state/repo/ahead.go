@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	aheadParallel = 16
+	aheadParallel = 64
 	aheadFirst    = 16   // generations that are read ahead at first; the number doubles each time
 	aheadMost     = 1024 // generations that are read ahead at most, because they are in memory
 )
@@ -79,7 +79,11 @@ func (a *readAhead) begin(ctx context.Context, at format.ManifestRef, last int64
 		a.mu.Lock()
 		a.found[at.Name] = m
 		a.mu.Unlock()
-		for _, next := range m.Header.Before() {
+		refs := m.Header.Before()
+		for _, l := range m.Header.Chain { // further apart than parents, so that fewer reads wait for each other
+			refs = append(refs, l.ManifestRef)
+		}
+		for _, next := range refs {
 			if g := next.Generation(); g > last && g < at.Generation() {
 				a.begin(ctx, next, last)
 			}
