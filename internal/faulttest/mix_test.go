@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/automation"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/faulttest"
 	"github.com/codefleet/codefleet/internal/state"
@@ -298,6 +300,11 @@ func (f *fleet) redrive(ctx context.Context, _ *rand.Rand) error {
 // finish waits until a task has ended, and redrives it if it is dead-lettered.
 func (f *fleet) finish(t *testing.T, task submitted) (rec schemas.Record) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			f.describe(t, task)
+		}
+	}()
 	eventually(t, "end of "+task.name, func(ctx context.Context) (err error) {
 		if rec, err = f.queue.Wait(ctx, task.ref.Tenant, task.id); err == nil && rec.Status == schemas.Dead {
 			_, err = f.queue.Redrive(ctx, task.ref.Tenant, task.id)
@@ -347,4 +354,27 @@ func (f *fleet) fillDisk(ctx context.Context, rng *rand.Rand) error {
 		return err
 	}
 	return f.nats.KillAndRestart(ctx, rng)
+}
+
+// describe logs what the queue has of a task that has not ended.
+func (f *fleet) describe(t *testing.T, task submitted) {
+	t.Helper()
+	rec, err := f.queue.Record(t.Context(), task.ref.Tenant, task.id)
+	t.Logf("record of %s: %+v, %v", task.name, rec, err)
+	tasks := f.stream(t, "TASKS")
+	info, err := tasks.Info(t.Context(), jetstream.WithSubjectFilter("tasks.>"))
+	if err != nil {
+		t.Log(err)
+		return
+	}
+	t.Logf("TASKS: %+v, cluster %+v", info.State, info.Cluster)
+	for seq := info.State.FirstSeq; seq <= info.State.LastSeq; seq++ {
+		if m, err := tasks.GetMsg(t.Context(), seq); err == nil {
+			t.Logf("message %d: %s %v", seq, m.Subject, m.Header)
+		}
+	}
+	for c := range tasks.ListConsumers(t.Context()).Info() {
+		t.Logf("consumer %s: delivered %+v, ack floor %+v, %d unacknowledged, %d redelivered, %d pending, cluster %+v",
+			c.Name, c.Delivered, c.AckFloor, c.NumAckPending, c.NumRedelivered, c.NumPending, c.Cluster)
+	}
 }
