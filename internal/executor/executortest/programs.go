@@ -239,6 +239,12 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 		v := b.runProgram(t, executor.Program{Code: "len(inputs)", Inputs: inputs}, executor.Hooks{})
 		want{result: "5242880"}.check(t, v)
 	})
+	t.Run("a number in the inputs that no float can hold", func(t *testing.T) {
+		v := b.runProgram(t, executor.Program{Code: "inputs", Inputs: json.RawMessage("[1e400]")}, executor.Hooks{})
+		want{
+			status: "failed", code: "exception", message: "ValueError: the number 1e400 is too large for a float",
+		}.check(t, v)
+	})
 	t.Run("facts", func(t *testing.T) { testFacts(t, b) })
 	t.Run("facts without a check", func(t *testing.T) { testFactsWithoutCheck(t, b) })
 	t.Run("blocked", func(t *testing.T) { testBlocked(t, b) })

@@ -165,6 +165,16 @@ call_mcp_tool("s" * 512, "t" * 512, {"a": 1})`, echo,
 		},
 	},
 	{
+		"a number in a result that no float can hold", "call_mcp_tool('s', 't')",
+		func(context.Context, executor.Call) (executor.CallResult, error) {
+			return executor.CallResult{Value: json.RawMessage(`{"n": [1e308, -1e400]}`)}, nil
+		},
+		want{
+			status: "failed", code: "exception",
+			message: "ToolError: s.t: the result cannot be decoded: the number -1e400 is too large for a float", line: 2,
+		},
+	},
+	{
 		"a long number as result", "len(str(call_mcp_tool('s', 't')))",
 		func(context.Context, executor.Call) (executor.CallResult, error) {
 			return executor.CallResult{Value: json.RawMessage(strings.Repeat("7", 4000))}, nil

@@ -214,7 +214,7 @@ class Channel:
         header, body = self._reply(number)
         try:
             value, content, structured = decoded(body, header["parts"])
-        except (ValueError, RecursionError) as error:  # a number has too many digits, or the nesting is too deep
+        except (ValueError, RecursionError) as error:  # a number is too large or too long, or the nesting is too deep
             message = "the result cannot be decoded: %s" % error
             raise mcp_client.ToolError(server, tool, message, "unavailable") from None
         if header.get("ok"):
@@ -253,7 +253,7 @@ def decoded(body, sizes):
     """Returns the JSON values of which a body consists. A part of size 0 is None."""
     values, start = [], 0
     for size in sizes:
-        values.append(json.loads(body[start : start + size]) if size else None)
+        values.append(jsonable.load(body[start : start + size]) if size else None)
         start += size
     return values
 
@@ -336,7 +336,7 @@ class Program:
         sys.modules["__main__"] = module
         names = module.__dict__
         try:
-            names["inputs"] = json.loads(self.inputs) if self.inputs else None
+            names["inputs"] = jsonable.load(self.inputs) if self.inputs else None
             if self.state:
                 names[statevar.NAME] = self.state.load()
             self.saver.watch(self.code)

@@ -12,6 +12,18 @@ class TooLarge(Exception):
     pass
 
 
+def load(data):
+    """Returns the value of JSON. A number beyond the range of floats is a ValueError: json would return infinity."""
+    return json.loads(data, parse_float=finite)
+
+
+def finite(number):
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError("the number %.40s is too large for a float" % number)
+    return value
+
+
 def dump(value, limit):
     """Returns value as JSON, in bytes. Raises TooLarge if it is longer than limit.
 

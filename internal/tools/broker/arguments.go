@@ -83,6 +83,10 @@ type noLoader struct{}
 
 func (noLoader) Load(string) (any, error) { return nil, errors.New("remote schemas are not loaded") }
 
+// schemaURL is an absolute URL, because the library would resolve a relative one to a path on the worker, which errors
+// about references then contain.
+const schemaURL = "tool:///schema"
+
 // compile returns nil for a schema that cannot be compiled. Validation is then left to the server.
 func compile(raw json.RawMessage) *boundedSchema {
 	if len(raw) == 0 {
@@ -94,10 +98,10 @@ func compile(raw json.RawMessage) *boundedSchema {
 	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
-	if c.AddResource("tool.json", doc) != nil {
+	if c.AddResource(schemaURL, doc) != nil {
 		return nil
 	}
-	s, err := c.Compile("tool.json")
+	s, err := c.Compile(schemaURL)
 	if err != nil {
 		return nil
 	}

@@ -21,8 +21,9 @@ func TestSchemaThatNeverEnds(t *testing.T) {
 		strings.Join(defs, ",") + `,"d60":{"type":"string"}}}`
 	nested := `{"type":"object","properties":{"a":{"$ref":"#/$defs/d"}},"$defs":{"d":{"allOf":[` +
 		`{"items":{"$ref":"#/$defs/d"}},{"items":{"$ref":"#/$defs/d"}}]}}}`
+	cycle := `{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}`
 	for schema, args := range map[string]string{
-		schema: `{"a":"x"}`, nested: `{"a":` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}`,
+		schema: `{"a":"x"}`, cycle: `{"a":1}`, nested: `{"a":` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}`,
 	} {
 		w := newWorld(t)
 		d := tools.Definition{

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
 // boundedSchema validates values against an untrusted schema in at most maxSteps steps. Without that limit,
@@ -87,7 +89,7 @@ func (c *boundedSchema) addCounter(s *jsonschema.Schema) {
 }
 
 // validate returns the validation error of a value. A nil schema accepts every value, as does one that takes
-// more than maxSteps.
+// more than maxSteps, and one that refers to itself for the same value: no value could match it.
 func (c *boundedSchema) validate(v any) error {
 	if c == nil {
 		return nil
@@ -96,10 +98,15 @@ func (c *boundedSchema) validate(v any) error {
 	defer c.mu.Unlock()
 	c.stepsLeft = maxSteps
 	err := c.schema.Validate(v)
-	if c.stepsLeft < 0 {
+	if c.stepsLeft < 0 || slices.ContainsFunc(leaves(err), isCycle) {
 		return nil // left to the server
 	}
 	return err
+}
+
+func isCycle(e *jsonschema.ValidationError) bool {
+	_, ok := e.ErrorKind.(*kind.RefCycle)
+	return ok
 }
 
 // countable reports whether newBoundedSchema reaches every schema that a validation can reach.

@@ -307,28 +307,33 @@ func convert(r tools.Request, res *sdk.CallToolResult) (tools.Result, error) {
 		return invalid(err)
 	}
 	for _, c := range res.Content {
-		out.Content = append(out.Content, block(c))
+		content, ok := block(c)
+		if !ok {
+			return invalid(errors.New("a block of its content has an unknown type, or lacks its resource"))
+		}
+		out.Content = append(out.Content, content)
 	}
 	return out, nil
 }
 
-func block(c sdk.Content) tools.Content {
+// block returns false for content of an unknown type, and for an embedded resource without the resource.
+func block(c sdk.Content) (tools.Content, bool) {
 	switch c := c.(type) {
 	case *sdk.TextContent:
-		return tools.Content{Type: "text", Text: c.Text}
+		return tools.Content{Type: "text", Text: c.Text}, true
 	case *sdk.ImageContent:
-		return tools.Content{Type: "image", Data: c.Data, MediaType: c.MIMEType}
+		return tools.Content{Type: "image", Data: c.Data, MediaType: c.MIMEType}, true
 	case *sdk.AudioContent:
-		return tools.Content{Type: "audio", Data: c.Data, MediaType: c.MIMEType}
+		return tools.Content{Type: "audio", Data: c.Data, MediaType: c.MIMEType}, true
 	case *sdk.ResourceLink:
-		return tools.Content{Type: "resource_link", URI: c.URI, Text: c.Name, MediaType: c.MIMEType}
+		return tools.Content{Type: "resource_link", URI: c.URI, Text: c.Name, MediaType: c.MIMEType}, true
 	case *sdk.EmbeddedResource:
 		if c.Resource != nil {
 			return tools.Content{
 				Type: "resource", URI: c.Resource.URI, Text: c.Resource.Text,
 				Data: c.Resource.Blob, MediaType: c.Resource.MIMEType,
-			}
+			}, true
 		}
 	}
-	return tools.Content{Type: "text", Text: "(content of an unknown kind)"}
+	return tools.Content{}, false
 }

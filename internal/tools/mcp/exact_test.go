@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/internal/tools"
 )
 
 // TestSchemasKeepTheirOrder checks that a list of tools has the input schemas exactly as the server sent them.
@@ -84,5 +87,15 @@ func TestEventReader(t *testing.T) {
 				t.Errorf("Read after the end = %d, %v; want 0 and an error", n, again)
 			}
 		})
+	}
+}
+
+// TestResourceWithoutContent checks that content which the fleet cannot convert is an error: a text in its place would
+// look like a text of the tool.
+func TestResourceWithoutContent(t *testing.T) {
+	res := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "x"}, &sdk.EmbeddedResource{}}}
+	got, err := convert(tools.Request{Server: "s"}, res)
+	if upstream, ok := errors.AsType[*tools.UpstreamError](err); !ok || upstream.Reason != tools.Protocol || !upstream.Sent {
+		t.Errorf("convert() = %+v, %v, want an UpstreamError of the protocol", got, err)
 	}
 }
