@@ -13,6 +13,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/removal"
 )
 
 // want is the expected verdict.
@@ -256,12 +257,17 @@ func isView(name string) bool { return name == "client" || name == "servers" }
 // emptyWorkspace removes the files of a program from its workspace.
 func emptyWorkspace(t *testing.T, dir string) {
 	t.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		if below, _ := os.ReadDir(filepath.Join(dir, e.Name())); isView(e.Name()) && len(below) == 0 {
 			continue // a mount point
 		}
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		err = errors.Join(err, removal.All(root, e.Name()))
 	}
 	if err != nil {
 		t.Fatal(err)

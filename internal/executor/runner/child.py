@@ -75,6 +75,8 @@ def warm(boot):
 def prepare(boot):
     """Prepares the process for a program. Returns the address space in use, in bytes."""
     for directory in boot["scratch"]:
+        if not boot["separate_user"]:  # a program may have removed its own access, which is also this process's
+            os.chmod(directory, boot["modes"][directory])
         empty(directory)
     if boot["stale_caches"]:  # the host resets them too, but this kernel does not notice
         os.chmod(boot["workspace"], 0o700)

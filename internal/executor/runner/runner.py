@@ -46,6 +46,7 @@ CODES = ("bad_state", "exception", "exit_code", "memory_limit", "result_too_larg
 def main(boot, compiled):
     sys.path = [entry for entry in sys.path if entry] + packages()
     preload(boot)
+    boot["modes"] = {path: os.stat(path).st_mode & 0o7777 for path in boot["scratch"]}
     harden(boot)
     wake, waker = os.pipe()
     for descriptor in (wake, waker):
