@@ -161,8 +161,7 @@ func (s *Service) Webhooks(ctx context.Context, tenant string) ([]schemas.Webhoo
 	return list, err
 }
 
-// RemoveWebhook deletes a webhook. A delivery that waits is dropped at its next try, unless a webhook with the same
-// name exists by then.
+// RemoveWebhook deletes a webhook. A delivery that waits is dropped at its next try.
 func (s *Service) RemoveWebhook(ctx context.Context, tenant, name string) error {
 	if err := s.remove(ctx, key{kindWebhook, tenant, name}); err != nil {
 		return err
@@ -189,7 +188,8 @@ func (s *Service) deliver(ctx context.Context, c *cache, tenant string, e *incom
 		}
 		hash := sha256.Sum256([]byte(w.doc.Name + "\x00" + e.Source() + "\x00" + e.ID()))
 		err := s.queue.DeliverWebhook(ctx, jobs.Delivery{
-			Tenant: tenant, Webhook: w.doc.Name, ID: "msg_" + hex.EncodeToString(hash[:16]), Event: e.Event,
+			Tenant: tenant, Webhook: w.doc.Name, ID: "msg_" + hex.EncodeToString(hash[:16]), For: addedAt(w.doc),
+			Event: e.Event,
 		})
 		if err != nil {
 			return err
@@ -198,10 +198,23 @@ func (s *Service) deliver(ctx context.Context, c *cache, tenant string, e *incom
 	return nil
 }
 
-// send makes one try of a delivery.
+// addedAt returns the time at which a webhook was added. It tells webhooks that had the same name one after another.
+func addedAt(doc schemas.Webhook) string { return doc.CreatedAt.UTC().Format(time.RFC3339Nano) }
+
+// isFor reports whether a delivery is for this webhook, and not for a removed one that had its name. Earlier versions
+// stored deliveries without the time.
+func isFor(d jobs.Delivery, doc schemas.Webhook) bool { return d.For == "" || d.For == addedAt(doc) }
+
+// send makes one try of a delivery. It drops a delivery whose webhook was removed.
 func (s *Service) send(ctx context.Context, store *jobs.Automations, c *cache, d jobs.Delivery) error {
 	w, ok := c.webhook(d.Tenant, d.Webhook)
-	if !ok || w.doc.Gone {
+	if !ok || !isFor(d, w.doc) {
+		if err := awaitLatest(ctx, store, c); err != nil { // the webhook may be newer than the cache
+			return err
+		}
+		w, ok = c.webhook(d.Tenant, d.Webhook)
+	}
+	if !ok || !isFor(d, w.doc) || w.doc.Gone {
 		return nil
 	}
 	if !c.beginRequest(d.Tenant, d.Webhook) {

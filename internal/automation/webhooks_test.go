@@ -293,6 +293,51 @@ func TestOrderedWebhooks(t *testing.T) {
 	}
 }
 
+// TestRemovedWebhookLeavesNothing checks that a webhook does not get the delivery that waits for a removed one of its
+// name. The later delivery has the same partition key, so it would come second.
+func TestRemovedWebhookLeavesNothing(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	ctx := w.start(t, 1, func(context.Context, *jobs.Job) (*schemas.Result, error) {
+		return &schemas.Result{Status: schemas.Succeeded}, nil
+	})
+	admin := newService(w.queue, loopback)
+	failing, tried := target(t, func(int) int { return 503 })
+	working, got := target(t, func(int) int { return 200 })
+	publish := func(id string) {
+		ev := order(id, "{}")
+		ev.SetExtension("partitionkey", "k")
+		if err := w.queue.PublishEvent(ctx, "acme", ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := func(c <-chan received) (ev struct{ ID string }) {
+		select {
+		case r := <-c:
+			if err := json.Unmarshal([]byte(r.body), &ev); err != nil {
+				t.Fatal(err)
+			}
+		case <-ctx.Done():
+			t.Fatal("no request arrived")
+		}
+		return ev
+	}
+	if _, err := admin.AddWebhook(ctx, "acme", schemas.WebhookSpec{Name: "h", Type: "*", URL: failing}); err != nil {
+		t.Fatal(err)
+	}
+	publish("old")
+	next(tried)
+	if err := admin.RemoveWebhook(ctx, "acme", "h"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.AddWebhook(ctx, "acme", schemas.WebhookSpec{Name: "h", Type: "*", URL: working}); err != nil {
+		t.Fatal(err)
+	}
+	publish("new")
+	if ev := next(got); ev.ID != "new" {
+		t.Errorf("the new webhook got %q first, want new", ev.ID)
+	}
+}
+
 func extensionOf(ev event.Event) string {
 	key, _ := ev.Extensions()["partitionkey"].(string)
 	return key

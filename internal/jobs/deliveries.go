@@ -19,6 +19,7 @@ const (
 	deliverer          = "webhooks" // the consumer of deliveries
 	maxDeliveries      = 10_000     // waiting deliveries of one webhook; older ones are dropped
 	deliveryIDHeader   = "Codefleet-Delivery"
+	deliveryForHeader  = "Codefleet-Webhook-Created"
 	deliveriesInFlight = 10_000
 
 	// DeliveryTime is how long a delivery is tried.
@@ -29,6 +30,7 @@ const (
 type Delivery struct {
 	Tenant, Webhook string
 	ID              string // the same at each try, and if DeliverWebhook was called twice
+	For             string // the time at which the webhook was added: a later webhook may have the same name
 	Event           event.Event
 	Since           time.Time // when it was stored; with a partition key, when its turn came
 }
@@ -41,6 +43,7 @@ func (c *Client) DeliverWebhook(ctx context.Context, d Delivery) error {
 		return err
 	}
 	header.Set(deliveryIDHeader, d.ID)
+	header.Set(deliveryForHeader, d.For)
 	m := &nats.Msg{Subject: deliverPrefix + d.Tenant + "." + d.Webhook, Header: header, Data: data}
 	if key, _ := partitionKey(d.Event); key != "" {
 		return c.deliverInOrder(ctx, d, key, m)
@@ -85,5 +88,8 @@ func (c *Client) delivery(
 		c.opts.Log.WarnContext(ctx, "delivery dropped", "tenant", tenant, "webhook", webhook, "error", err)
 		return d, false
 	}
-	return Delivery{tenant, webhook, header.Get(deliveryIDHeader), ev, since}, true
+	return Delivery{
+		Tenant: tenant, Webhook: webhook, ID: header.Get(deliveryIDHeader), For: header.Get(deliveryForHeader),
+		Event: ev, Since: since,
+	}, true
 }
