@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -109,7 +110,32 @@ func (t *Tokens) announced(s scalar) Type {
 // isCardNumber reports whether a number whose member announces no type is that of a card of a large issuer. It does
 // not find other cards, because most numbers with so many digits are ids and timestamps.
 func isCardNumber(s string) bool {
-	return len(s) >= 13 && len(s) <= 19 && s[0] >= '2' && s[0] <= '6' && strings.Trim(s, "0123456789") == "" && luhn(s)
+	s = wholeDigits(s)
+	return len(s) >= 13 && len(s) <= 19 && s[0] >= '2' && s[0] <= '6' && luhn(s)
+}
+
+// wholeDigits returns the digits of a JSON number that is whole, in any of its forms and without its sign, such as
+// those of 4e2 or -400.0. It returns "" for other numbers, and for those that are too large for a card number.
+func wholeDigits(s string) string {
+	const enough = 40
+	if len(s) > enough {
+		return ""
+	}
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(s, "-")), "e")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	shift, err := strconv.Atoi(exponent)
+	if exponent != "" && err != nil || shift < -enough || shift > enough {
+		return ""
+	}
+	digits := whole + fraction
+	if shift -= len(fraction); shift >= 0 {
+		return strings.TrimLeft(digits+strings.Repeat("0", shift), "0")
+	}
+	whole = digits[:max(0, len(digits)+shift)]
+	if strings.Trim(digits[len(whole):], "0") != "" {
+		return ""
+	}
+	return strings.TrimLeft(whole, "0")
 }
 
 // scalar is a string, a number or a member name of a JSON value.

@@ -177,6 +177,26 @@ func TestReplaceJSON(t *testing.T) {
 	}
 }
 
+// TestCardNumbers checks that a card number is found in all forms of a JSON number, and restored in the same form.
+func TestCardNumbers(t *testing.T) {
+	tokens := filter(t, "key").Task("beta", "1")
+	for in, found := range map[string]bool{
+		"4111111111111111": true, "-4111111111111111": true, "4111111111111111.0": true, "4111111111111111.00e0": true,
+		"4.111111111111111E15": true, "4.111111111111111e+15": true, "41111111111111110e-1": true,
+		"4111111111111111.5": false, "4111111111111112.0": false, "4.111111111111111e14": false,
+		"4111111111111111e999999999": false, "4e99999999999999999999": false, "-0.0": false, "0e5": false,
+	} {
+		raw := json.RawMessage(`{"a":[` + in + `]}`)
+		got, err := tokens.ReplaceJSON(t.Context(), raw)
+		if err != nil || strings.Contains(string(got), "CARD") != found {
+			t.Errorf("ReplaceJSON(%s) = %s, %v, want a token %v", raw, got, err, found)
+		}
+		if again, err := tokens.RestoreJSON(got); err != nil || string(again) != string(raw) {
+			t.Errorf("RestoreJSON(%s) = %s, %v, want %s", got, again, err, raw)
+		}
+	}
+}
+
 // JSON in a text, escaped or not, hides no value, and stays JSON.
 func TestReplaceText(t *testing.T) {
 	tokens := filter(t, "key").Task("acme", "1")
