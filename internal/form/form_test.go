@@ -79,6 +79,25 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestWholeLimits checks that 2.0 is an integer, as in JSON Schema.
+func TestWholeLimits(t *testing.T) {
+	f, err := form.Parse([]byte(`{"type": "object", "properties": {"a": {"type": "string", "maxLength": 2.0, "minLength": 1e0}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]int{"": 1, "ab": 0, "abc": 1} {
+		if got := f.Check(form.Values{"a": value}); len(got) != want {
+			t.Errorf("Check(%q) = %v, want %d problems", value, got, want)
+		}
+	}
+	for _, bad := range []string{"2.5", "1e400", "1e20", `"2"`} {
+		_, err := form.Parse([]byte(`{"type": "object", "properties": {"a": {"type": "string", "maxLength": ` + bad + `}}}`))
+		if err == nil {
+			t.Errorf("Parse with maxLength %s = nil, want an error", bad)
+		}
+	}
+}
+
 // Each of 20 wrong answers is refused at its field, and nowhere else.
 func TestWrongAnswers(t *testing.T) {
 	f := claim(t)

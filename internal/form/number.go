@@ -3,6 +3,7 @@ package form
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"math/big"
 	"strconv"
 	"strings"
@@ -32,7 +33,9 @@ func (v *Values) UnmarshalJSON(data []byte) error {
 }
 
 // exactNumbers makes a decoder keep the digits of numbers that have the type any.
-var exactNumbers = jsonv2.WithUnmarshalers(jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {
+var exactNumbers = jsonv2.WithUnmarshalers(keepDigits)
+
+var keepDigits = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {
 	if d.PeekKind() != '0' {
 		return errors.ErrUnsupported
 	}
@@ -41,7 +44,28 @@ var exactNumbers = jsonv2.WithUnmarshalers(jsonv2.UnmarshalFromFunc(func(d *json
 		*v, err = number(string(text))
 	}
 	return err
-}))
+})
+
+// wholeNumbers makes a decoder accept for an int what JSON Schema calls an integer, such as 2.0.
+var wholeNumbers = jsonv2.WithUnmarshalers(jsonv2.JoinUnmarshalers(keepDigits, jsonv2.UnmarshalFromFunc(
+	func(d *jsontext.Decoder, v *int) error {
+		if d.PeekKind() != '0' {
+			return errors.ErrUnsupported
+		}
+		text, err := d.ReadValue()
+		if err == nil {
+			_, err = number(string(text)) // bounds the exponent
+		}
+		if err != nil {
+			return err
+		}
+		n := exactNumber(text).value()
+		if !n.IsInt() || !n.Num().IsInt64() || n.Num().Int64() > math.MaxInt32 {
+			return errNumber
+		}
+		*v = int(n.Num().Int64())
+		return nil
+	})))
 
 const (
 	maxNumber    = 400 // bytes of a number: exact arithmetic with more takes long

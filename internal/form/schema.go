@@ -149,7 +149,7 @@ const maxDecodeProblem = 300
 // decode refuses duplicate members, unknown keywords and invalid Unicode.
 func decode(data []byte) (document, error) {
 	var d document
-	err := jsonv2.Unmarshal(data, &d, jsonv2.RejectUnknownMembers(true), exactNumbers)
+	err := jsonv2.Unmarshal(data, &d, jsonv2.RejectUnknownMembers(true), wholeNumbers)
 	wrong, ok := errors.AsType[*jsonv2.SemanticError](err)
 	switch {
 	case err == nil:
