@@ -13,8 +13,9 @@ import (
 
 // slots are the kinds of values in a sentence, besides the phrases of the grammar.
 var slots = map[string]func(w *writer, t []token) (value, bool){
-	"number": readNumber, "count": readCount, "numbers": readNumbers, "expr": readExpression, "operand": readOperand,
-	"value": readValue, "key": readKey, "keys": readKeys, "name": readName, "noun": readNoun, "file": readFile,
+	"number": readNumber, "count": readCount, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
+	"operand": readOperand,
+	"value":   readValue, "key": readKey, "keys": readKeys, "name": readName, "noun": readNoun, "file": readFile,
 	"state": readState, "place": readPlace, "places": readPlaces, "date": readDate, "day": readDay, "rest": readRest,
 	"quoted":    literal(quoted, ``),
 	"select":    literal(quoted, `(?i)^\s*(?:select|with)\b`),
@@ -99,33 +100,39 @@ func readCount(_ *writer, t []token) (value, bool) {
 	return value{py: strconv.Itoa(count)}, err == nil && len(t) == 1 && count <= maxCount
 }
 
-// readNumbers reads "1, 2 and 3", "[1, 2]" and "1 to 3".
-func readNumbers(_ *writer, t []token) (v value, ok bool) {
-	switch {
-	case len(t) == 1 && t[0].kind == jsonText:
+// readNumbers reads several numbers, or a range: "1 to 3".
+func readNumbers(w *writer, t []token) (v value, ok bool) {
+	if len(t) != 3 || t[1].lower != "to" && t[1].lower != "through" {
+		return readSeveral(w, t)
+	}
+	first, err := strconv.Atoi(t[0].text)
+	last, err2 := strconv.Atoi(t[2].text)
+	ok = err == nil && err2 == nil && last <= maxCount
+	for n := first; ok && n <= min(last, first+maxEach); n++ {
+		v.list = append(v.list, strconv.Itoa(n))
+	}
+	v.py = strings.Join(v.list, ", ")
+	return v, ok && len(v.list) > 0 && len(v.list) <= maxEach
+}
+
+// readSeveral reads "1, 2 and 3" and "[1, 2]". It reads no range, because "add 1 to 3" adds two numbers.
+func readSeveral(_ *writer, t []token) (v value, ok bool) {
+	if len(t) == 1 && t[0].kind == jsonText {
 		var all []json.Number
-		ok = json.Unmarshal([]byte(t[0].text), &all) == nil && !strings.Contains(t[0].text, `"`)
+		ok = json.Unmarshal([]byte(t[0].text), &all) == nil && !strings.Contains(t[0].text, `"`) && len(all) > 0
 		for _, n := range all {
 			v.list = append(v.list, n.String())
 			ok = ok && numeral.MatchString(n.String()) && len(n) <= maxDigits
 		}
-	case len(t) == 3 && (t[1].lower == "to" || t[1].lower == "through"):
-		first, err := strconv.Atoi(t[0].text)
-		last, err2 := strconv.Atoi(t[2].text)
-		ok = err == nil && err2 == nil && last <= maxCount
-		for n := first; ok && n <= min(last, first+maxEach); n++ {
-			v.list = append(v.list, strconv.Itoa(n))
-		}
-	default:
-		ok = true
+	} else {
 		for _, part := range enumeration(t) {
 			n, isNumber := readNumber(nil, part)
-			v.list, ok = append(v.list, n.py), ok && isNumber
+			v.list, ok = append(v.list, n.py), isNumber && (ok || len(v.list) == 0)
 		}
 		ok = ok && len(v.list) > 1
 	}
 	v.py = strings.Join(v.list, ", ")
-	return v, ok && len(v.list) > 0 && len(v.list) <= maxEach
+	return v, ok && len(v.list) <= maxEach
 }
 
 // enumeration divides tokens at ",", "and" and ", and".
