@@ -171,7 +171,8 @@ call_mcp_tool("s" * 512, "t" * 512, {"a": 1})`, echo,
 		},
 		want{
 			status: "failed", code: "exception",
-			message: "ToolError: s.t: the result cannot be decoded: the number -1e400 is too large for a float", line: 2,
+			message: "ToolError: s.t: the result cannot be decoded: the number -1e400 is too large for a float",
+			line:    2,
 		},
 	},
 	{

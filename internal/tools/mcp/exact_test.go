@@ -95,7 +95,8 @@ func TestEventReader(t *testing.T) {
 func TestResourceWithoutContent(t *testing.T) {
 	res := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "x"}, &sdk.EmbeddedResource{}}}
 	got, err := convert(tools.Request{Server: "s"}, res)
-	if upstream, ok := errors.AsType[*tools.UpstreamError](err); !ok || upstream.Reason != tools.Protocol || !upstream.Sent {
+	failure, ok := errors.AsType[*tools.UpstreamError](err)
+	if !ok || failure.Reason != tools.Protocol || !failure.Sent {
 		t.Errorf("convert() = %+v, %v, want an UpstreamError of the protocol", got, err)
 	}
 }
