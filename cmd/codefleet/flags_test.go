@@ -11,7 +11,9 @@ import (
 // TestFlagsAreGivenOnce checks for every flag of every command that it is refused if it is empty, and if it is given
 // twice, unless it is a list.
 func TestFlagsAreGivenOnce(t *testing.T) {
-	values := map[string]string{"bool": "true", "duration": "1s", "float64": "1", "int": "1", "int64": "1", "uint64": "1"}
+	values := map[string]string{
+		"bool": "true", "duration": "1s", "float64": "1", "int": "1", "int64": "1", "uint64": "1",
+	}
 	checked := 0
 	var visit func(path []string, c *cobra.Command)
 	visit = func(path []string, c *cobra.Command) {

@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -32,7 +31,7 @@ func TestUnclearArgumentsAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, _ := r.Content[0].(*mcp.TextContent)
-		if !r.IsError || !strings.Contains(fmt.Sprint(text.Text), c.want) {
+		if !r.IsError || !strings.Contains(text.Text, c.want) {
 			t.Errorf("%s %s = %s, want an error with %q", c.tool, c.args, text.Text, c.want)
 		}
 	}

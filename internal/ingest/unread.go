@@ -69,7 +69,7 @@ func (r route) checkQuery(rawQuery string) error {
 // isList reports whether a parameter may occur several times.
 func isList(name string) bool { return strings.Contains(parameterSchemas[name], `"type":"array"`) }
 
-// conditions are headers that make a change conditional or partial.
+// conditionHeaders are headers that make a change conditional or partial.
 var conditionHeaders = []string{"If-Match", "If-None-Match", "If-Unmodified-Since", "Content-Range"}
 
 // checkHeader refuses a change with conditions that the route does not have, and a parameter that is empty or occurs

@@ -17,6 +17,7 @@ import (
 
 // withStores starts a fleet whose routes all have what they need.
 func withStores(t *testing.T) *ingesttest.Fleet {
+	t.Helper()
 	return ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
 		o.Workspaces = state.New(mem.New(), state.Options{})
 		o.Mounted.Page = noPage{}

@@ -35,8 +35,8 @@ func (e *Error) Error() string {
 }
 
 // Decode decodes a value with no unknown members into v, which must be a pointer to its zero value. It refuses null,
-// except for values of the types any and json.RawMessage. If v points to a struct, it also refuses empty texts, lists and
-// times for fields whose empty value is not encoded: there it means the default.
+// except for values of the types any and json.RawMessage. If v points to a struct, it also refuses empty texts, lists
+// and times for fields whose empty value is not encoded: there it means the default.
 func Decode(data []byte, v any) error {
 	err := jsonv2.Unmarshal(data, v, jsonv2.RejectUnknownMembers(true), jsonv2.WithUnmarshalers(noNull))
 	if err != nil {
