@@ -1,12 +1,15 @@
 // Package telemetry sets up the logger, the trace exporter and the metrics of one process. Only this package
 // imports the OpenTelemetry SDK; others take a *slog.Logger and the API's TracerProvider and MeterProvider.
-// Nothing is registered globally except the SDK's error handler. The key type is Telemetry.
+// Nothing is global except the SDK's error handler, and the standard logger, which is silenced. The key type is
+// Telemetry.
 package telemetry
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log" //nolint:depguard // to silence it
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -56,6 +59,8 @@ type Telemetry struct {
 // Setup sets up a process's telemetry. Without a call of Shutdown before the process ends, the last spans are
 // lost. An unreachable endpoint is logged when spans are sent, and blocks nothing.
 func Setup(ctx context.Context, o Options) (*Telemetry, error) {
+	// The HTTP client writes bytes of servers to the standard logger, which may repeat secrets of requests.
+	log.SetOutput(io.Discard)
 	t := &Telemetry{
 		TracerProvider: nooptrace.NewTracerProvider(),
 		MeterProvider:  noopmetric.NewMeterProvider(),

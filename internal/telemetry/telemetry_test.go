@@ -1,12 +1,15 @@
 package telemetry_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log" //nolint:depguard // to check that it is silent
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -51,6 +54,50 @@ func TestTraced(t *testing.T) {
 		if strings.Contains(out.String(), "trace_id") {
 			t.Errorf("%s: log without a span = %s, want no trace ids", name, out.String())
 		}
+	}
+}
+
+// What a server sends after its response may repeat a secret of the request. It is written nowhere.
+func TestBytesOfServersAreNotLogged(t *testing.T) {
+	var out bytes.Buffer
+	was := log.Writer()
+	log.SetOutput(&out)
+	t.Cleanup(func() { log.SetOutput(was) })
+	setup(t, telemetry.Options{})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	closed := make(chan error, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			closed <- err
+			return
+		}
+		defer conn.Close()
+		if _, err = http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxs3cr3t")
+		}
+		if err == nil {
+			_, err = io.Copy(io.Discard, conn) // until the client closes the connection, after it has logged
+		}
+		closed <- err
+	}()
+	client := &http.Client{Transport: &http.Transport{}}
+	res, err := client.Get("http://" + listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(res.Body); err != nil || string(body) != "x" {
+		t.Errorf("body = %q, %v, want x", body, err)
+	}
+	if err := errors.Join(res.Body.Close(), <-closed); err != nil {
+		t.Error(err)
+	}
+	if out.Len() > 0 {
+		t.Errorf("log = %q, want none", out.String())
 	}
 }
 
