@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -45,12 +46,19 @@ type app struct {
 
 // main runs one command line and returns the exit code.
 func (a *app) main(ctx context.Context, args []string) int {
+	out := &checkedWriter{Writer: a.stdout}
+	if !isTerminal(a.stdout) {
+		a.stdout = out
+	}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = unwritten(out.failed())
+	}
 	if err != nil && wantsJSON(args) {
 		a.output = "json" // cobra stops at the first error in the command line, which may precede this flag
 	}
@@ -288,10 +296,38 @@ func (a *app) load(flags ...config.Flag) (*config.Config, error) {
 
 // print prints v as JSON with -o json, and calls write otherwise.
 func (a *app) print(v any, write func(w io.Writer)) error {
-	if err := a.write(v, write); err != nil {
-		return &failure{code: errcode.ExitFailed, message: "write the output", err: err}
+	return unwritten(a.write(v, write))
+}
+
+// unwritten returns the error of a command whose output could not be written, or nil.
+func unwritten(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return &failure{code: errcode.ExitFailed, message: "write the output", err: err}
+}
+
+// checkedWriter remembers its first error, because most commands print line by line and ignore the errors of lines.
+type checkedWriter struct {
+	io.Writer
+	mu  sync.Mutex
+	err error
+}
+
+func (w *checkedWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	return n, err
+}
+
+func (w *checkedWriter) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }
 
 func (a *app) write(v any, write func(w io.Writer)) error {

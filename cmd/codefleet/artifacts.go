@@ -23,8 +23,7 @@ func (a *app) artifactsCommand() *cobra.Command {
 		Long: "List and download the files that a task returned: those that it wrote below artifacts/, those\n" +
 			"that --out selected, and the figures and tables that it showed.",
 	}
-	c.AddCommand(a.artifactsLsCommand(), a.artifactsGetCommand())
-	return c
+	return commandGroup(c, a.artifactsLsCommand(), a.artifactsGetCommand())
 }
 
 func (a *app) artifactsLsCommand() *cobra.Command {

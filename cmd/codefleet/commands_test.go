@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,10 +11,12 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -249,5 +252,38 @@ func TestEnvironmentText(t *testing.T) {
 	e.Restored = true
 	if got, want := environmentText(e), "host /usr (boxes restored from a snapshot, the newest in 72 ms)"; got != want {
 		t.Errorf("environmentText(%+v) = %q, want %q", e, got, want)
+	}
+}
+
+// A command refuses an unknown subcommand. The help with exit code 0 would be a success for a script.
+func TestUnknownSubcommandIsAnError(t *testing.T) {
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+		if !c.HasParent() || !c.HasSubCommands() {
+			return
+		}
+		if !c.Runnable() || c.Args == nil {
+			t.Errorf("%s: an unknown subcommand prints the help and succeeds; use commandGroup", c.CommandPath())
+		}
+	}
+	visit((&app{}).root())
+}
+
+type fullWriter struct{}
+
+func (fullWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// A command whose output cannot be written fails, also if it prints line by line and ignores errors.
+func TestUnwrittenOutputIsAnError(t *testing.T) {
+	for _, args := range [][]string{{"help"}, {"state"}, {"run", "--help"}, {"version"}} {
+		var errs bytes.Buffer
+		a := &app{stdin: strings.NewReader(""), stdout: fullWriter{}, stderr: &errs}
+		code := a.main(t.Context(), args)
+		if code != errcode.ExitFailed || !strings.Contains(errs.String(), "write the output") {
+			t.Errorf("%q: exit code %d, error output %q; want %d and an error", args, code, &errs, errcode.ExitFailed)
+		}
 	}
 }
