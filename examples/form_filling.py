@@ -12,7 +12,7 @@ FORM, LETTER = os.path.join(HERE, "claim.json"), os.path.join(HERE, "letter.txt"
 
 
 def codefleet(*args, **kwargs):
-    return subprocess.run([fleet.program(), "form", *args, "-o", "json"], stdout=subprocess.PIPE, check=False, **kwargs)
+    return subprocess.run([fleet.binary(), "form", *args, "-o", "json"], stdout=subprocess.PIPE, check=False, **kwargs)
 
 
 done = codefleet("fill", FORM, "--from", LETTER, "--by", "rules", "--no-ask")

@@ -15,7 +15,7 @@ with tempfile.TemporaryDirectory() as directory:
     if not worker:
         worker = os.path.join(directory, "plugin")
         subprocess.run(["go", "build", "-o", worker, "./plugin"], cwd=HERE, check=True)
-    path = os.path.dirname(os.path.abspath(fleet.program())) + os.pathsep + os.environ["PATH"]  # of runsc
+    path = os.path.dirname(os.path.abspath(fleet.binary())) + os.pathsep + os.environ["PATH"]  # of runsc
     env = {**os.environ, "PATH": path, "CODEFLEET_DATA": os.path.join(directory, "data"), "CODEFLEET_WORKER_POOLS": "house"}
     process = subprocess.Popen([worker, "--fleet", own.file], env=env)
     try:

@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// outage tells the user of a command that runs until Ctrl-C when the fleet stops responding and when it responds again.
+// outage tells the user of a command that runs until Ctrl-C when requests begin to fail and when they succeed again.
 type outage struct {
 	*app
 	ongoing bool
@@ -28,17 +28,17 @@ func (o *outage) retryable(err error) bool {
 		return false
 	}
 	if !o.ongoing {
-		fmt.Fprintf(o.stderr, "codefleet: the fleet does not respond, trying again until Ctrl-C: %s\n",
+		fmt.Fprintf(o.stderr, "codefleet: the request failed; trying again until Ctrl-C: %s\n",
 			text.OneLine(err.Error()))
 	}
 	o.ongoing = true
 	return true
 }
 
-// end notes that the fleet responds.
+// end notes that a request succeeded.
 func (o *outage) end() {
 	if o.ongoing {
-		fmt.Fprintln(o.stderr, "codefleet: the fleet responds again")
+		fmt.Fprintln(o.stderr, "codefleet: requests succeed again")
 	}
 	o.ongoing = false
 }

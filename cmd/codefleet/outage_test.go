@@ -64,19 +64,19 @@ func TestOutage(t *testing.T) {
 			}
 			await(stdout, test.printed)
 			relay.Set(faulttest.Refuse)
-			await(stderr, "the fleet does not respond, trying again until Ctrl-C: ")
+			await(stderr, "the request failed; trying again until Ctrl-C: ")
 			relay.Set(faulttest.Forward)
 			if err := test.last(); err != nil {
 				t.Fatal(err)
 			}
-			await(stderr, "codefleet: the fleet responds again\n")
+			await(stderr, "codefleet: requests succeed again\n")
 			if test.name == "watch" {
 				signals <- os.Interrupt
 			}
 			if code := <-done; code != 0 {
 				t.Errorf("exit code %d, want 0: %s", code, stderr.String())
 			}
-			if n := strings.Count(stderr.String(), "does not respond"); n != 1 {
+			if n := strings.Count(stderr.String(), "the request failed"); n != 1 {
 				t.Errorf("the outage is reported %d times, want once: %s", n, stderr.String())
 			}
 		})

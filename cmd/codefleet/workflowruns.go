@@ -29,8 +29,9 @@ func (a *app) workflowRunCommand() *cobra.Command {
 		Use:   "run FILE|-",
 		Short: "Run a workflow, and print its outputs",
 		Long: "Run a workflow, print how its steps end, and then its outputs. If no fleet is found, the\n" +
-			"command starts one for this run. It returns when a step asks people and nothing else runs:\n" +
-			"codefleet workflow answer goes on.",
+			"command starts one for this run. The command also returns when a step asks people and no step is\n" +
+			"running: to continue, use codefleet workflow answer. If the command started the fleet, run\n" +
+			"codefleet up before.",
 		Example: "  codefleet workflow run examples/simple_workflow.yaml\n" +
 			"  codefleet workflow run refund.yaml --set order=17 --set amount=250\n" +
 			"  codefleet workflow run -o json refund.yaml --inputs '{\"order\": \"17\"}' | jq .outputs",
@@ -64,7 +65,7 @@ func (a *app) workflowRunCommand() *cobra.Command {
 }
 
 func setFlag(c *cobra.Command, set *[]string) {
-	c.Flags().StringArrayVar(set, "set", nil, "set the input `NAME=VALUE`; VALUE is JSON, or else a text")
+	c.Flags().StringArrayVar(set, "set", nil, "set the input `NAME=VALUE`; VALUE is JSON, or otherwise a string")
 }
 
 // inputsOf returns the inputs that the flags describe.
@@ -87,7 +88,7 @@ func inputsOf(inputs string, set []string, w schemas.Workflow) (json.RawMessage,
 	return json.Marshal(values)
 }
 
-// setInputs returns the inputs that --set gives. A value that is not JSON is a text, and so is every value without
+// setInputs returns the inputs that --set gives. A value that is not JSON is a string, and so is every value without
 // quotes for an input of the type string.
 func setInputs(set []string, w schemas.Workflow) (map[string]json.RawMessage, error) {
 	out := map[string]json.RawMessage{}
@@ -129,7 +130,7 @@ func (a *app) runWorkflow(ctx context.Context, in client.WorkflowRequest, detach
 	return a.followWorkflow(ctx, r.client, r.line, run.RunID)
 }
 
-// followWorkflow prints how the steps of a run end, until the run has ended or waits for people only.
+// followWorkflow prints how the steps of a run end, until the run has ended or asks people.
 func (a *app) followWorkflow(ctx context.Context, c *client.Client, line *progress, id string) error {
 	shown := map[string]schemas.WorkflowStatus{}
 	steps := line.above(a.stderr)
@@ -147,7 +148,7 @@ func (a *app) followWorkflow(ctx context.Context, c *client.Client, line *progre
 		if len(active) > 0 {
 			line.show(strings.Join(active, ", "))
 		}
-		return !asksOnly(run)
+		return !asksPeople(run)
 	})
 	line.clear()
 	if ctx.Err() != nil {
@@ -161,8 +162,9 @@ func (a *app) followWorkflow(ctx context.Context, c *client.Client, line *progre
 	return a.showRun(run)
 }
 
-// asksOnly reports whether a run waits for nothing but people.
-func asksOnly(run client.WorkflowRun) bool {
+// asksPeople reports whether a step of a run asks people while no step is running. Other steps may wait for a time or
+// an event: the user should be able to answer meanwhile.
+func asksPeople(run client.WorkflowRun) bool {
 	return run.Status == schemas.WorkflowWaiting && slices.ContainsFunc(run.Steps, func(s schemas.StepRun) bool {
 		return s.Status == schemas.WorkflowWaiting && s.Message != "" || slices.ContainsFunc(s.Items,
 			func(x schemas.StepRun) bool { return x.Message != "" && x.Status == schemas.WorkflowWaiting })
@@ -398,8 +400,8 @@ func (a *app) workflowCancelCommand() *cobra.Command {
 func (a *app) workflowAnswerCommand() *cobra.Command {
 	return a.oneRun(&cobra.Command{
 		Use: "answer RUN STEP JSON|@PATH|-", Short: "Answer a step that asks",
-		Long: "Answer a step that asks with a JSON object, given as text, in a file or on standard input. STEP[N]\n" +
-			"is item N of a loop. The first answer counts.",
+		Long: "Give the answer, a JSON object, to a step that asks: as text, in a file or on standard input.\n" +
+			"STEP[N] is item N of a loop. The first answer counts.",
 		Example: "  codefleet workflow answer RUN approve '{\"ok\": true}'",
 	}, []string{"a step", "the values"}, func(ctx context.Context, c *client.Client, args []string) error {
 		values, err := readJSON("workflow answer", args[2], a.stdin)

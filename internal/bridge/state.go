@@ -33,7 +33,7 @@ type saveStateIn struct {
 	StateData json.RawMessage `json:"state_data" jsonschema:"an object; it replaces the document"`
 	StateFile string          `json:"state_file,omitempty" jsonschema:"as for get_state; default state.json"`
 	Workspace string          `json:"workspace,omitempty" jsonschema:"default main"`
-	IfVersion string          `json:"if_version,omitempty" jsonschema:"replace only this version, from get_state; none: only create"`
+	IfVersion string          `json:"if_version,omitempty" jsonschema:"replace only this version, from get_state; \"none\" only creates; without it, any version is replaced"`
 }
 
 type saveStateOut struct {
@@ -47,8 +47,8 @@ func (ts *toolSet) addState() {
 		name: "get_state", title: "Get state", scope: scopeRead, out: schemaOf[getStateOut](),
 		hints: readsOnly,
 		text: "Read a state document of the workspace, without a program. Programs find it at /workspace/state.json. " +
-			"If it does not exist, the result is {exists: false, data: {}}. path and offset return a part of a long " +
-			"one.",
+			"If it does not exist, the result is {exists: false, data: {}}. With path and offset, it returns a part " +
+			"of a long document.",
 	}, func(ctx context.Context, c *call, in getStateIn) (*result, error) {
 		if in.Offset < 0 {
 			return nil, badArgument("offset is negative")

@@ -45,7 +45,7 @@ var guardrailLevels = map[string]guardrails.Level{
 	GuardrailsStrict: guardrails.Strict,
 }
 
-func conditions(rules []GuardrailRule) []guardrails.Condition {
+func conditions(rules []GuardrailCondition) []guardrails.Condition {
 	var list []guardrails.Condition
 	for _, r := range rules {
 		list = append(list, guardrails.Condition{

@@ -68,7 +68,7 @@ func (f *file) retired(path string, n *yaml.Node) {
 	}
 }
 
-// reportRetired reports a retired setting: as an error if it is refused, and else as a warning.
+// reportRetired reports a retired setting: as an error if it is refused, otherwise as a warning.
 func (l *loader) reportRetired(where, key string, g retired) {
 	switch {
 	case g.refused:

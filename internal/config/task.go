@@ -116,15 +116,15 @@ type Guardrails struct {
 	// Regular expressions (RE2) that the text of a program should not match.
 	BlockedPatterns []string `yaml:"blocked_patterns"`
 	// Conditions on inputs, tool arguments and results.
-	Rules []GuardrailRule `yaml:"rules"`
+	Rules []GuardrailCondition `yaml:"rules"`
 	// Time limit of one execution.
 	MaxExecutionTime time.Duration `yaml:"max_execution_time" env:"MAX_EXECUTION_TIME"`
 	// Memory limit of one execution.
 	MaxMemoryMB int `yaml:"max_memory_mb" env:"MAX_MEMORY_MB"`
 }
 
-// GuardrailRule is a condition on data, in CEL (the Common Expression Language).
-type GuardrailRule struct {
+// GuardrailCondition is a condition on data, in CEL (the Common Expression Language).
+type GuardrailCondition struct {
 	// Name of the rule in findings.
 	Name string `yaml:"name" sample:"small_payments"`
 	// What the condition is about: inputs, arguments (of a tool call) or result.

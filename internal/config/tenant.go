@@ -75,7 +75,7 @@ type TenantGuardrails struct {
 	// Regular expressions (RE2) that the text of the tenant's programs should not match.
 	BlockedPatterns []string `yaml:"blocked_patterns"`
 	// Conditions on the inputs, tool arguments and results of the tenant's tasks.
-	Rules []GuardrailRule `yaml:"rules"`
+	Rules []GuardrailCondition `yaml:"rules"`
 }
 
 // TenantLimits are the upper limits of one execution of a tenant's program.

@@ -20,7 +20,7 @@ import (
 var foreign = map[string][]string{
 	"examples/plugin/main.go":       {"import_refused"}, // plugins define their own codes
 	"internal/codegen/openai.go":    {"content_filter", "context_length_exceeded", "insufficient_quota"},
-	"internal/tools/broker/span.go": {"cut"}, // a span attribute of a call that outlived its program
+	"internal/tools/broker/span.go": {"cut"}, // the span status of a call that outlived its program
 }
 
 // TestLiterals checks that Go code uses the constants of this package instead of string literals. Tests may use
@@ -157,7 +157,7 @@ func codeLiterals(tree *ast.File, params map[string][]int) (list []*ast.BasicLit
 				}
 			}
 		case *ast.CallExpr:
-			for _, i := range params[calledBy(n, tree.Name.Name)] {
+			for _, i := range params[calleeOf(n, tree.Name.Name)] {
 				if i < len(n.Args) {
 					add(true, n.Args[i])
 				}
@@ -171,8 +171,8 @@ func isCode(e ast.Expr) bool {
 	return slices.Contains([]string{"Code", "ErrorCode", "code"}, nameOf(e))
 }
 
-// calledBy returns the function that a file of a package calls, as "package.Function".
-func calledBy(c *ast.CallExpr, pkg string) string {
+// calleeOf returns the function that a file of a package calls, as "package.Function".
+func calleeOf(c *ast.CallExpr, pkg string) string {
 	if s, ok := c.Fun.(*ast.SelectorExpr); ok {
 		return nameOf(s.X) + "." + s.Sel.Name
 	}

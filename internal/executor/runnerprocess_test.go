@@ -210,7 +210,7 @@ func TestKilledForMemory(t *testing.T) {
 	}
 }
 
-// TestRunnerThatPauses checks that the host sends next to a runner that pauses after a program.
+// TestRunnerThatPauses checks that the host sends the message next to a runner that pauses after a program.
 func TestRunnerThatPauses(t *testing.T) {
 	const script = `
 hello()

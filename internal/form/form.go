@@ -126,8 +126,8 @@ func Parse(data []byte) (Form, error) {
 	if err != nil {
 		return Form{}, &Error{[]string{err.Error()}}
 	}
-	if problems := d.problems(); len(problems) > 0 {
-		return Form{}, &Error{problems}
+	if faults := d.faults(); len(faults) > 0 {
+		return Form{}, &Error{faults}
 	}
 	f := Form{Title: d.Title, Description: d.Description}
 	for _, name := range d.Properties.names {
@@ -136,8 +136,8 @@ func Parse(data []byte) (Form, error) {
 	if f.rules, err = d.compile(); err != nil {
 		return Form{}, &Error{[]string{err.Error()}}
 	}
-	if problems := f.wrongDefaults(); len(problems) > 0 {
-		return Form{}, &Error{problems}
+	if faults := f.wrongDefaults(); len(faults) > 0 {
+		return Form{}, &Error{faults}
 	}
 	var source bytes.Buffer
 	if err := json.Compact(&source, data); err != nil {

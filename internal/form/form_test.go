@@ -254,7 +254,7 @@ func TestParseRefuses(t *testing.T) {
 		"other type's":    {in(`{"type": "number", "pattern": "x"}`), "must not have pattern"},
 		"no choices":      {in(`{"type": "string", "enum": []}`), "has 0 choices"},
 		"free list":       {in(`{"type": "array", "items": {"type": "string"}}`), "must list its choices once"},
-		"numbers":         {in(`{"type": "array", "items": {"type": "number", "enum": ["1"]}}`), "must be texts"},
+		"numbers":         {in(`{"type": "array", "items": {"type": "number", "enum": ["1"]}}`), "must be strings"},
 		"twice":           {in(`{"type": "string", "enum": ["x", "x"]}`), "the same one twice"},
 		"two ways":        {in(`{"type": "string", "enum": ["x"], "oneOf": [{"const": "x"}]}`), "choices once"},
 		"names":           {in(`{"type": "string", "enum": ["x"], "enumNames": ["a", "b"]}`), "2 names"},

@@ -171,15 +171,15 @@ func describePointer(p jsontext.Pointer) string {
 // formats are the formats of strings.
 var formats = []string{"email", "uri", "date", "date-time"}
 
-// problems lists why the document is not a form. Without problems, it can be compiled.
-func (d document) problems() []string {
+// faults lists why the document is not a form. Without faults, it can be compiled.
+func (d document) faults() []string {
 	var c checker
 	if d.Type != "object" {
 		c.add(`"type" must be "object"`)
 	}
 	if n := len(d.Properties.names); n == 0 || n > MaxFields {
 		c.add("it has %d fields; a form has from 1 to %d", n, MaxFields)
-		return c.problems
+		return c.faults
 	}
 	c.texts("the form", d.Title, d.Description)
 	if d.AdditionalProperties != nil && *d.AdditionalProperties {
@@ -201,27 +201,27 @@ func (d document) problems() []string {
 		if cond.If == nil && (cond.Then != nil || cond.Else != nil) {
 			c.add(`"then" and "else" need "if"`)
 		}
-		for _, r := range []*rules{cond.If, cond.Then, cond.Else} {
-			c.condition(d, r)
-		}
+		c.condition(d, `"if"`, cond.If)
+		c.condition(d, `"then"`, cond.Then)
+		c.condition(d, `"else"`, cond.Else)
 	}
-	return c.problems
+	return c.faults
 }
 
-// checker checks a document, and collects its problems. In its methods, of names the part that is checked.
-type checker struct{ problems []string }
+// checker checks a document, and collects its faults. In its methods, part says which part is checked.
+type checker struct{ faults []string }
 
 func (c *checker) add(format string, args ...any) {
-	c.problems = append(c.problems, fmt.Sprintf(format, args...))
+	c.faults = append(c.faults, fmt.Sprintf(format, args...))
 }
 
 // texts refuses texts that are too long.
-func (c *checker) texts(of, title, description string) {
+func (c *checker) texts(part, title, description string) {
 	if len(title) > maxTitle {
-		c.add("the title of %s has %d bytes; the limit is %d", of, len(title), maxTitle)
+		c.add("the title of %s has %d bytes; the limit is %d", part, len(title), maxTitle)
 	}
 	if len(description) > maxText {
-		c.add("the description of %s has %d bytes; the limit is %d", of, len(description), maxText)
+		c.add("the description of %s has %d bytes; the limit is %d", part, len(description), maxText)
 	}
 }
 
@@ -234,53 +234,55 @@ func (c *checker) fieldsExist(d document, keyword string, names []string) {
 	}
 }
 
-// condition checks the rules of a condition, or what follows from it.
-func (c *checker) condition(d document, r *rules) {
+// condition checks the rules below "if", "then" or "else".
+func (c *checker) condition(d document, keyword string, r *rules) {
 	if r == nil {
 		return
 	}
-	c.fieldsExist(d, "a condition", r.Properties.names)
-	c.fieldsExist(d, "a condition", r.Required)
+	c.fieldsExist(d, keyword, r.Properties.names)
+	c.fieldsExist(d, keyword, r.Required)
 	for _, name := range r.Properties.names {
 		p := r.Properties.byName[name]
-		of := fmt.Sprintf("the condition of field %q", printable(name))
+		part := fmt.Sprintf("field %q of %s", printable(name), keyword)
 		if len(p.Const) > 0 && !slices.Contains([]jsontext.Kind{'"', '0', 't', 'f'}, p.Const.Kind()) {
-			c.add(`"const" in %s must be a text, a number, true or false`, of)
+			c.add(`"const" in %s must be a string, a number, true or false`, part)
 		}
 		if p.Default != nil || p.Items != nil {
-			c.add(`%s must not have "default" or "items"`, of)
+			c.add(`%s must not have "default" or "items"`, part)
 		}
-		c.limits(of, p)
+		c.limits(part, p)
 	}
 }
 
 // field checks the schema of a field.
 func (c *checker) field(name string, p property) {
-	of := fmt.Sprintf("field %q", printable(name))
+	part := fmt.Sprintf("field %q", printable(name))
 	if name == "" || len(name) > maxName || text.Printable(name) != name {
-		c.add("the name of %s must have from 1 to %d bytes, without control characters", of, maxName)
+		c.add("the name of %s must have from 1 to %d bytes, without control characters", part, maxName)
 	}
-	c.texts(of, p.Title, p.Description)
+	c.texts(part, p.Title, p.Description)
 	if p.Const != nil {
-		c.add(`%s must not have "const": use "default" or "enum"`, of)
+		c.add(`%s must not have "const": use "default" or "enum"`, part)
 	}
-	c.keywords(of, p)
-	c.limits(of, p)
+	c.keywords(part, p)
+	c.limits(part, p)
 	switch p.Type {
 	case String:
-		c.choices(of, p, p.ways() > 0)
+		if p.ways() > 0 {
+			c.choices(part, p)
+		}
 	case List:
-		c.choices(of, p, true)
+		c.choices(part, p)
 	case Number, Integer, Boolean:
 	case "object":
-		c.add("%s is an object: a form is flat", of)
+		c.add("%s is an object: a form is flat", part)
 	default:
-		c.add("%s has the type %q; want string, number, integer, boolean or array", of, printable(string(p.Type)))
+		c.add("%s has the type %q; want string, number, integer, boolean or array", part, printable(string(p.Type)))
 	}
 }
 
 // keywords refuses keywords that have no effect on the type.
-func (c *checker) keywords(of string, p property) {
+func (c *checker) keywords(part string, p property) {
 	for _, k := range []struct {
 		used  bool
 		name  string
@@ -302,37 +304,37 @@ func (c *checker) keywords(of string, p property) {
 		{p.MinItems != nil || p.MaxItems != nil || p.UniqueItems, "minItems, maxItems or uniqueItems", []Type{List}},
 	} {
 		if k.used && !slices.Contains(k.types, p.Type) {
-			c.add("%s of type %s must not have %s", of, printable(string(p.Type)), k.name)
+			c.add("%s of type %s must not have %s", part, printable(string(p.Type)), k.name)
 		}
 	}
 }
 
 // limits refuses bounds that no value meets, and patterns that are not RE2.
-func (c *checker) limits(of string, p property) {
+func (c *checker) limits(part string, p property) {
 	if p.Format != "" && !slices.Contains(formats, p.Format) {
-		c.add("%s has the format %q; want one of %s", of, printable(p.Format), strings.Join(formats, ", "))
+		c.add("%s has the format %q; want one of %s", part, printable(p.Format), strings.Join(formats, ", "))
 	}
 	if _, err := regexp.Compile(p.Pattern); err != nil || len(p.Pattern) > maxText {
-		c.add("the pattern of %s is not a regular expression of RE2 with at most %d bytes", of, maxText)
+		c.add("the pattern of %s is not a regular expression of RE2 with at most %d bytes", part, maxText)
 	}
 	if p.MultipleOf != nil && p.MultipleOf.value().Sign() <= 0 {
-		c.add(`"multipleOf" of %s must be greater than 0`, of)
+		c.add(`"multipleOf" of %s must be greater than 0`, part)
 	}
-	c.numberRange(of, p.Minimum, p.Maximum)
-	c.numberRange(of, p.ExclusiveMinimum, p.ExclusiveMaximum)
-	c.lengthRange(of, p.MinLength, p.MaxLength)
-	c.lengthRange(of, p.MinItems, p.MaxItems)
+	c.numberRange(part, p.Minimum, p.Maximum)
+	c.numberRange(part, p.ExclusiveMinimum, p.ExclusiveMaximum)
+	c.lengthRange(part, p.MinLength, p.MaxLength)
+	c.lengthRange(part, p.MinItems, p.MaxItems)
 }
 
 // numberRange refuses a minimum above the maximum.
-func (c *checker) numberRange(of string, least, most *exactNumber) {
+func (c *checker) numberRange(part string, least, most *exactNumber) {
 	if least != nil && most != nil && least.value().Cmp(most.value()) > 0 {
-		c.add("%s has a minimum above its maximum", of)
+		c.add("%s has a minimum above its maximum", part)
 	}
 }
 
 // lengthRange refuses a range of lengths that is empty.
-func (c *checker) lengthRange(of string, least, most *int) {
+func (c *checker) lengthRange(part string, least, most *int) {
 	lower, upper := 0, math.MaxInt
 	if least != nil {
 		lower = *least
@@ -341,37 +343,35 @@ func (c *checker) lengthRange(of string, least, most *int) {
 		upper = *most
 	}
 	if lower < 0 || upper < lower {
-		c.add("%s has a length or number of items that no value can have", of)
+		c.add("%s has a length or number of items that no value can have", part)
 	}
 }
 
-// choices checks the choices of a field that has or needs some.
-func (c *checker) choices(of string, p property, needed bool) {
-	if !needed {
-		return
-	}
+// choices checks the choices of a field.
+func (c *checker) choices(part string, p property) {
 	if p.Items != nil && p.Items.Type != "" && p.Items.Type != String {
-		c.add("the items of %s must be texts", of)
+		c.add("the items of %s must be strings", part)
 	}
 	if p.ways() != 1 {
-		c.add(`%s must list its choices once, by "enum", or by "oneOf" with "const" and "title" (of "items" in a list)`, of)
+		c.add(`%s must list its choices once, by "enum", or by "oneOf" with "const" and "title" (of "items" in a list)`,
+			part)
 		return
 	}
 	choices := p.choices()
 	if n := len(choices); n == 0 || n > maxChoices {
-		c.add("%s has %d choices; a field has from 1 to %d", of, n, maxChoices)
+		c.add("%s has %d choices; a field has from 1 to %d", part, n, maxChoices)
 		return
 	}
 	if len(p.EnumNames) > 0 && len(p.EnumNames) != len(p.Enum) {
-		c.add(`%s has %d names in "enumNames" for %d choices`, of, len(p.EnumNames), len(p.Enum))
+		c.add(`%s has %d names in "enumNames" for %d choices`, part, len(p.EnumNames), len(p.Enum))
 	}
 	seen := map[string]bool{}
 	for _, choice := range choices {
 		switch {
 		case choice.Value == "" || seen[choice.Value]:
-			c.add("%s has an empty choice, or the same one twice", of)
+			c.add("%s has an empty choice, or the same one twice", part)
 		case len(choice.Value) > maxTitle || len(choice.Title) > maxTitle:
-			c.add("%s has a choice of more than %d bytes", of, maxTitle)
+			c.add("%s has a choice of more than %d bytes", part, maxTitle)
 		}
 		seen[choice.Value] = true
 	}

@@ -354,16 +354,16 @@ func TestHostileLayouts(t *testing.T) {
 	large := strings.Repeat(" ", 5<<20)
 	outside := write(t, []byte(`{"manifests":[]}`))
 	for name, damage := range map[string]func(dir, manifest, config string) error{
-		"large index":       func(dir, _, _ string) error { return appendTo(filepath.Join(dir, "index.json"), large) },
-		"large image":       func(_, manifest, _ string) error { return appendTo(manifest, large) },
-		"large config":      func(_, _, config string) error { return appendTo(config, large) },
-		"index outside":     func(dir, _, _ string) error { return relink(filepath.Join(dir, "index.json"), outside) },
-		"image outside":     func(_, manifest, _ string) error { return relink(manifest, outside) },
-		"image is a device": func(_, manifest, _ string) error { return relink(manifest, "/dev/zero") },
+		"large index":      func(dir, _, _ string) error { return appendTo(filepath.Join(dir, "index.json"), large) },
+		"large manifest":   func(_, manifest, _ string) error { return appendTo(manifest, large) },
+		"large config":     func(_, _, config string) error { return appendTo(config, large) },
+		"index outside":    func(dir, _, _ string) error { return relink(filepath.Join(dir, "index.json"), outside) },
+		"manifest outside": func(_, manifest, _ string) error { return relink(manifest, outside) },
+		"device":           func(_, manifest, _ string) error { return relink(manifest, "/dev/zero") },
 		"blobs outside": func(dir, _, _ string) error {
 			return relink(filepath.Join(dir, "blobs"), filepath.Dir(outside))
 		},
-		"no image": func(_, manifest, _ string) error { return os.Remove(manifest) },
+		"no manifest": func(_, manifest, _ string) error { return os.Remove(manifest) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, a := t.TempDir(), archiveOf(t, lower...)

@@ -75,9 +75,9 @@ func cutLast(subject string) (before, last string, found bool) {
 	return subject[:i], subject[i+1:], true
 }
 
-// AnswerApproval approves or denies one pending call of a task, or all of them, in the name of by. It returns
-// the task's record after the change. The first answer counts; the same person may repeat the same answer. The
-// error is ErrUnknownTask or an *AnswerError.
+// AnswerApproval approves or denies one pending call of a task, or all of them, on behalf of the person that
+// by names. It returns the task's record after the change. The first answer counts; the same person may repeat the
+// same answer. The error is ErrUnknownTask if there is no such task, and an *AnswerError if the answer is refused.
 func (c *Client) AnswerApproval(
 	ctx context.Context, tenant, id, by string, a schemas.Decision,
 ) (schemas.Record, error) {

@@ -26,7 +26,7 @@ func TestHistoryIsBoundedAndByTenant(t *testing.T) {
 	last := all[len(all)-1]
 	rest, err := f.History(t.Context(), "acme", last.Seq)
 	if err != nil || len(rest) != 1 || string(rest[0].Data) != strconv.Itoa(historyPerTenant+2) {
-		t.Errorf("from the last one on: %v, %v, want it alone", rest, err)
+		t.Errorf("History(from %d) = %v, %v, want only the last item", last.Seq, rest, err)
 	}
 	awaitHistory(t, f, "other", func(all []HistoryItem) bool {
 		return len(all) == 1 &&
@@ -34,7 +34,7 @@ func TestHistoryIsBoundedAndByTenant(t *testing.T) {
 	})
 }
 
-// awaitHistory reads a tenant's history until good is true, because items are stored in the background.
+// awaitHistory reads a tenant's tool history until good is true, because items are stored in the background.
 func awaitHistory(t *testing.T, f *fleet, tenant string, good func([]HistoryItem) bool) []HistoryItem {
 	t.Helper()
 	for deadline := time.Now().Add(hangTime); ; {

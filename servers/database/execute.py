@@ -16,7 +16,7 @@ class ExecuteResult(TypedDict):
 def execute(sql: str, parameters: Parameters = None) -> ExecuteResult:
     """Execute a SQL statement (INSERT, UPDATE, DELETE) on the database.
 
-    Effects: changes data; runs in the sandbox, on the SQLite file database.sqlite in the workspace,
+    Effects: changes data; runs in the box, on the SQLite file database.sqlite in the workspace,
     which is created when it is first needed. CREATE, ALTER and DROP are possible too. The statement
     takes effect as a whole or not at all.
 

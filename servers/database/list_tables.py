@@ -10,7 +10,7 @@ from ._connection import connect, tables
 def list_tables() -> List[str]:
     """List all tables in the database.
 
-    Effects: read-only; runs in the sandbox, on the SQLite file database.sqlite in the workspace.
+    Effects: read-only; runs in the box, on the SQLite file database.sqlite in the workspace.
 
     Returns:
         The sorted names of tables and views. The list is empty if there is no database.

@@ -11,7 +11,7 @@ from ._connection import Parameters, connect, explained
 def query(sql: str, parameters: Parameters = None) -> List[Dict[str, Any]]:
     """Execute a SQL query on the database.
 
-    Effects: read-only; runs in the sandbox, on the SQLite file database.sqlite in the workspace.
+    Effects: read-only; runs in the box, on the SQLite file database.sqlite in the workspace.
 
     Args:
         sql: one statement, such as SELECT * FROM users WHERE age > ?

@@ -26,7 +26,7 @@ class ListDirectoryResult(TypedDict):
 def list_directory(path: str, recursive: Optional[bool] = None) -> ListDirectoryResult:
     """List the contents of a directory.
 
-    Effects: read-only; runs in the sandbox. Links are not followed.
+    Effects: read-only; runs in the box. Links below the directory are not followed.
 
     Args:
         path: the directory, relative to the workspace; "." is the workspace itself.

@@ -10,7 +10,7 @@ from ._paths import resolve
 def read_file(path: str, encoding: Optional[str] = None) -> str:
     """Read the contents of a file.
 
-    Effects: read-only; runs in the sandbox.
+    Effects: read-only; runs in the box.
 
     Args:
         path: the file, relative to the workspace.

@@ -17,7 +17,7 @@ class WriteFileResult(TypedDict):
 def write_file(path: str, content: str, encoding: Optional[str] = None) -> WriteFileResult:
     """Write content to a file.
 
-    Effects: replaces the file and creates missing directories; runs in the sandbox.
+    Effects: replaces the file and creates missing directories; runs in the box.
 
     Args:
         path: the file, relative to the workspace.

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// buildCost is the cost of a build of the shipped programs from an empty cache.
+// buildCost is the cost of a build of the binaries from an empty cache.
 type buildCost struct {
 	wall, processor time.Duration
-	sizes           []string // "program MB", of the stripped programs
+	sizes           []string // "binary MB", each stripped
 }
 
-// build compiles the programs of a checkout as the Makefile does, with an empty build cache. It uses the modules that
+// build compiles the binaries of a checkout as the Makefile does, with an empty build cache. It uses the modules that
 // are already downloaded.
 func build(ctx context.Context, dir string) (buildCost, error) {
 	var b buildCost
@@ -54,4 +54,4 @@ func (b buildCost) cells() []string {
 	return []string{seconds(b.wall), seconds(b.processor), strings.Join(b.sizes, ", ")}
 }
 
-var buildRows = []string{"build from an empty cache", "the build's processor time", "stripped programs, MB"}
+var buildRows = []string{"build from an empty cache", "the build's processor time", "stripped binaries, MB"}

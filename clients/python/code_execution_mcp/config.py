@@ -143,7 +143,7 @@ def load_config(path=None):
 
     The binary `codefleet` reads them. Invalid settings are a FleetError that lists all problems.
     """
-    command = [fleet.program(), "config", "show", "-o", "json"] + (["--config", str(path)] if path else [])
+    command = [fleet.binary(), "config", "show", "-o", "json"] + (["--config", str(path)] if path else [])
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
         raise fleet.failed("load the configuration", done.stderr)

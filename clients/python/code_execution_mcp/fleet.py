@@ -1,4 +1,4 @@
-"""Starts fleets for settings that a program gives in code, and stops them when the program ends."""
+"""Starts fleets for settings that a caller gives in code, and stops them when its process ends."""
 
 import atexit
 import json
@@ -16,7 +16,7 @@ _running = {}
 _lock = threading.Lock()
 
 
-def program():
+def binary():
     """Return the path of the binary `codefleet`: CODEFLEET_BIN, or the one on PATH."""
     path = os.environ.get("CODEFLEET_BIN") or shutil.which("codefleet")
     if not path or not os.access(path, os.X_OK):
@@ -55,8 +55,8 @@ class _Fleet:
         self._dir = tempfile.mkdtemp(prefix="codefleet-")
         self.file = os.path.join(self._dir, "fleet.json")
         address = "127.0.0.1:0"
-        command = [program(), "up", "-o", "json", "--attached", "--data", self._dir, "--http", address, "--nats", address,
-                   "--s3", address]
+        command = [binary(), "up", "-o", "json", "--attached", "--data", self._dir, "--http", address,
+                   "--nats", address, "--s3", address]
         with open(os.path.join(self._dir, "log"), "wb") as log:
             self.process = subprocess.Popen(command, env={**os.environ, **_variables(settings)}, stdin=subprocess.PIPE,
                                             stdout=subprocess.PIPE, stderr=log)
@@ -102,7 +102,9 @@ def _variables(settings):
     """Return the environment variables for the settings. They override config.yaml and .env."""
     found = {}
     for key, value in settings.items():
-        name = "STATE_" + key[len("execution.state."):].upper().replace("STATE_", "") if key.startswith("execution.state.") else (
-            "CODEFLEET_" + key.upper().replace(".", "_"))
+        if key.startswith("execution.state."):  # execution.state.state_dir is STATE_DIR
+            name = "STATE_" + key[len("execution.state."):].upper().replace("STATE_", "")
+        else:
+            name = "CODEFLEET_" + key.upper().replace(".", "_")
         found[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return found

@@ -40,7 +40,7 @@ class MCPServer:
             raise codefleet.FleetError(f"{transport!r} is not a transport", 400, "bad_parameter", "use one of " + ", ".join(_TRANSPORTS))
         url, token = self.agent.agent.address()
         env = {**os.environ, "CODEFLEET_FLEET": "", "CODEFLEET_URL": url, "CODEFLEET_TOKEN": token or ""}
-        return [fleet.program(), "mcp", "--transport", transport], env
+        return [fleet.binary(), "mcp", "--transport", transport], env
 
     async def run(self, transport="stdio"):
         """Serve MCP until the client disconnects, or until this coroutine is cancelled."""

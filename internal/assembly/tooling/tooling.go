@@ -97,7 +97,7 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 	}
 	w.Parts = pipeline.Tools{
 		Catalogue: versions, Index: w.Toolbox.Index, Upstream: w.Toolbox.Upstream(w.upstreams),
-		Policy: policy(c), Budget: callLimits(c), Allow: w.Toolbox.Allow, Approval: c.Tools.ApprovalTimeout,
+		Policy: policy(c), Budget: callBudget(c), Allow: w.Toolbox.Allow, Approval: c.Tools.ApprovalTimeout,
 	}
 	return w, nil
 }
@@ -142,8 +142,8 @@ func policy(c *config.Config) broker.Policy {
 	return p
 }
 
-// callLimits returns the limits of one execution's calls.
-func callLimits(c *config.Config) broker.Budget {
+// callBudget returns the budget of one execution's calls.
+func callBudget(c *config.Config) broker.Budget {
 	t := c.Tools
 	return broker.Budget{
 		Calls: t.MaxCalls, Bytes: int64(t.MaxMB) << 20, Concurrent: t.MaxConcurrent,
@@ -207,7 +207,7 @@ func builtinServers(c *config.Config) ([]mcp.Server, error) {
 	return list, nil
 }
 
-// publicClient returns a client for the services that built-in tools ask. It connects only to public addresses, and
+// publicClient returns a client for the services that built-in tools call. It connects only to public addresses, and
 // follows no redirects.
 func publicClient() *http.Client {
 	return &http.Client{

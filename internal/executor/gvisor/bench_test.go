@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// runnerModules are the imports of the runner. Importing them is the yardstick for a cold start.
+// runnerModules are the costly imports of the runner. Importing them is the yardstick for a cold start.
 const runnerModules = "import ast, atexit, ctypes, gc, json, linecache, math, os, random, resource, select, signal, " +
 	"site, socket, sys, threading, traceback, types"
 
@@ -147,8 +147,8 @@ func measureBox(b *testing.B, spy *boxSpy, s *executor.Single, err error, began 
 
 func ms(since time.Time) float64 { return float64(time.Since(since).Microseconds()) / 1000 }
 
-// BenchmarkChangeOfTenants runs tasks of 12 tenants in 3 preloaded boxes, so that each task needs a new box. It
-// alternates between a pool that boots boxes and a pool that restores them.
+// BenchmarkChangeOfTenants runs tasks of 12 tenants in a pool of at most 3 preloaded boxes, so that each task needs a
+// new box. It alternates between a pool that boots boxes and a pool that restores them.
 func BenchmarkChangeOfTenants(b *testing.B) {
 	preload := benchPreload()
 	root := executor.Root{Preload: preload, Image: os.Getenv("CODEFLEET_BENCH_IMAGE")}
@@ -213,7 +213,7 @@ func benchPreload() []string {
 // BenchmarkWarmRun runs a program repeatedly in a warm box of a pool, at intervals of 5 ms and without intervals. For
 // comparison it also runs the program in the host's interpreter.
 func BenchmarkWarmRun(b *testing.B) {
-	for name, interval := range map[string]time.Duration{"spaced": 5 * time.Millisecond, "closed": 0} {
+	for name, interval := range map[string]time.Duration{"spaced": 5 * time.Millisecond, "back-to-back": 0} {
 		b.Run(name, func(b *testing.B) {
 			p := startPool(b, newDriver(b), executor.PoolOptions{MinReady: 1, Max: 1})
 			var tasks, python []time.Duration
@@ -244,8 +244,8 @@ func BenchmarkWarmRun(b *testing.B) {
 	}
 }
 
-// BenchmarkJudged reports what it costs to judge a program before it runs: not at all, while it runs, and before it
-// runs. The three take turns.
+// BenchmarkJudged compares a program that is not judged with one that is judged while it runs and one that is judged
+// before it runs. The three take turns.
 func BenchmarkJudged(b *testing.B) {
 	const code = "import json, math\nrows = [{'n': n, 'r': math.sqrt(n)} for n in range(9)]\n" +
 		"print(json.dumps(rows)[:9])"

@@ -1,4 +1,4 @@
-"""The process of one program: forked ahead, then given a program to run.
+"""The process of one program: forked in advance, then given a program to run.
 
 It has no privileges. Once the program has started, nothing that this process sends can be trusted.
 """

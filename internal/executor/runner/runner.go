@@ -3,8 +3,8 @@
 //
 // The runner needs Python 3.9 or newer, and only the standard library. The host sends its code to the
 // interpreter over standard input, so it need not be installed in the box. The runner forks a process
-// ahead, hands it the next program, and after each program kills all processes that are left. While programs
-// follow each other, it forks several processes ahead. A process that waits for a program belongs to root until
+// in advance, hands it the next program, and after each program kills all processes that are left. While programs
+// follow each other, it forks several processes in advance. A process that waits for a program belongs to root until
 // the previous program has ended. The runner's files, in the order in which they are loaded:
 //
 //	boot.py        the interpreter's argument; loads the other files
@@ -15,10 +15,10 @@
 //	session.py     the module that programs import as client.session
 //	statevar.py    the variable state
 //	pictures.py    figures and tables as artifacts
-//	catalogue.py   tool modules, compiled ahead
+//	catalogue.py   tool modules, compiled in advance
 //	child.py       the process of a program
 //	confine.py     keeps programs from leaving anything behind in the box
-//	runner.py      its parent process
+//	runner.py      the parent of these processes
 //	network.py     a program's connections; loaded for the first program that needs it
 //
 // # Protocol

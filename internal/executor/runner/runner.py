@@ -1,4 +1,4 @@
-"""The runner: one process per box that forks children ahead and hands them the next programs.
+"""The runner: one process per box that forks children in advance and hands them the next programs.
 
 It exchanges frames with the host on descriptors 0 and 1, and with the child on a socket. It trusts the
 host, but nothing that the child sends: a child that violates the protocol is killed. The runner has one
@@ -32,7 +32,7 @@ KILL_MS = 200  # time for a killed child to end
 DELIVERY_MS = 3
 DEMAND_S = 0.01  # it does not wait if the program arrived within this time after the child was ready
 READY_S = 20  # time for a child to empty the scratch directories
-# When children are forked ahead of the next one; see Stock.
+# When children are forked before the next one; see Stock.
 NEAR_S, BURST_S = 0.25, 0.1  # if programs come at shorter intervals, the runner keeps one child or three
 WAITED_S = 0.001  # a program that came this long after a fork did not wait for it
 KEEP_S = 2  # time without a program after which the children are killed
@@ -270,7 +270,7 @@ class Child:
 
 
 class Stock:
-    """Children that are forked ahead, so that a program need not wait for a fork.
+    """Children that are forked in advance, so that a program need not wait for a fork.
 
     A fork takes as long as some small programs. While programs follow each other, the runner forks up to three
     children in a lull: when no program has come for twice the usual time. If it has no child, it forks one as soon as

@@ -23,20 +23,20 @@ func errorCode(err error) string {
 	return ""
 }
 
-// TestClientApprovesOverBothInterfaces checks that a client can list, wait for and decide on pending calls over HTTP,
+// TestClientsApprove checks that a client can list, wait for and decide on pending calls over HTTP,
 // over NATS, and over NATS as a tenant.
-func TestClientApprovesOverBothInterfaces(t *testing.T) {
+func TestClientsApprove(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
-	both := interfaces(t, f)
+	clients := interfaces(t, f)
 	tenant, err := client.New(t.Context(),
 		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tenant.Close()
-	both["tenant"] = tenant
+	clients["tenant"] = tenant
 	by := map[string]string{"http": "default", "nats": f.NATS.Fleet().User, "tenant": "nats/" + ingesttest.NATSUser}
-	for name, c := range both {
+	for name, c := range clients {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
 			defer cancel()

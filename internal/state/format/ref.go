@@ -30,13 +30,14 @@ func (r Ref) Key(rest string) string { return r.Tenant + "/w/" + r.Workspace + "
 // HeadKey returns HEAD's key.
 func (r Ref) HeadKey() string { return r.Key("HEAD") }
 
-// PinsKey returns the pins' key.
+// PinsKey returns the pins' key. It ends in HEAD because the pins change too: head modes swap only objects with such
+// keys.
 func (r Ref) PinsKey() string { return r.Key("pins/HEAD") }
 
 // ManifestPrefix is the prefix of all manifests' keys.
 func (r Ref) ManifestPrefix() string { return r.Key("m/") }
 
-// ManifestKey returns the key of the manifest that has a name.
+// ManifestKey returns the key of the manifest with the given name.
 func (r Ref) ManifestKey(name string) string { return r.ManifestPrefix() + name }
 
 // An encrypted object is authenticated with its identity, so that it cannot take another object's place.

@@ -2,7 +2,6 @@ package maintenance_test
 
 import (
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,8 +15,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestCollectAfterDelete checks that only the tombstone of a deleted workspace is left, even if versions were pinned,
-// and that the old pins do not affect a new workspace with the same name.
+// TestCollectAfterDelete checks that only HEAD and the pins of a deleted workspace are left, which a purge removes
+// later, and that the old pins do not affect a new workspace with the same name.
 func TestCollectAfterDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
@@ -38,8 +37,8 @@ func TestCollectAfterDelete(t *testing.T) {
 			}
 		}
 		for _, key := range statetest.Keys(t, bucket) {
-			if !strings.HasSuffix(key, "/HEAD") {
-				t.Errorf("%s of a deleted workspace is left, want only HEAD", key)
+			if key != ref.HeadKey() && key != ref.PinsKey() {
+				t.Errorf("%s of a deleted workspace is left, want only HEAD and the pins", key)
 			}
 		}
 		again.Checkout()
@@ -51,6 +50,9 @@ func TestCollectAfterDelete(t *testing.T) {
 		}
 		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict); err != nil {
 			t.Errorf("CollectGarbage() with the new workspace = %v, want nil", err)
+		}
+		if pins, err := history.Pins(t.Context(), w.Store.Repo(), ref); err != nil || len(pins) != 0 {
+			t.Errorf("Pins() of the new workspace = %v, %v, want none of the old pins", pins, err)
 		}
 	})
 }

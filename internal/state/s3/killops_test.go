@@ -224,7 +224,7 @@ func doOp(plan opPlan) error {
 	return ops[plan.Op].do(context.Background(), store, plan.Tenant)
 }
 
-// nth kills its process before a request, which is also after the previous one.
+// nth kills its process before the n-th request, and thus after the request before it was applied.
 type nth struct {
 	objects.Objects
 	left  int64

@@ -21,7 +21,7 @@ func span(cfg Config) layer {
 		r, err := next(ctx, c)
 		s.SetAttributes(attribute.Bool("tool.replayed", r.Replayed))
 		if err != nil {
-			code := "cut"
+			code := "cut" // the call outlived its program, so that it has no error code
 			if e, ok := errors.AsType[*Error](asError(ctx, c, err)); ok {
 				code = e.Code
 			}

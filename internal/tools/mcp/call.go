@@ -104,8 +104,9 @@ func isDrift(err error) bool {
 	return ok && ue.Reason == tools.Drifted
 }
 
-// classify converts an error of the SDK. It drops the connection if the connection was lost or if a response exceeded
-// the limit. It keeps the connection after a timeout, a cancelled context or an error response.
+// classify converts an error of the SDK. It drops the connection if the connection was lost, if an event stream
+// exceeded the limit, or if the server responded with the HTTP status of an error. It keeps the connection after a
+// timeout, a cancelled context, an error response, or a message that exceeded the limit or was malformed.
 func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, refused *refusal, err error) error {
 	status, reason := refused.explain(u.redactor)
 	out := &tools.UpstreamError{Server: u.Name, Sent: true}
