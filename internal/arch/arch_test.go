@@ -268,7 +268,7 @@ var base = []string{
 	"internal/limited", "internal/metrics", "internal/mutex", "internal/removal", "internal/strictjson",
 }
 
-// testOnly lists packages that all tests may import, but no released binary.
+// testOnly lists packages that only tests may import: they are in no released binary.
 var testOnly = []string{
 	"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest",
 	"internal/up/uptest", "internal/faulttest", "internal/logtest", "internal/sourcetest", "testing",
@@ -297,7 +297,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestRules tests check itself.
+// TestRules tests the function check.
 func TestRules(t *testing.T) {
 	for _, c := range []struct {
 		pkg, imported string

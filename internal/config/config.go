@@ -53,7 +53,7 @@ type Config struct {
 	Guardrails Guardrails `yaml:"guardrails"`
 	// Replacement of personal data and secrets with tokens (docs/privacy.md).
 	Privacy Privacy `yaml:"privacy"`
-	// Warm sandboxes and the tool cache.
+	// Warm boxes and the tool cache.
 	Optimizations Optimizations `yaml:"optimizations"`
 	// The language model that writes programs for tasks given as a description.
 	LLM LLM `yaml:"llm"`

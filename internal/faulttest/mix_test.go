@@ -2,6 +2,7 @@ package faulttest_test
 
 import (
 	"context"
+	"errors"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -139,7 +140,7 @@ func (m *mix) ping(t *testing.T, n int) {
 	m.events = append(m.events, name)
 }
 
-// end removes the schedule, waits for the tasks of the automations and their deliveries, and returns these tasks and
+// end pauses the schedule, waits for the tasks of the automations and their deliveries, and returns these tasks and
 // the number of firings. Firings that are missing, and results that were not delivered, are problems.
 func (m *mix) end(t *testing.T, report *chaosReport, tasks []submitted) (all []submitted, firings int) {
 	t.Helper()
@@ -155,8 +156,10 @@ func (m *mix) end(t *testing.T, report *chaosReport, tasks []submitted) (all []s
 		triggered := 0
 		for _, r := range found {
 			if r.Status == schemas.Dead {
-				_, err := m.f.queue.Redrive(ctx, r.Tenant, r.TaskID)
-				return fmt.Errorf("task %s is dead: %w", r.TaskID, err)
+				if _, err := m.f.queue.Redrive(ctx, r.Tenant, r.TaskID); err != nil {
+					return fmt.Errorf("redrive task %s: %w", r.TaskID, err)
+				}
+				return fmt.Errorf("task %s was redriven and has not ended", r.TaskID)
 			}
 			if !r.Status.Terminal() {
 				return fmt.Errorf("task %s is %s", r.TaskID, r.Status)
@@ -306,8 +309,10 @@ func (f *fleet) finish(t *testing.T, task submitted) (rec schemas.Record) {
 	}()
 	eventually(t, "end of "+task.name, func(ctx context.Context) (err error) {
 		if rec, err = f.queue.Wait(ctx, task.ref.Tenant, task.id); err == nil && rec.Status == schemas.Dead {
-			_, err = f.queue.Redrive(ctx, task.ref.Tenant, task.id)
-			err = fmt.Errorf("it is dead: %w", err)
+			if _, err = f.queue.Redrive(ctx, task.ref.Tenant, task.id); err != nil {
+				return fmt.Errorf("redrive it: %w", err)
+			}
+			return errors.New("it was redriven and has not ended")
 		}
 		return err
 	})

@@ -14,7 +14,7 @@ import (
 const eventSource = "/codefleet" // of the events that the fleet publishes
 
 // reply publishes a task's result event to the subject that the submitted event requested, if any. A large
-// result stays in the object store, where dataref and result_ref point.
+// result stays in NATS's object store, where dataref and result_ref point.
 func (c *Client) reply(ctx context.Context, to string, rec storedRecord, result *schemas.Result) error {
 	if to == "" {
 		return nil

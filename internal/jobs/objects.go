@@ -22,8 +22,8 @@ const (
 
 func objectRef(name string) string { return objectScheme + name }
 
-// objectName returns the object name of a reference. The object must belong to the tenant, since a foreign
-// event could name another tenant's.
+// objectName returns the object name of a reference. The object must belong to the tenant, because an event
+// that a tenant published could refer to another tenant's object.
 func objectName(tenant, ref string) (string, error) {
 	name, ok := strings.CutPrefix(ref, objectScheme)
 	if !ok || !strings.HasPrefix(name, tenant+"/") {

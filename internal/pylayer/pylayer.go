@@ -208,8 +208,10 @@ func pip(ctx context.Context, o Options, target string) error {
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("pip did not end within %v: %s", buildTime, output)
+	case ctx.Err() != nil:
+		return fmt.Errorf("run pip: %w: %s", ctx.Err(), output)
 	case strings.Contains(output, "No module named pip"):
 		return fmt.Errorf("%s has no pip; install it: apt-get install python3-pip", o.Python)
 	}
