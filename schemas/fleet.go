@@ -20,7 +20,7 @@ type Worker struct {
 	Busy    int            `json:"busy"`
 	State   string         `json:"state"`             // running | draining
 	Sandbox map[string]any `json:"sandbox,omitempty"` // driver, engine_version, tier, limits
-	Boxes   map[string]int `json:"boxes,omitempty"`   // boxes by state, waiting requests, limit (max), memory of idle boxes
+	Boxes   map[string]int `json:"boxes,omitempty"`   // boxes by state, waiting requests, max, and idle memory
 	Extra   map[string]any `json:"extra,omitempty"`
 	Drains  bool           `json:"drains,omitempty"` // whether it obeys an order to drain
 	// ReadsCarried is whether the worker can read HEADs that carry commits.
@@ -40,7 +40,7 @@ type Environment struct {
 	Name     string         `json:"name"`
 	What     string         `json:"what,omitempty"`     // a description; empty until the environment is prepared
 	Packages []string       `json:"packages,omitempty"` // with versions; Python's own modules are not listed
-	Boxes    map[string]int `json:"boxes,omitempty"`    // boxes by state; waiting requests, of which waiting_memory for memory
+	Boxes    map[string]int `json:"boxes,omitempty"`    // as in Worker; waiting_memory is a part of waiting
 	MadeMS   float64        `json:"made_ms,omitempty"`  // time to create the newest box, in milliseconds
 	Restored bool           `json:"restored,omitempty"` // whether that box was restored from a snapshot
 	Error    string         `json:"error,omitempty"`    // why boxes cannot be created
