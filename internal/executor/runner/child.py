@@ -79,6 +79,7 @@ def prepare(boot):
             os.chmod(directory, boot["modes"][directory])
         empty(directory)
     if boot["stale_caches"]:  # the host resets them too, but this kernel does not notice
+        os.stat(boot["workspace"])  # a mount's root directory seems to be root's until its owner is read
         os.chmod(boot["workspace"], 0o700)
         os.utime(boot["workspace"])
     sys.path.append(boot["workspace"])
