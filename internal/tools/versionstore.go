@@ -84,7 +84,7 @@ func (s *VersionStore) Dir() string { return s.opts.Dir }
 // If the source cannot be read, Current logs the error and returns the last version.
 func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed, err error) {
 	var overlay *Overlay
-	if s.opts.Overlay != nil && tenant != "" { // without the lock: it may be slow, and other tenants must not wait for it
+	if s.opts.Overlay != nil && tenant != "" { // without the lock: it may be slow, and others must not wait for it
 		if overlay, err = s.opts.Overlay(ctx, tenant); err != nil {
 			return v, err
 		}
