@@ -82,7 +82,9 @@ func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Ve
 		return Verdict{}, fmt.Errorf("run program in box %s: %w", a.box.id, err)
 	}
 	verdict, err := a.runWatched(ctx, program, hooks)
-	if err = errors.Join(err, resetWorkspace(a.box.box, a.box.dir), unlinkSkills(a.box.dir, links)); err != nil {
+	reset, failed := resetWorkspace(a.box.box, a.box.dir, a.box.reset)
+	a.box.reset = reset
+	if err = errors.Join(err, failed, unlinkSkills(a.box.dir, links)); err != nil {
 		a.Discard()
 		return Verdict{}, fmt.Errorf("run program in box %s: %w", a.box.id, err)
 	}

@@ -36,6 +36,23 @@ func (a *AcquiredBox) CheckDisk() error {
 	return nil
 }
 
+// WatchDisk returns a function that reports whether nothing has been written to the box's disk since its last call. The
+// function may flush the disk. It returns false when it cannot tell: at its first calls, and without a disk. It may be
+// called until the box is destroyed, by one goroutine at a time.
+func (a *AcquiredBox) WatchDisk() func() bool {
+	b := a.box
+	var last hostdir.Revision
+	return func() bool {
+		if !b.hasDisk {
+			return false
+		}
+		r, err := hostdir.ReadRevision(b.dir, last)
+		same := err == nil && r.SameAs(last)
+		last = r
+		return same
+	}
+}
+
 // DiskMB returns the size of the box's disk in MiB, or 0 if its workspace is a directory on the host's disk.
 func (a *AcquiredBox) DiskMB() int64 {
 	if !a.box.hasDisk {

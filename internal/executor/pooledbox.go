@@ -24,7 +24,7 @@ const (
 )
 
 // pooledBox is a box in a pool. Its fields are guarded by Pool.mu, except dir, hasDisk, box, runner, views
-// and bootTime, which are written before the box is ready.
+// and bootTime, which are written before the box is ready, and reset, which AcquiredBox.running guards.
 type pooledBox struct {
 	id    string // never reused
 	env   *environment
@@ -40,6 +40,7 @@ type pooledBox struct {
 	runner   boxRunner
 	views    *views
 	bootTime time.Duration
+	reset    time.Time // of the workspace, see resetWorkspace
 
 	idleMB    float64        // memory that it uses while idle, as last measured
 	measured  time.Time      // when idleMB was measured

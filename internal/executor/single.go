@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
@@ -16,7 +17,8 @@ type Single struct {
 	preload  []string
 	template *template
 	views    *views
-	dir      string // the workspace
+	dir      string    // the workspace
+	reset    time.Time // of the workspace, see resetWorkspace
 }
 
 // NewSingle creates a box and starts the runner in it. If spec.Env is nil, the runner's default is used.
@@ -66,7 +68,9 @@ func (s *Single) Run(ctx context.Context, p Program, hooks Hooks) (Verdict, erro
 		return Verdict{}, err
 	}
 	verdict, err := s.runner.run(ctx, p, hooks)
-	return verdict, errors.Join(err, resetWorkspace(s.runner.box, s.dir))
+	var failed error
+	s.reset, failed = resetWorkspace(s.runner.box, s.dir, s.reset)
+	return verdict, errors.Join(err, failed)
 }
 
 // Alive reports whether the box can run another program.

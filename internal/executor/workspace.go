@@ -8,25 +8,41 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
 // workspaceMode is the mode of a workspace directory when a program starts.
 const workspaceMode = 0o700
 
-// resetWorkspace resets the mode and times of a box's workspace directory after a program. The program may have removed
-// its own access, which the next program needs, or set the times, which the next program could read. The modes of the
-// files are those that the host sees and stores.
-func resetWorkspace(box Box, dir string) error {
-	now := time.Now()
-	err := errors.Join(os.Chmod(dir, workspaceMode), os.Chtimes(dir, now, now))
+// resetWorkspace resets the mode and times of a box's workspace directory after a program, and returns the new time. The
+// program may have removed its own access, which the next program needs, or set the times, which the next program could
+// read. The modes of the files are those that the host sees and stores. A directory that still is as the reset of last
+// left it is not written to, because a write would make the disk look changed, see AcquiredBox.WatchDisk.
+func resetWorkspace(box Box, dir string, last time.Time) (time.Time, error) {
+	var err error
+	if !isReset(dir, last) {
+		last = time.Now()
+		err = errors.Join(os.Chmod(dir, workspaceMode), os.Chtimes(dir, last, last))
+	}
 	if r, ok := box.(ModeResetter); ok && err == nil {
 		err = r.ResetModes()
 	}
 	if err != nil {
-		return fmt.Errorf("reset workspace: %w", err)
+		return time.Time{}, fmt.Errorf("reset workspace: %w", err)
 	}
-	return nil
+	return last, nil
+}
+
+// isReset reports whether a workspace directory has the mode and the times that the reset of a time gave it.
+func isReset(dir string, reset time.Time) bool {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return false
+	}
+	return st.Mode&^unix.S_IFMT == workspaceMode && st.Mtim.Nano() == reset.UnixNano() &&
+		st.Atim.Nano() == reset.UnixNano()
 }
 
 // diskMode says whether each box gets a disk. The first attempt decides.

@@ -107,6 +107,7 @@ func (s *trees) open(store *state.Store, box *executor.AcquiredBox, ref state.Re
 	if err != nil {
 		return nil, err
 	}
+	tree.Watch(box.WatchDisk())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byBox == nil {

@@ -98,6 +98,41 @@ func TestWorkspacePermissionsAreRestored(t *testing.T) {
 	box.Release()
 }
 
+// TestWatchDisk checks that a box's disk is untouched by programs that only read, and not by any that write.
+func TestWatchDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("boxes have disks only if this process is root")
+	}
+	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 32})
+	const read = "import os\nprint(sorted(os.listdir()), open('f').read())"
+	untouched, id := func() bool { return false }, ""
+	for i, c := range []struct {
+		program string
+		want    bool
+	}{
+		{"import os\nopen('f', 'w').write('x'); os.mkdir('d')", false},
+		{read, false}, {read, true}, {read, true},
+		{"import os\nos.utime('/workspace', (1, 1))", false}, {read, true},
+		{"import os\nos.utime('/workspace', ns=(1, os.stat('/workspace').st_mtime_ns))", false}, {read, true},
+		{"import mmap\nf = open('f', 'r+')\nmmap.mmap(f.fileno(), 1)[0] = 120", false}, {read, true},
+		{"open('f', 'r+').write('x')", false}, {read, true},
+		{"import os\nos.chmod('d', 0o711)", false}, {read, true},
+		{"import os\nos.rename('d', 'e'); os.rename('e', 'd')", false}, {read, true},
+	} {
+		box := acquire(t, p, "a", executor.Limits{})
+		if i == 0 {
+			untouched, id = box.WatchDisk(), box.BoxID()
+		}
+		if v := run(t, box, c.program); v.Status != executor.Succeeded || box.BoxID() != id {
+			t.Fatalf("program %d in box %s = %+v, want it to succeed in box %s", i, box.BoxID(), v, id)
+		}
+		if got := untouched(); got != c.want {
+			t.Errorf("after program %d, %q: untouched %v, want %v", i, c.program, got, c.want)
+		}
+		box.Release()
+	}
+}
+
 // TestDeletedFilesFreeTheDisk checks that files that the host deletes between two tasks free their disk space.
 func TestDeletedFilesFreeTheDisk(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -31,5 +31,10 @@ func Free(string) (int64, error) { return 0, fmt.Errorf("read free space: %w", e
 // Flush is not supported on this system.
 func Flush(string) error { return fmt.Errorf("flush: %w", errors.ErrUnsupported) }
 
+// ReadRevision is not supported on this system.
+func ReadRevision(string, Revision) (Revision, error) {
+	return Revision{}, fmt.Errorf("read the revision of a disk: %w", errors.ErrUnsupported)
+}
+
 // FindMkfs is not supported on this system.
 func FindMkfs() (string, error) { return "", fmt.Errorf("find mkfs.ext4: %w", errors.ErrUnsupported) }

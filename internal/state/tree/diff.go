@@ -37,6 +37,9 @@ func (u *Upload) Wait() error {
 func (t *Dir) Diff(
 	ctx context.Context, base *format.EntrySet, dedup bool, extra []byte, hold int,
 ) (*Upload, error) {
+	if t.untouchedSince(base) {
+		return &Upload{}, nil
+	}
 	if err := t.rescan(); err != nil {
 		return nil, err
 	}
@@ -51,7 +54,8 @@ func (t *Dir) Diff(
 			unread = append(unread, path)
 		}
 	}
-	if len(unread) == 0 && len(t.nodes) == len(base.Entries) && t.untouched(base) {
+	if len(unread) == 0 && len(t.nodes) == len(base.Entries) && t.hasEntriesOf(base) {
+		t.unchanged = base
 		return &Upload{}, nil
 	}
 	slices.Sort(unread)
@@ -95,11 +99,27 @@ func (t *Dir) Diff(
 		return err
 	})
 	up.Held, up.Changes = p.Held(), t.changes(base)
+	if len(up.Changes) == 0 {
+		t.unchanged = base
+	}
 	return up, nil
 }
 
-// untouched reports whether the node of every path of base still has the entry of base.
-func (t *Dir) untouched(base *format.EntrySet) bool {
+// minWatched is the number of paths above which a scan takes longer than to ask whether anything was written.
+const minWatched = 256
+
+// untouchedSince reports whether the last Diff found no change to base, and nothing was written to the directory since
+// then.
+func (t *Dir) untouchedSince(base *format.EntrySet) bool {
+	same := t.known && t.unchanged == base && len(t.nodes) >= minWatched && t.watch != nil && t.watch()
+	if !same {
+		t.unchanged = nil
+	}
+	return same
+}
+
+// hasEntriesOf reports whether the node of every path of base still has the entry of base.
+func (t *Dir) hasEntriesOf(base *format.EntrySet) bool {
 	for _, e := range base.Entries {
 		if n := t.nodes[e.Path]; n == nil || n.entry != e {
 			return false

@@ -47,6 +47,9 @@ type Dir struct {
 	unversioned bool // the last scan found a path with Unversioned set
 	lacking     bool // the last scan did not find all directories of Options.Layout
 	known       bool // nodes describes the directory, apart from changes since the last scan
+
+	watch     func() bool      // see Watch; nil means that only a scan finds changes
+	unchanged *format.EntrySet // what the last Diff compared with, if it found no change
 }
 
 // node is one path in the directory.
@@ -74,6 +77,11 @@ func Open(dir string, ref format.Ref, store *content.Store, o Options) (*Dir, er
 // Exact reports whether the Dir knows that the directory held nothing but a version after the last scan: no excluded
 // files, hard links or special mode bits, and all directories of Options.Layout.
 func (t *Dir) Exact() bool { return t.known && len(t.excluded) == 0 && !t.unversioned && !t.lacking }
+
+// Watch makes Diff skip the scan of a large directory that was not written to. untouched reports whether nothing has
+// been written to the directory, or to the file system that it is on, since the last call of untouched; it may return
+// false although nothing was written.
+func (t *Dir) Watch(untouched func() bool) { t.watch = untouched }
 
 // Close releases the directory without touching its content.
 func (t *Dir) Close() error { return t.root.Close() }

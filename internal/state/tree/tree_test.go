@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -188,5 +189,60 @@ func TestRoundTrip(t *testing.T) {
 	again, err := o.Diff(t.Context(), set, true, nil, 0)
 	if err != nil || len(again.Changes) > 0 {
 		t.Errorf("Diff() of what was materialised = %v, %v, want no changes", again, err)
+	}
+}
+
+// TestWatch checks that Diff scans a directory again unless nothing was written to it since a Diff found no change.
+func TestWatch(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		paths int
+		skips bool // the scan, if nothing seems to have been written
+	}{
+		{"few paths", 255, false},
+		{"many paths", 256, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, d := open(t, mem.New())
+			var untouched, asked bool
+			d.Watch(func() bool { asked = true; return untouched })
+			for i := range c.paths {
+				write(t, dir, map[string]string{strconv.Itoa(i): "x"})
+			}
+			diff := func(base *format.EntrySet) []format.Change {
+				t.Helper()
+				up, err := d.Diff(t.Context(), base, false, nil, 0)
+				if err == nil {
+					err = up.Wait()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return up.Changes
+			}
+			var entries []*format.Entry
+			for _, change := range diff(format.EmptySet) {
+				entries = append(entries, change.Entry)
+			}
+			set, err := format.NewEntrySet(entries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if untouched = true; len(diff(set)) != 0 || asked {
+				t.Error("Diff() skipped the first scan with a version, want it to scan")
+			}
+			write(t, dir, map[string]string{"0": "changed"})
+			if got := len(diff(set)) == 0; got != c.skips || asked != c.skips {
+				t.Errorf("Diff() skipped the scan: %v, asked: %v, want %v", got, asked, c.skips)
+			}
+			untouched = false
+			if got := diff(set); len(got) != 1 || got[0].Path != "0" {
+				t.Errorf("Diff() after a write = %v, want the change of 0", got)
+			}
+			untouched = true
+			if got := diff(set); len(got) != 1 {
+				t.Errorf("Diff() after a Diff with changes = %v, want the change of 0 again", got)
+			}
+		})
 	}
 }
