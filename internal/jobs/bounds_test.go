@@ -137,6 +137,41 @@ func TestLargeDataIsBounded(t *testing.T) {
 	f.submit(t, "4", data)
 }
 
+// TestReadOfRemovedData removes an object after a read of it has begun: the content first, as the read finds it, and then
+// the object.
+func TestReadOfRemovedData(t *testing.T) {
+	f := newFleet(t)
+	ctx := t.Context()
+	if err := f.putObject(ctx, "acme/x/data", []byte("data")); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := f.js.Stream(ctx, "OBJ_"+bucketObjects)
+	if err == nil {
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject("$O."+bucketObjects+".C.>"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := f.getObject(ctx, "acme/x/data")
+		read <- err
+	}()
+	eventually(t, "a read that waits for the content", func() error {
+		info, err := stream.Info(ctx)
+		if err == nil && info.State.Consumers == 0 {
+			err = errors.New("the stream has no consumer")
+		}
+		return err
+	})
+	if err := f.dropObject(ctx, "acme/x/data"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-read; !objectMissing(err) {
+		t.Errorf("the read returns %v, want %v", err, jetstream.ErrObjectNotFound)
+	}
+}
+
 // forgetSizes makes the client list the objects again, as after sizesAge.
 func (f *fleet) forgetSizes() {
 	f.sizes.mu.Lock()

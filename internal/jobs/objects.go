@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -63,12 +65,35 @@ func (c *Client) getObject(ctx context.Context, name string) (data []byte, err e
 		err = fmt.Errorf("it is %d bytes; the limit is %d", info.Size, maxObject)
 	}
 	if err == nil {
-		data, err = store.GetBytes(ctx, name)
+		data, err = readObject(ctx, store, name, info.Size)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	return data, nil
+}
+
+const (
+	readAttempts = 4
+	readWait     = time.Second // for the first attempt, and a second for each readRate bytes; then twice as long each
+	readRate     = 4 << 20
+)
+
+// readObject reads an object of a size. GetBytes waits until its context ends for the content of an object that is
+// removed at the same time, so it gets little time at first. The next attempt finds that the object is missing.
+func readObject(ctx context.Context, store jetstream.ObjectStore, name string, size uint64) (data []byte, err error) {
+	wait := readWait * time.Duration(1+size/readRate)
+	for range readAttempts {
+		attempt, cancel := context.WithTimeout(ctx, wait)
+		data, err = store.GetBytes(attempt, name)
+		timedOut := attempt.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)
+		cancel()
+		if err == nil || !timedOut || ctx.Err() != nil {
+			return data, err
+		}
+		wait *= 2
+	}
+	return nil, err
 }
 
 func objectMissing(err error) bool { return errors.Is(err, jetstream.ErrObjectNotFound) }
