@@ -55,7 +55,7 @@ func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 			"the pool %s has no sandboxes on this worker (%s)", pool, reason))
 	}
 	if err != nil {
-		return b, p.explainFullDisk(ctx, nil, fmt.Errorf("acquire a sandbox: %w", orCause(ctx, err)))
+		return b, p.handleFullDisk(ctx, nil, fmt.Errorf("acquire a sandbox: %w", orCause(ctx, err)))
 	}
 	info := b.Info()
 	if want := s.task.job.Task.MinTier; !drivers.TierSatisfies(info.Tier, want) {

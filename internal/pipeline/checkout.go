@@ -26,7 +26,7 @@ func (p *Pipeline) checkout(ctx context.Context, s steps, b box) (c checkout, er
 	defer measure(&c.ms)()
 	ctx, span := p.Tracer.Start(ctx, "workspace.checkout")
 	defer span.End()
-	defer func() { err = p.explainFullDisk(ctx, b.AcquiredBox, err) }()
+	defer func() { err = p.handleFullDisk(ctx, b.AcquiredBox, err) }()
 	if c.tree, err = p.trees.open(p.Store, b.AcquiredBox, s.task.ref); err != nil {
 		return c, err
 	}

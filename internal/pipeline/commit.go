@@ -24,7 +24,7 @@ type commit struct {
 	stored    bool
 	conflict  bool            // other commits changed the same paths, so the task executes again
 	refused   *schemas.Error  // the workspace would exceed its quota
-	earlier   *schemas.Result // of an earlier run that had committed: the task's result
+	earlier   *schemas.Result // the task's result, if an earlier run had committed
 	change    schemas.WorkspaceChange
 	artifacts []schemas.Artifact
 	ms        float64
@@ -64,7 +64,7 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 	ctx, span := p.Tracer.Start(ctx, "workspace.commit")
 	defer span.End()
 	t := s.task
-	defer func() { err = p.explainFullDisk(ctx, a.box.AcquiredBox, err) }()
+	defer func() { err = p.handleFullDisk(ctx, a.box.AcquiredBox, err) }()
 	if err := a.box.CheckDisk(); err != nil {
 		return c, err
 	}

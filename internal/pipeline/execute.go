@@ -27,7 +27,7 @@ type execution struct {
 
 // execute runs the program, with its tools and its network.
 func (p *Pipeline) execute(ctx context.Context, s steps, a attempt) (e execution, err error) {
-	var deadline time.Time // of the program
+	var deadline time.Time // the program's; set before the program runs, and read only by its calls
 	exit, release := jobs.UntilExit(ctx)
 	defer release()
 	calls, err := p.openCalls(ctx, exit, s, a.checkout.tree, func() time.Time { return deadline })
@@ -79,7 +79,7 @@ func (p *Pipeline) runProgram(
 	t := s.task
 	t.job.Emit(ctx, schemas.Progress{Stage: "run"})
 	out := newOutput(func(stream, text string) {
-		if !p.holdsOutput(g) { // otherwise review emits the output
+		if !p.holdsOutput(g) { // otherwise the stage review emits it
 			t.job.Emit(ctx, schemas.Progress{Stream: stream, Text: text})
 		}
 	})
@@ -87,13 +87,13 @@ func (p *Pipeline) runProgram(
 	hooks.Output = out.write
 	running, stop := cancellable(ctx)
 	defer stop()
-	var undecided error // why plugins could not validate the program
-	hooks = p.checks(running, s, g, hooks, &undecided)
+	var pluginErr error // set by the hooks if a plugin could not validate the program
+	hooks = p.checks(running, s, g, hooks, &pluginErr)
 	e.verdict, err = a.box.Run(running, executor.Program{
 		TaskID: t.id(), Code: s.draft.code, Inputs: t.job.Task.Inputs, Env: t.job.Task.Env, Limits: t.limits,
 		Catalogue: s.tools.dir, State: document, Session: a.checkout.session,
 	}, hooks)
-	if err = errors.Join(err, undecided); err != nil {
+	if err = errors.Join(err, pluginErr); err != nil {
 		return e, fmt.Errorf("run the program: %w", orCause(ctx, err))
 	}
 	span.SetAttributes(attribute.String("verdict", e.verdict.Status))

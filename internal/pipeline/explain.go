@@ -18,16 +18,17 @@ func isDiskFull(err error) bool {
 		errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// explainFullDisk explains the error of a full disk and returns other errors unchanged. If the host's disk is
-// full, the task is retried, perhaps on a worker with more space. If its files do not fit on the box's own
-// disk, which has the same size everywhere, it ends blocked. box is nil if none was acquired.
-func (p *Pipeline) explainFullDisk(ctx context.Context, box *executor.AcquiredBox, err error) error {
+// handleFullDisk empties the worker's cache if err says that a disk is full, and returns an error that explains
+// this. It returns other errors unchanged. If the host's disk is full, the task is retried, perhaps on a worker with
+// more space. If the task's files do not fit on the box's own disk, which has the same size on every worker, the task
+// ends blocked. box is nil if the task has not acquired a box.
+func (p *Pipeline) handleFullDisk(ctx context.Context, box *executor.AcquiredBox, err error) error {
 	if !isDiskFull(err) {
 		return err
 	}
 	p.Store.Repo().EmptyCache(ctx)
 	if box != nil && !errors.Is(err, executor.ErrDiskFull) {
-		if full := box.CheckDisk(); full == nil && box.DiskMB() > 0 {
+		if hostErr := box.CheckDisk(); hostErr == nil && box.DiskMB() > 0 { // the host's disk is not full
 			return &schemas.Error{
 				Code: errcode.WorkspaceLimit,
 				Message: fmt.Sprintf("the workspace and the files of the task do not fit on "+

@@ -21,7 +21,7 @@ const (
 // guard applies the guardrails to one execution of a task.
 type guard struct {
 	rules *guardrails.Rules
-	data  guardrails.Data // of the task
+	data  guardrails.Data // the task's data
 
 	mu    sync.Mutex
 	found []schemas.Finding
@@ -68,11 +68,11 @@ func (g *guard) listed(found []guardrails.Finding) []schemas.Finding {
 }
 
 // checks adds to hooks the decision whether the program may run: first the guardrails decide, then plugins. If neither
-// can refuse the program, it starts without waiting. The hooks set undecided if a plugin fails to decide.
+// can refuse the program, it starts without waiting. The hooks set pluginErr if a plugin fails to decide.
 func (p *Pipeline) checks(
-	ctx context.Context, s steps, g *guard, hooks executor.Hooks, undecided *error,
+	ctx context.Context, s steps, g *guard, hooks executor.Hooks, pluginErr *error,
 ) executor.Hooks {
-	validate := p.validator(ctx, s, undecided)
+	validate := p.validator(ctx, s, pluginErr)
 	judge := func(f executor.Facts) {
 		g.note(g.rules.Program(guardedProgram(s, f)))
 		g.note(g.rules.Data(ctx, guardrails.OnInputs, g.data))

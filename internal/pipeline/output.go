@@ -34,7 +34,7 @@ func (o *output) flush() {
 	}
 }
 
-// unfinished returns the number of bytes at the end that are an incomplete character.
+// unfinished returns the length of the incomplete character at the end of data, in bytes.
 func unfinished(data []byte) int {
 	for n := 1; n <= min(utf8.UTFMax-1, len(data)); n++ {
 		if tail := data[len(data)-n:]; utf8.RuneStart(tail[0]) {

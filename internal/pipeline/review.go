@@ -17,7 +17,7 @@ import (
 // rewrite lets plugins change the program, or write it if neither the model nor the rules could. by is empty if
 // they did neither.
 func (p *Pipeline) rewrite(ctx context.Context, t task, d draft) (code, by string) {
-	if !p.Plugins.Generates() {
+	if !p.Plugins.HasGenerator() {
 		return "", ""
 	}
 	in := plugin.Draft{Code: d.code, By: d.by}
@@ -33,9 +33,9 @@ func (p *Pipeline) rewrite(ctx context.Context, t task, d draft) (code, by strin
 }
 
 // validator returns the executor's hook in which plugins decide whether the program may run. It is nil without
-// such plugins. The hook sets undecided if a plugin fails to decide.
-func (p *Pipeline) validator(ctx context.Context, s steps, undecided *error) func(executor.Facts) error {
-	if !p.Plugins.Validates() {
+// such plugins. The hook sets pluginErr if a plugin fails to decide.
+func (p *Pipeline) validator(ctx context.Context, s steps, pluginErr *error) func(executor.Facts) error {
+	if !p.Plugins.HasValidator() {
 		return nil
 	}
 	return func(f executor.Facts) error {
@@ -48,7 +48,7 @@ func (p *Pipeline) validator(ctx context.Context, s steps, undecided *error) fun
 		}
 		refusal, err := p.Plugins.Validate(ctx, s.task.forPlugins(), program)
 		if err != nil {
-			*undecided = err
+			*pluginErr = err
 			return err
 		}
 		if refusal == nil {
@@ -64,7 +64,7 @@ func (p *Pipeline) validator(ctx context.Context, s steps, undecided *error) fun
 // reviewCall returns a call with the plugins' changes. A call that they refuse goes to the broker too, which
 // records it and does not make it.
 func (p *Pipeline) reviewCall(ctx context.Context, t task, c broker.Call) broker.Call {
-	if !p.Plugins.Calls() {
+	if !p.Plugins.HasCaller() {
 		return c
 	}
 	args, refusal, err := p.Plugins.Call(ctx, t.forPlugins(), plugin.Call{Server: c.Server, Tool: c.Tool, Args: c.Args})
@@ -94,7 +94,7 @@ func (p *Pipeline) review(ctx context.Context, t task, e execution) (plugin.Resu
 	reviewing, stop := uninterrupted(ctx) // a cancelled task has a result too
 	defer stop()
 	out = e.guard.reviewResult(reviewing, out)
-	if p.Plugins.Results() {
+	if p.Plugins.HasResulter() {
 		var err error
 		if out, err = p.Plugins.Result(reviewing, t.forPlugins(), out); err != nil {
 			return plugin.Result{}, orCause(reviewing, err)
@@ -108,7 +108,7 @@ func (p *Pipeline) review(ctx context.Context, t task, e execution) (plugin.Resu
 
 // holdsOutput reports whether the output is held back until the review, because it may change or be withheld.
 func (p *Pipeline) holdsOutput(g *guard) bool {
-	return p.Plugins.Results() || g.strict() && g.rules.Has(guardrails.OnResult)
+	return p.Plugins.HasResulter() || g.strict() && g.rules.Has(guardrails.OnResult)
 }
 
 // outputPiece is the size of the pieces in which reviewed output is emitted, in bytes.

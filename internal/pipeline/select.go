@@ -50,7 +50,7 @@ func (p *Pipeline) selectTools(ctx context.Context, t task, tools toolset, from 
 
 // reselect lets plugins change the selection, within the tools that the task may use.
 func (p *Pipeline) reselect(ctx context.Context, t task, tools toolset, ids []string) []string {
-	if !p.Plugins.Selects() {
+	if !p.Plugins.HasSelector() {
 		return ids
 	}
 	in := plugin.Selection{Selected: ids}

@@ -31,7 +31,7 @@ type Tools struct {
 	Journal   broker.Journal
 	Audit     broker.Audit
 	Policy    broker.Policy
-	Budget    broker.Budget // of one execution
+	Budget    broker.Budget // what one execution may use
 	// Allow returns a tenant's allow-list for broker.Task.Allow; nil allows every tool.
 	Allow    func(ctx context.Context, tenant string) ([]string, error)
 	Approval time.Duration       // how long a call waits for approval; 0 refuses calls that need it
@@ -40,7 +40,7 @@ type Tools struct {
 
 // toolset is the tools of one task. The zero value has none.
 type toolset struct {
-	dir       string // of the catalogue version
+	dir       string // directory of the catalogue version
 	index     *toolsearch.Index
 	allow     []string // for broker.Task.Allow
 	available int      // number of tools that allow permits

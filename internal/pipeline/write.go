@@ -28,7 +28,7 @@ type draft struct {
 	repairs     int             // repairs made
 	repairsLeft int             // repairs that may still be made
 
-	usage      *schemas.Usage // of models; nil without a description
+	usage      *schemas.Usage // what models used; nil without a description
 	findings   []schemas.Finding
 	selectMS   float64
 	generateMS float64

@@ -98,25 +98,25 @@ func withHook[H any](s *Set) iter.Seq2[*member, H] {
 	}
 }
 
-// have reports whether a plugin has the hook H.
-func have[H any](s *Set) bool {
+// anyHas reports whether a plugin has the hook H.
+func anyHas[H any](s *Set) bool {
 	return slices.ContainsFunc(s.all(), func(m *member) bool { _, ok := m.plugin.(H); return ok })
 }
 
-// Selects reports whether a plugin has the hook select.
-func (s *Set) Selects() bool { return have[plugin.Selector](s) }
+// HasSelector reports whether a plugin has the hook select.
+func (s *Set) HasSelector() bool { return anyHas[plugin.Selector](s) }
 
-// Generates reports whether a plugin has the hook generate.
-func (s *Set) Generates() bool { return have[plugin.Generator](s) }
+// HasGenerator reports whether a plugin has the hook generate.
+func (s *Set) HasGenerator() bool { return anyHas[plugin.Generator](s) }
 
-// Validates reports whether a plugin has the hook validate.
-func (s *Set) Validates() bool { return have[plugin.Validator](s) }
+// HasValidator reports whether a plugin has the hook validate.
+func (s *Set) HasValidator() bool { return anyHas[plugin.Validator](s) }
 
-// Calls reports whether a plugin has the hook call.
-func (s *Set) Calls() bool { return have[plugin.Caller](s) }
+// HasCaller reports whether a plugin has the hook call.
+func (s *Set) HasCaller() bool { return anyHas[plugin.Caller](s) }
 
-// Results reports whether a plugin has the hook result.
-func (s *Set) Results() bool { return have[plugin.Resulter](s) }
+// HasResulter reports whether a plugin has the hook result.
+func (s *Set) HasResulter() bool { return anyHas[plugin.Resulter](s) }
 
 // Select returns the tools that the plugins select, without tools that are not available.
 func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []string {
@@ -190,7 +190,7 @@ func (s *Set) Validate(ctx context.Context, t plugin.Task, in plugin.Program) (*
 	return nil, nil
 }
 
-// Call returns the arguments after all plugins, or the first refusal or error.
+// Call returns the arguments as the last plugin leaves them, or the first refusal or error.
 func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawMessage, *plugin.Refusal, error) {
 	for m, p := range withHook[plugin.Caller](s) {
 		given := c
@@ -224,7 +224,7 @@ func isObject(args json.RawMessage) bool {
 	return json.Unmarshal(args, &object) == nil && object != nil
 }
 
-// Result returns the result after all plugins. After an error no part of r may be published.
+// Result returns the result as the last plugin leaves it. If it returns an error, no part of r may be published.
 func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugin.Result, error) {
 	for m, p := range withHook[plugin.Resulter](s) {
 		given := r
@@ -239,7 +239,7 @@ func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugi
 		changed, err := run(ctx, s, m, "result", t, func(ctx context.Context) (plugin.Result, error) {
 			err := p.Result(ctx, t, &given)
 			if err == nil {
-				err = check(&given, r)
+				err = sanitize(&given, r)
 			}
 			return given, err
 		})
@@ -294,9 +294,9 @@ func tooDeep(value json.RawMessage) bool {
 	}
 }
 
-// check returns an error if a changed result violates package plugin's rules or the schema of results. It undoes a
-// change of the status, makes text valid UTF-8 and sets default levels of notes.
-func check(changed *plugin.Result, original plugin.Result) error {
+// sanitize undoes a change of the status, makes text valid UTF-8 and sets the default levels of notes. It returns an
+// error if the changed result violates package plugin's rules or the schema of results.
+func sanitize(changed *plugin.Result, original plugin.Result) error {
 	if n, limit := size(*changed), size(original)+maxAdded; n > limit {
 		return fmt.Errorf("the result is %d bytes; the limit is %d", n, limit)
 	}

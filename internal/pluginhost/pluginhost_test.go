@@ -94,7 +94,8 @@ func TestNew(t *testing.T) {
 	if diff := cmp.Diff([]string{"validator: validate", "second: validate"}, s.Hooks()); diff != "" {
 		t.Error(diff)
 	}
-	if !s.Validates() || s.Calls() || s.Results() || s.Selects() || s.Generates() || (*Set)(nil).Validates() {
+	if !s.HasValidator() || s.HasCaller() || s.HasResulter() || s.HasSelector() || s.HasGenerator() ||
+		(*Set)(nil).HasValidator() {
 		t.Error("the hooks of the set differ, want those of its plugins")
 	}
 }
