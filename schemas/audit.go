@@ -8,7 +8,7 @@ type AuditRecord struct {
 	Time        time.Time `json:"time"`  // when the event occurred, not when it was written
 	Event       string    `json:"event"` // one of the constants below
 	TaskID      string    `json:"task_id"`
-	Run         int       `json:"run"` // of the task, from 1
+	Run         int       `json:"run"` // number of the task's run, from 1
 	Tenant      string    `json:"tenant"`
 	Session     string    `json:"session,omitempty"`
 	Server      string    `json:"server"`

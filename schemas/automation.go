@@ -11,7 +11,7 @@ type ScheduleSpec struct {
 	// Cron has five fields (minute, hour, day of month, month, day of week), or is @hourly, @daily, @weekly, @monthly,
 	// @yearly or "@every DURATION".
 	Cron string `json:"cron"`
-	Zone string `json:"zone,omitempty"` // of the IANA database, such as Europe/Berlin; default UTC
+	Zone string `json:"zone,omitempty"` // a zone of the IANA database, such as Europe/Berlin; default UTC
 	// Missed says which missed firings still take place: MissedSkip (none), MissedLast (the latest; the default) or
 	// MissedAll (the latest 100). A firing is missed if the fleet did not run at its time and in the minute after it.
 	Missed string `json:"missed,omitempty"`
@@ -65,7 +65,7 @@ type Trigger struct {
 type TriggerTest struct {
 	Matches bool            `json:"matches"`
 	Reason  string          `json:"reason,omitempty"`  // why it does not match, or why its task would be refused
-	TaskID  string          `json:"task_id,omitempty"` // of the task that the event leads to
+	TaskID  string          `json:"task_id,omitempty"` // the task that the event leads to
 	Task    json.RawMessage `json:"task,omitempty"`    // the data of that task
 }
 
@@ -90,7 +90,7 @@ type WebhookSpec struct {
 type Webhook struct {
 	WebhookSpec
 	CreatedAt time.Time `json:"created_at"`
-	Secret    string    `json:"secret,omitempty"`     // of the signatures; only in the response that adds the webhook
-	LastError string    `json:"last_error,omitempty"` // of the latest delivery that failed
+	Secret    string    `json:"secret,omitempty"`     // signs deliveries; only in the response that adds the webhook
+	LastError string    `json:"last_error,omitempty"` // error of the latest delivery that failed
 	Gone      bool      `json:"gone,omitempty"`       // the target responded with 410: nothing is sent any more
 }

@@ -190,11 +190,11 @@ type TenantUsage struct {
 	Tenant       string  `json:"tenant"`
 	Day          string  `json:"day"`           // in UTC, as in 2026-11-23
 	Tasks        int     `json:"tasks"`         // that ran and ended
-	BoxSeconds   float64 `json:"box_seconds"`   // of their runs, including those that were repeated
-	Tokens       int     `json:"tokens"`        // of models
-	BytesIn      int     `json:"bytes_in"`      // of the tasks' data
-	BytesOut     int     `json:"bytes_out"`     // of output, results and artifacts
-	NetworkBytes int     `json:"network_bytes"` // of the programs' connections
+	BoxSeconds   float64 `json:"box_seconds"`   // seconds of their runs, including repeated runs
+	Tokens       int     `json:"tokens"`        // tokens of models
+	BytesIn      int     `json:"bytes_in"`      // bytes of the tasks' data
+	BytesOut     int     `json:"bytes_out"`     // bytes of output, results and artifacts
+	NetworkBytes int     `json:"network_bytes"` // bytes of the programs' connections
 	WaitP50S     float64 `json:"wait_p50_s"`    // time in which half of its tasks started their first run; approximate
 	WaitP99S     float64 `json:"wait_p99_s"`    // time in which 99 % of them did
 }

@@ -332,7 +332,7 @@ type EgressAttempt struct {
 	Host    string `json:"host"`
 	Port    int    `json:"port"`
 	Verdict string `json:"verdict"` // allowed, or the reason for the refusal: docs/network.md
-	Bytes   int64  `json:"bytes"`   // of all these attempts together
+	Bytes   int64  `json:"bytes"`   // bytes of all these attempts together
 }
 
 // Timing contains the duration of each stage in milliseconds. Total is the time from the submission to the end.

@@ -17,7 +17,7 @@ const (
 type Session struct {
 	SessionID    string           `json:"session_id"`
 	CustomerUID  string           `json:"customer_uid"` // the tenant
-	Workspace    string           `json:"workspace"`    // of the newest task
+	Workspace    string           `json:"workspace"`    // workspace of the newest task
 	StartedAt    time.Time        `json:"started_at"`
 	EndedAt      time.Time        `json:"ended_at,omitzero"` // end of the newest task
 	Tasks        []SessionTask    `json:"tasks"`             // the oldest first
@@ -39,7 +39,7 @@ type SessionTask struct {
 	Timestamp   time.Time `json:"timestamp"` // when the task ended
 	StartedAt   time.Time `json:"started_at,omitzero"`
 	Workspace   string    `json:"workspace"`
-	Generation  int64     `json:"generation,omitempty"` // of the workspace
+	Generation  int64     `json:"generation,omitempty"` // generation of the workspace
 	StateFiles  []string  `json:"state_files,omitempty"`
 }
 

@@ -52,9 +52,10 @@ type SkillDraft struct {
 	Metadata     map[string]string `json:"metadata,omitempty"`
 
 	// Inputs are the arguments of the smoke run. Without them, run is called only if it needs no argument.
-	Inputs    json.RawMessage `json:"inputs,omitempty"`
-	Workspace string          `json:"workspace,omitempty"` // of the smoke run, which does not change it; default main
-	Pool      string          `json:"pool,omitempty"`      // task pool of the smoke run
+	Inputs json.RawMessage `json:"inputs,omitempty"`
+	// Workspace is the workspace of the smoke run, which does not change it. The default is main.
+	Workspace string `json:"workspace,omitempty"`
+	Pool      string `json:"pool,omitempty"` // task pool of the smoke run
 	// Base is the version that this one replaces. 0 means that the skill is new: its name must be free.
 	Base int `json:"base,omitempty"`
 }

@@ -21,7 +21,8 @@ func (t *Task) Summary() string {
 	return ""
 }
 
-// Summary says what the record's task does. Records of earlier versions have no description of a program.
+// Summary says what the record's task does. A record that an earlier version of codefleet wrote has no description if
+// the task has a program.
 func (r *Record) Summary() string {
 	labels := map[string]string(nil)
 	if r.Result != nil {
@@ -33,7 +34,8 @@ func (r *Record) Summary() string {
 // firstStatement returns the line of a Python program that says what it does: the first line of its docstring, or else
 // the first line that is not a comment or an import. If there is no such line, it returns the first comment or import.
 func firstStatement(code string) string {
-	fallback, quote := "", "" // quote ends a docstring whose first line of text has not been reached
+	fallback := ""
+	quote := "" // what ends the docstring, while its first line of text has not been found
 	for line := range strings.Lines(code) {
 		line = strings.TrimSpace(line)
 		if quote == "" {

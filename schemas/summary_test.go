@@ -38,7 +38,7 @@ func TestRecordSummary(t *testing.T) {
 		want   string
 	}{
 		{Record{Description: "Add 5 and 3", Code: "x = 1"}, "Add 5 and 3"},
-		{Record{Code: "import os\nx = 1"}, "x = 1"}, // of an earlier version
+		{Record{Code: "import os\nx = 1"}, "x = 1"}, // written by an earlier version
 		{Record{Code: "x = 1", Result: &Result{Labels: map[string]string{"description": "Add"}}}, "Add"},
 		{Record{}, ""},
 	} {

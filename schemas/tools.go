@@ -23,7 +23,7 @@ type Tool struct {
 	OutputSchema json.RawMessage  `json:"output_schema,omitempty"`
 	Annotations  *ToolAnnotations `json:"annotations,omitempty"`
 	Exposed      bool             `json:"exposed,omitempty"` // whether the MCP bridge offers the registered tool directly
-	Hash         string           `json:"hash,omitempty"`    // of the definition; empty for a hand-written module
+	Hash         string           `json:"hash,omitempty"`    // hash of the definition; empty for a hand-written module
 }
 
 // ToolAnnotations are a tool's claims about its effects, named as in MCP.

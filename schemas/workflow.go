@@ -143,7 +143,7 @@ type WorkflowRequest struct {
 type WorkflowRun struct {
 	RunID     string         `json:"run_id"`
 	Tenant    string         `json:"tenant"`
-	Name      string         `json:"name"` // of the workflow
+	Name      string         `json:"name"` // name of the workflow
 	Status    WorkflowStatus `json:"status"`
 	Workspace string         `json:"workspace"`
 	Session   string         `json:"session,omitempty"`
@@ -152,17 +152,17 @@ type WorkflowRun struct {
 	EndedAt   time.Time      `json:"ended_at,omitzero"`
 	Deadline  time.Time      `json:"deadline"`
 
-	Parent  *WorkflowParent `json:"parent,omitempty"`   // of the run of a step's workflow
+	Parent  *WorkflowParent `json:"parent,omitempty"`   // set if a step of another run started this run
 	RerunOf string          `json:"rerun_of,omitempty"` // the run whose results are kept
 	Depth   int             `json:"depth,omitempty"`    // how many triggers led to the run
 
-	// Stopping is why no more steps begin, except those of finally: failed or cancelled.
+	// Stopping is why no more steps begin, except those under finally: failed or cancelled.
 	Stopping   WorkflowStatus `json:"stopping,omitempty"`
-	Finishing  bool           `json:"finishing,omitempty"` // the steps of finally have begun
+	Finishing  bool           `json:"finishing,omitempty"` // the steps under finally may begin
 	Error      *WorkflowError `json:"error,omitempty"`
 	Generation int64          `json:"generation,omitempty"` // latest of the workspace that a step has returned
 
-	Steps   []StepRun       `json:"steps"` // those of finally at the end
+	Steps   []StepRun       `json:"steps"` // the steps under finally come last
 	Outputs json.RawMessage `json:"outputs,omitempty"`
 
 	// Inputs and Workflow are stored apart from the record.
@@ -197,18 +197,18 @@ type StepRun struct {
 	EndedAt   time.Time      `json:"ended_at,omitzero"`
 	Due       time.Time      `json:"due,omitzero"` // when it goes on, or times out
 	TaskID    string         `json:"task_id,omitempty"`
-	RunID     string         `json:"run_id,omitempty"` // of the step's workflow
+	RunID     string         `json:"run_id,omitempty"` // run of the step's workflow
 	Cancelled bool           `json:"cancelled,omitempty"`
 	Error     *WorkflowError `json:"error,omitempty"`
 
 	Result      json.RawMessage `json:"result,omitempty"`       // absent in a record if it is stored apart
-	ResultBytes int             `json:"result_bytes,omitempty"` // of a result that is stored apart, or too large
+	ResultBytes int             `json:"result_bytes,omitempty"` // size of a result that is stored apart, or too large
 	Kept        bool            `json:"kept,omitempty"`         // the result is that of an earlier run
 
 	Before  int64     `json:"before,omitempty"`  // generation of the workspace that the step began with
 	After   int64     `json:"after,omitempty"`   // generation that the step has committed
-	Items   []StepRun `json:"items,omitempty"`   // of for_each
-	Message string    `json:"message,omitempty"` // of ask
+	Items   []StepRun `json:"items,omitempty"`   // items of for_each
+	Message string    `json:"message,omitempty"` // the question of ask
 }
 
 // WorkflowCheck says that a workflow is valid.
@@ -220,7 +220,7 @@ type WorkflowCheck struct {
 // WorkflowAnswer answers a step that asks.
 type WorkflowAnswer struct {
 	Step   string          `json:"step"`
-	Item   *int            `json:"item,omitempty"` // of for_each
+	Item   *int            `json:"item,omitempty"` // index of the item of for_each
 	Values json.RawMessage `json:"values"`
 }
 

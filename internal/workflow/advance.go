@@ -15,7 +15,7 @@ import (
 
 const (
 	maxMessage    = 500 // bytes of an error's message
-	maxItemError  = 60  // of an item of a loop with more than manyItems
+	maxItemError  = 60  // bytes of the message if a loop has more than manyItems items
 	manyItems     = 100
 	maxAsked      = 4096 // bytes of what people are asked
 	retryFactor   = 2
@@ -25,7 +25,7 @@ const (
 // Change is the outcome of Advance.
 type Change struct {
 	Run     schemas.WorkflowRun
-	Values  map[string]json.RawMessage // to store before the record
+	Values  map[string]json.RawMessage // values to store before the record
 	Changed bool                       // the record differs from the one before
 }
 
@@ -49,7 +49,7 @@ type machine struct {
 	load    Load
 	values  map[string]json.RawMessage
 	changed bool
-	failed  error // of load
+	failed  error // the first error of load
 }
 
 func (p *Plan) machine(run *schemas.WorkflowRun, load Load) *machine {
@@ -92,7 +92,7 @@ func clone(run schemas.WorkflowRun) schemas.WorkflowRun {
 	return run
 }
 
-// at returns the state of a place, whatever its attempt, or nil.
+// at returns a step, or an item of a loop, with the index of the step. It returns nil if there is no such place.
 func (m *machine) at(id string, item int) (int, *schemas.StepRun) {
 	i, ok := m.index[id]
 	if !ok || i >= len(m.run.Steps) {
@@ -150,10 +150,10 @@ func (m *machine) mayBegin(s *step) bool {
 	return m.run.Stopping == "" && !m.run.Finishing
 }
 
-// finallyDeadline is when the steps of finally are given up.
+// finallyDeadline is when the steps under finally are cancelled.
 func (m *machine) finallyDeadline() time.Time { return m.run.Deadline.Add(finallyTime) }
 
-// stop makes the run end after the attempts that run. From then on, only the steps of finally begin.
+// stop makes the run end once its running attempts have ended. From then on, only the steps under finally begin.
 func (m *machine) stop(status schemas.WorkflowStatus, err *schemas.WorkflowError, step string) {
 	m.changed = true
 	if m.run.Stopping == "" {
@@ -182,11 +182,11 @@ func (m *machine) each(fn func(i, item int, x *schemas.StepRun)) {
 	}
 }
 
-// tick does what is due.
+// tick applies the time: the deadlines of the run, and the waits, retries and time limits of steps that are due.
 func (m *machine) tick(ctx context.Context) {
 	if !m.now.Before(m.run.Deadline) && !m.run.Finishing && m.run.Stopping != schemas.WorkflowCancelled {
 		m.stop(schemas.WorkflowFailed, &schemas.WorkflowError{
-			Code: errcode.WorkflowTimeout, Message: "the time of the run has passed",
+			Code: errcode.WorkflowTimeout, Message: "the run exceeded its time limit",
 		}, "")
 		m.interrupt(false)
 	}
@@ -207,7 +207,7 @@ func (m *machine) tick(ctx context.Context) {
 			m.succeed(i, item, x, nil)
 		case s.Wait != nil || s.Ask != nil:
 			m.giveUp(i, x, &schemas.WorkflowError{
-				Code: errcode.StepTimeout, Message: "nothing came within " + s.Timeout,
+				Code: errcode.StepTimeout, Message: "no event or answer came within " + s.Timeout,
 			})
 		default:
 			m.begin(ctx, i, item, x)
@@ -232,7 +232,7 @@ func (m *machine) proceed(ctx context.Context) (progress bool) {
 	return m.startFinally() || progress
 }
 
-// startFinally lets the steps of finally begin after all others have ended. It reports whether it did.
+// startFinally lets the steps under finally begin after all others have ended. It reports whether it did.
 func (m *machine) startFinally() bool {
 	if m.run.Finishing {
 		return false
@@ -280,7 +280,7 @@ func (m *machine) finish(ctx context.Context) {
 		status = schemas.WorkflowSucceeded
 		if m.run.Stopping != "" {
 			status = m.run.Stopping
-		} else if err := m.outputsOf(ctx); err != nil {
+		} else if err := m.setOutputs(ctx); err != nil {
 			status, m.run.Error = schemas.WorkflowFailed, err
 		}
 		m.run.EndedAt, m.run.Stopping = m.now, ""

@@ -158,7 +158,7 @@ func (w *world) play() {
 			}
 			continue
 		}
-		due := workflow.Next(w.run)
+		due := workflow.NextAlarm(w.run)
 		if !due.Before(w.run.Deadline) {
 			return
 		}
@@ -547,8 +547,9 @@ func TestAskTimesOut(t *testing.T) {
 	w := start(t, asking, "")
 	w.now = began.Add(time.Hour)
 	w.advance(workflow.Event{})
-	if got := fmt.Sprint(w.run.Status, " ", w.run.Error); got != "failed step_timeout: nothing came within 1h" {
-		t.Errorf("run is %q, want step_timeout", got)
+	got, want := fmt.Sprint(w.run.Status, " ", w.run.Error), "failed step_timeout: no event or answer came within 1h"
+	if got != want {
+		t.Errorf("run is %q, want %q", got, want)
 	}
 }
 
@@ -602,7 +603,7 @@ func TestCancel(t *testing.T) {
 func TestRunTimesOut(t *testing.T) {
 	w := start(t, `{name: x, timeout: 2h, steps: [{id: a, wait: {event: {type: never}}}],
 		finally: [{id: clean, wait: {event: {type: never}}}]}`, "")
-	if got := workflow.Next(w.run); !got.Equal(began.Add(2 * time.Hour)) {
+	if got := workflow.NextAlarm(w.run); !got.Equal(began.Add(2 * time.Hour)) {
 		t.Fatalf("Next = %s, want the run's deadline", got)
 	}
 	w.now = began.Add(2 * time.Hour)
@@ -610,7 +611,7 @@ func TestRunTimesOut(t *testing.T) {
 	if got := w.states(); got != "a:c clean:w" || w.run.Status.Ended() {
 		t.Fatalf("run is %s with %s, want it to clean up", w.run.Status, got)
 	}
-	w.now = workflow.Next(w.run)
+	w.now = workflow.NextAlarm(w.run)
 	w.advance(workflow.Event{})
 	if got := w.states(); got != "a:c clean:c" || w.run.Error.Code != "workflow_timeout" || !w.run.Status.Ended() {
 		t.Errorf("run is %s with %s, %v, want it to end", w.run.Status, got, w.run.Error)
@@ -670,7 +671,7 @@ func TestRerun(t *testing.T) {
 		t.Error("Rerun from a step that has not begun = nil, want an error")
 	}
 	if _, err := p.Rerun(old, "z"); err == nil || !strings.Contains(err.Error(), "is one of `finally`") {
-		t.Errorf("Rerun from a step of finally = %v, want an error that says so", err)
+		t.Errorf("Rerun from a step under finally = %v, want an error that says so", err)
 	}
 	if _, err := p.Rerun(old, "bb"); err == nil || !strings.Contains(err.Error(), "did you mean b?") {
 		t.Errorf("Rerun from an unknown step = %v, want the nearest", err)

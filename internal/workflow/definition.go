@@ -23,22 +23,22 @@ const (
 	MaxDefinition = 256 << 10           // bytes of a definition, as JSON
 	MaxValue      = 256 << 10           // bytes of the inputs, and of each result that expressions use
 	MaxRecord     = 256 << 10           // bytes of a run's record
-	MaxTime       = 30 * 24 * time.Hour // of a run
-	maxDepth      = 4                   // of workflows within workflows
-	maxSteps      = 500                 // in all of them
-	maxTexts      = 2000                // expressions in all of them
+	MaxTime       = 30 * 24 * time.Hour // time limit of a run
+	maxDepth      = 4                   // levels of workflows within workflows
+	maxSteps      = 500                 // steps in a workflow and the workflows within it
+	maxTexts      = 2000                // expressions in a workflow and the workflows within it
 	maxSource     = 64 << 10            // bytes of all expressions
-	maxNesting    = 64                  // of lists and objects in values
+	maxNesting    = 64                  // levels of lists and objects in values
 	maxInstances  = 1200                // steps and items of a run
 	defaultTime   = 24 * time.Hour
-	finallyTime   = time.Hour // for the steps of finally, after the run's time has passed
+	finallyTime   = time.Hour // time for the steps under finally, from the run's deadline
 )
 
 // Plan is a definition that was checked. It is safe for concurrent use.
 type Plan struct {
 	Definition schemas.Workflow
 
-	steps   []*step // those of finally at the end
+	steps   []*step // the steps under finally come last
 	index   map[string]int
 	outputs map[string]*template
 	time    time.Duration
@@ -52,16 +52,16 @@ type step struct {
 	before  map[int]bool // all steps that have ended before this one begins
 
 	when    *expression.Expression
-	list    *expression.Expression // of for_each
-	items   []*template            // of for_each with a list
+	list    *expression.Expression // the list of for_each, if it is an expression
+	items   []*template            // the list of for_each, if it is written out
 	with    *template
 	text    *template // the description of a task, or the message of ask
 	until   *template
 	filter  *expression.Expression
 	form    form.Form
 	sub     *Plan
-	timeout time.Duration // 0: none
-	delay   time.Duration // of wait, or before the second attempt
+	timeout time.Duration // 0 means no limit
+	delay   time.Duration // how long a wait takes, or the time before the second attempt
 }
 
 // ToJSON returns a definition, which is JSON or YAML, as JSON.
@@ -107,7 +107,7 @@ type checker struct {
 	found []schemas.Invalid
 	count int  // steps
 	texts int  // expressions
-	bytes int  // of expressions
+	bytes int  // bytes of expressions
 	full  bool // there are too many expressions
 }
 
@@ -186,7 +186,7 @@ func (c *checker) order(p *Plan, paths []string) {
 			case !ok:
 				c.add(at, "there is no step %s%s", id, p.suggestion(id))
 			case p.steps[j].finally != s.finally:
-				c.add(at, "steps and the steps of finally cannot need each other: those of finally come last")
+				c.add(at, "steps under finally and other steps cannot need each other: those under finally come last")
 			default:
 				s.needs = append(s.needs, j)
 			}

@@ -149,7 +149,7 @@ func TestBadDefinitions(t *testing.T) {
 		},
 		{
 			"finally", "{name: x, steps: [{id: a, code: '1', needs: [z]}], finally: [{id: z, code: '1'}]}",
-			"/steps/0/needs/0", "those of finally come last",
+			"/steps/0/needs/0", "those under finally come last",
 		},
 		{"form", "{name: x, steps: [{id: a, ask: {form: {}}}]}", "/steps/0/ask/form", ""},
 		{
@@ -188,7 +188,7 @@ func TestInputs(t *testing.T) {
 		{`{"to":"eve"}`, "", "input to: it is not one of the values that the workflow allows"},
 		{`{"to":"ada","n":1.5}`, "", "input n: it is of type number, not integer"},
 		{`{"to":"ada","m":1}`, "", "input m: the workflow has no such input"},
-		{`[1]`, "", "input : the inputs are not a JSON object"},
+		{`[1]`, "", "the inputs are not a JSON object"},
 	} {
 		got, err := p.Inputs(json.RawMessage(c.given))
 		if text := fmt.Sprint(err); c.err != "" && text != c.err || c.err == "" && err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Effect is what an attempt of a step begins. Equal runs have equal effects, so an effect may be repeated: its place
-// identifies it. One of Task, Workflow and Event is set.
+// Effect is what an attempt of a step begins. The same record of a run always has the same effects, and the
+// place of an effect identifies what it begins. So an effect may be repeated. One of Task, Workflow and Event is set.
 type Effect struct {
 	Place    Place
-	Expires  time.Time // the time limit of a task; may be zero
-	Cancel   bool      // what was begun is to be cancelled
+	Expires  time.Time // when the task expires; zero if it does not
+	Cancel   bool      // whether to cancel what the effect began
 	Task     *schemas.Task
 	Workflow *schemas.WorkflowRequest
 	Event    *EmittedEvent
@@ -31,7 +31,8 @@ type EmittedEvent struct {
 	Data          json.RawMessage
 }
 
-// Effects returns the effects of the attempts that run, except those that skip reports.
+// Effects returns the effects of the running attempts. It omits those for which skip returns true, unless they have
+// to be cancelled.
 func (p *Plan) Effects(
 	ctx context.Context, run schemas.WorkflowRun, skip func(Place) bool, load Load,
 ) ([]Effect, error) {
@@ -102,8 +103,9 @@ func toolProgram(id string) string {
 		"\n\nresult = " + name + "(**(inputs or {}))\n"
 }
 
-// Next returns when a run goes on without an event: when a wait or a retry is due, or the run's time has passed.
-func Next(run schemas.WorkflowRun) time.Time {
+// NextAlarm returns when a run goes on even if no event arrives: when a wait or a retry is due, or when the run reaches
+// its deadline.
+func NextAlarm(run schemas.WorkflowRun) time.Time {
 	if run.Status.Ended() {
 		return time.Time{}
 	}
@@ -153,9 +155,9 @@ func (p *Plan) Waiting(
 			return
 		}
 		w := m.steps[i].Wait.Event
-		kind, _ := attributes["type"].(string)
+		eventType, _ := attributes["type"].(string)
 		source, _ := attributes["source"].(string)
-		if !names.MatchPattern(w.Type, kind) || w.Source != "" && !names.MatchPattern(w.Source, source) {
+		if !names.MatchPattern(w.Type, eventType) || w.Source != "" && !names.MatchPattern(w.Source, source) {
 			return
 		}
 		if m.holds(ctx, m.steps[i].filter, site{i, item}, attributes, data) {
@@ -184,18 +186,18 @@ func (m *machine) holds(
 	return err == nil && string(value) == "true"
 }
 
-// Probe is a task of a step, with the fields that the definition determines.
-type Probe struct {
-	Path string // of the step in the definition
+// StepTask is a task of a step, with the fields that the definition determines.
+type StepTask struct {
+	Path string // the step's path in the definition
 	Step string
 	Task *schemas.Task
 }
 
-// Probes returns the tasks of all steps, so that they can be checked before a run begins.
-func (p *Plan) Probes() (list []Probe) { return p.probes("") }
+// StepTasks returns the tasks of all steps, so that they can be checked before a run begins.
+func (p *Plan) StepTasks() []StepTask { return p.stepTasks("") }
 
-// probes is like Probes for a workflow at path in the definition.
-func (p *Plan) probes(path string) (list []Probe) {
+// stepTasks is like StepTasks for a workflow at path in the definition.
+func (p *Plan) stepTasks(path string) (list []StepTask) {
 	for i, s := range p.steps {
 		at := fmt.Sprint(path, "/steps/", i)
 		if s.finally {
@@ -203,9 +205,10 @@ func (p *Plan) probes(path string) (list []Probe) {
 		}
 		switch {
 		case s.sub != nil:
-			list = append(list, s.sub.probes(at+"/workflow")...)
+			list = append(list, s.sub.stepTasks(at+"/workflow")...)
 		case s.Code+s.Task+s.Skill+s.Tool != "":
-			list = append(list, Probe{at, s.ID, s.task(input{text: "text"})})
+			const placeholder = "text" // for a description, which may depend on other steps
+			list = append(list, StepTask{at, s.ID, s.task(input{text: placeholder})})
 		}
 	}
 	return list

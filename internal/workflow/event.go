@@ -31,7 +31,7 @@ func ParsePlace(id string) (p Place, ok bool) {
 	return p, err == nil && p.ID() == id
 }
 
-// Event is what happened to a run. At most one of its fields is set; none means that time has passed.
+// Event is what happened to a run. At most one of its fields is set; if none is set, only time has passed.
 type Event struct {
 	Ended    *Ended
 	Answered *Answered
@@ -47,7 +47,7 @@ type Ended struct {
 	Result     json.RawMessage
 	Error      *schemas.WorkflowError
 	Final      bool  // another attempt would fail in the same way
-	Generation int64 // of the workspace, 0 if unknown
+	Generation int64 // generation of the workspace; 0 if unknown
 	Changed    bool  // the task has committed the generation
 }
 
@@ -125,7 +125,7 @@ func (m *machine) applyEnd(e *Ended) {
 	m.fail(i, x, failure)
 }
 
-// cancel stops the run, and interrupts its steps. A second cancel interrupts the steps of finally.
+// cancel stops the run, and interrupts its steps. A second cancel interrupts the steps under finally.
 func (m *machine) cancel() {
 	if !m.run.Finishing {
 		m.stop(schemas.WorkflowCancelled, &schemas.WorkflowError{
@@ -135,7 +135,7 @@ func (m *machine) cancel() {
 	m.interrupt(m.run.Finishing)
 }
 
-// interrupt cancels the attempts of the steps of finally, or of all other steps.
+// interrupt cancels the attempts of the steps under finally, or of all other steps.
 func (m *machine) interrupt(finally bool) {
 	m.each(func(i, _ int, x *schemas.StepRun) {
 		switch {

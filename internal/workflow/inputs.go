@@ -11,10 +11,15 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// InputError says which input is wrong.
+// InputError says which input is wrong. Name is empty if the inputs as a whole are.
 type InputError struct{ Name, Message string }
 
-func (e *InputError) Error() string { return "input " + e.Name + ": " + e.Message }
+func (e *InputError) Error() string {
+	if e.Name == "" {
+		return e.Message
+	}
+	return "input " + e.Name + ": " + e.Message
+}
 
 // Inputs checks the inputs of a run, and returns them with the defaults. The error is an *InputError.
 func (p *Plan) Inputs(given json.RawMessage) (json.RawMessage, error) {
@@ -72,14 +77,14 @@ func canonical(v json.RawMessage) ([]byte, error) {
 	return json.Marshal(decoded)
 }
 
-// checkType returns an error unless the value has a type of JSON Schema. An empty type is any.
+// checkType returns an error unless the value has the type want of JSON Schema. An empty want permits all types.
 func checkType(want string, value json.RawMessage) error {
 	v, err := expression.Decode(value)
 	if err != nil {
 		return err
 	}
 	got := ""
-	switch n := v.(type) {
+	switch v := v.(type) {
 	case nil:
 		got = "null"
 	case bool:
@@ -89,7 +94,8 @@ func checkType(want string, value json.RawMessage) error {
 	case int64:
 		got = "integer"
 	case float64:
-		if got = "number"; n == float64(int64(n)) && want == "integer" {
+		got = "number"
+		if want == "integer" && v == float64(int64(v)) {
 			got = "integer"
 		}
 	case []any:

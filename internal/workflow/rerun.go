@@ -13,7 +13,7 @@ import (
 type Rerun struct {
 	Steps      []schemas.StepRun // for the new run: steps that are kept, and pending ones
 	Keep       []string          // keys of the values to copy
-	Generation int64             // of the workspace with which the new run begins; 0: it was empty
+	Generation int64             // generation of the workspace with which the new run begins; 0 if it was empty
 	Changed    bool              // the run has changed the workspace since then
 }
 

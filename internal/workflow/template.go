@@ -18,7 +18,7 @@ import (
 // expression becomes its value, of any type; in other texts, values that are not texts become JSON. $${ stands for ${.
 type template struct {
 	literal json.RawMessage // if no other field is set
-	parts   []part          // of a text with expressions
+	parts   []part          // parts of a text with expressions
 	list    []*template
 	object  map[string]*template
 

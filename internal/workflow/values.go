@@ -63,7 +63,8 @@ func (m *machine) inlineSize() (n int) {
 	return n
 }
 
-func (m *machine) outputsOf(ctx context.Context) *schemas.WorkflowError {
+// setOutputs evaluates the outputs of the run, and sets them in its record.
+func (m *machine) setOutputs(ctx context.Context) *schemas.WorkflowError {
 	out := map[string]json.RawMessage{}
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(m.outputs)) {

@@ -97,7 +97,7 @@ func running(run schemas.WorkflowRun) map[workflow.Place]bool {
 // applied is an event that was applied to the record of a run. If changed is false, it was applied earlier.
 type applied struct {
 	before, after schemas.WorkflowRun
-	rev           uint64 // of the record
+	rev           uint64 // revision of the record
 	changed       bool
 	narrow        bool // the alarm may ring less often once what follows from the event has begun
 }

@@ -19,15 +19,15 @@ const KindAlarm = "run"
 
 // Alarm says when a run goes on without the end of a task. It is comparable.
 type Alarm struct {
-	Next  time.Time `json:"next"`            // when a wait is due, or the run's time has passed
+	Next  time.Time `json:"next"`            // when a wait is due, or the run reaches its deadline
 	Busy  bool      `json:"busy,omitempty"`  // tasks run, so an advance may be lost
-	Types string    `json:"types,omitempty"` // of the events for which steps wait, separated by spaces
+	Types string    `json:"types,omitempty"` // types of the events for which steps wait, separated by spaces
 }
 
 // alarmDocument is an alarm as it is stored.
 type alarmDocument struct {
 	Alarm
-	Rev uint64 `json:"rev"` // of the run's record: an older alarm does not replace a newer one
+	Rev uint64 `json:"rev"` // revision of the run's record: an older alarm does not replace a newer one
 }
 
 // or returns the alarm that rings whenever a or b does.
@@ -49,7 +49,7 @@ func alarmOf(plan *workflow.Plan, run schemas.WorkflowRun) Alarm {
 	types := plan.Awaits(run)
 	slices.Sort(types)
 	return Alarm{
-		Next: workflow.Next(run), Busy: run.Status == schemas.WorkflowRunning,
+		Next: workflow.NextAlarm(run), Busy: run.Status == schemas.WorkflowRunning,
 		Types: strings.Join(slices.Compact(types), " "),
 	}
 }

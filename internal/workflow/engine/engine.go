@@ -24,8 +24,8 @@ import (
 const (
 	definitionKey = "definition"
 	swapTries     = 100
-	swapDelay     = 20 * time.Millisecond // after a conflict: at most, and on average half of it
-	plansKept     = 200                   // in memory
+	swapDelay     = 20 * time.Millisecond // the longest delay after a conflict; the average is half of it
+	plansKept     = 200                   // plans in memory
 	tenantsKnown  = 1000                  // whose active runs are in memory
 	atOnce        = 8                     // writes, and tasks of one advance that are submitted
 	maxResults    = 4 << 20               // bytes of results that Get adds to a run
@@ -37,7 +37,7 @@ type Engine struct {
 	// a run can be repeated from a step; nil keeps nothing.
 	Retain func(ctx context.Context, tenant, workspace string, generation int64, until time.Time) error
 
-	MaxRuns  int              // of a tenant that have not ended; 0 means 10,000
+	MaxRuns  int              // runs of a tenant that have not ended; 0 means 10,000
 	HostTime func() time.Time // nil means time.Now
 
 	queue *jobs.Client

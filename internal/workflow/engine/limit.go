@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	defaultMaxRuns = 10_000          // of a tenant that have not ended
+	defaultMaxRuns = 10_000          // runs of a tenant that have not ended
 	countFor       = 2 * time.Second // a process counts a tenant's runs at most this often
 )
 

@@ -79,7 +79,7 @@ func (e *Engine) List(ctx context.Context, tenant string, limit int) ([]schemas.
 	return out, nil
 }
 
-// Cancel cancels a run: its running steps are cancelled, and then its steps of finally run. A second call cancels
+// Cancel cancels a run: its running steps are cancelled, and then its steps under finally run. A second call cancels
 // these, too.
 func (e *Engine) Cancel(ctx context.Context, tenant, id string) (schemas.WorkflowRun, error) {
 	run, err := e.advance(ctx, tenant, id, workflow.Event{Cancel: true})
@@ -124,7 +124,7 @@ func (e *Engine) Occurred(
 	if err == nil {
 		places, err = plan.Waiting(ctx, run, attributes, data, e.load(ctx, tenant, id, map[string]json.RawMessage{}))
 	}
-	if kind, _ := attributes["type"].(string); err == nil && !plan.AwaitsType(run, kind) {
+	if eventType, _ := attributes["type"].(string); err == nil && !plan.AwaitsType(run, eventType) {
 		// The alarm says that the run waits for the event, and the record does not: an advance was not completed.
 		_, err = e.advance(ctx, tenant, id, workflow.Event{})
 	}

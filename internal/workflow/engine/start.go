@@ -42,7 +42,7 @@ func Compile(definition json.RawMessage) (*workflow.Plan, error) {
 
 // origin is where a run comes from.
 type origin struct {
-	id     string // of the run
+	id     string // id of the run
 	depth  int
 	parent *schemas.WorkflowParent
 	due    time.Time // by which it must end; may be zero
@@ -147,7 +147,7 @@ func compile(definition, given json.RawMessage) (plan *workflow.Plan, inputs jso
 		if wrong.Name != "" {
 			path += "/" + wrong.Name
 		}
-		err = refuse(errcode.BadWorkflow, path, "%s", strings.TrimPrefix(wrong.Error(), "input : "))
+		err = refuse(errcode.BadWorkflow, path, "%s", wrong.Error())
 	}
 	return plan, inputs, err
 }
@@ -208,7 +208,7 @@ func (e *Engine) begin(
 // checkTasks returns the error with which the queue would refuse the tasks of a plan, such as for a task pool that the
 // tenant may not use, as far as it follows from the definition.
 func (e *Engine) checkTasks(ctx context.Context, plan *workflow.Plan, run schemas.WorkflowRun) error {
-	for _, p := range plan.Probes() {
+	for _, p := range plan.StepTasks() {
 		ev, err := taskEvent(run, workflow.Effect{Place: workflow.Place{Step: "check"}, Task: p.Task})
 		if err == nil {
 			err = e.queue.Check(ctx, run.Tenant, ev)
