@@ -29,7 +29,7 @@ type document struct {
 	Required             []string            `json:"required,omitzero"`
 	DependentRequired    map[string][]string `json:"dependentRequired,omitzero"`
 	AdditionalProperties *bool               `json:"additionalProperties,omitzero"`
-	AllOf                []conditional       `json:"allOf,omitzero"` // several conditions
+	AllOf                []conditional       `json:"allOf,omitzero"` // if there is more than one condition
 
 	conditional
 }
@@ -92,7 +92,7 @@ type ordered[V any] struct {
 	byName map[string]V
 }
 
-// IsZero implements what omitzero asks for.
+// IsZero makes the tag omitzero omit an object that was not in the document.
 func (o ordered[V]) IsZero() bool { return o.byName == nil }
 
 // UnmarshalJSONFrom implements jsonv2.UnmarshalerFrom.
@@ -143,8 +143,8 @@ func marshal(v any) (json.RawMessage, error) {
 	return data, err
 }
 
-// maxDecodeProblem is the size limit, in bytes, of what an error repeats from the decoder.
-const maxDecodeProblem = 300
+// maxDecodeError is the size limit, in bytes, of text that an error of decode takes from the decoder.
+const maxDecodeError = 300
 
 // decode refuses duplicate members, unknown keywords and invalid Unicode.
 func decode(data []byte) (document, error) {
@@ -160,16 +160,16 @@ func decode(data []byte) (document, error) {
 		return d, fmt.Errorf("%s: the value has the wrong type or size", describePointer(wrong.JSONPointer))
 	}
 	message := strings.TrimPrefix(err.Error(), "jsontext: ")
-	return d, fmt.Errorf("not valid JSON: %s", text.Printable(text.Truncate(message, maxDecodeProblem)))
+	return d, fmt.Errorf("not valid JSON: %s", text.Printable(text.Truncate(message, maxDecodeError)))
 }
 
 // describePointer says for an error where in the document something is wrong.
 func describePointer(p jsontext.Pointer) string {
-	return text.Printable(text.Truncate(cmp.Or(string(p), "the document"), maxDecodeProblem))
+	return text.Printable(text.Truncate(cmp.Or(string(p), "the document"), maxDecodeError))
 }
 
-// formats are the formats of strings.
-var formats = []string{"email", "uri", "date", "date-time"}
+// stringFormats are the permitted values of the keyword format.
+var stringFormats = []string{"email", "uri", "date", "date-time"}
 
 // faults lists why the document is not a form. Without faults, it can be compiled.
 func (d document) faults() []string {
@@ -225,7 +225,7 @@ func (c *checker) texts(part, title, description string) {
 	}
 }
 
-// fieldsExist refuses names that are no fields of the document.
+// fieldsExist refuses names of fields that the document does not have.
 func (c *checker) fieldsExist(d document, keyword string, names []string) {
 	for _, n := range names {
 		if _, ok := d.Properties.byName[n]; !ok {
@@ -268,7 +268,7 @@ func (c *checker) field(name string, p property) {
 	c.limits(part, p)
 	switch p.Type {
 	case String:
-		if p.ways() > 0 {
+		if p.choiceKeywords() > 0 {
 			c.choices(part, p)
 		}
 	case List:
@@ -309,13 +309,13 @@ func (c *checker) keywords(part string, p property) {
 	}
 }
 
-// limits refuses bounds that no value meets, and patterns that are not RE2.
+// limits refuses unknown formats, patterns that are not RE2, and bounds that no value can meet.
 func (c *checker) limits(part string, p property) {
-	if p.Format != "" && !slices.Contains(formats, p.Format) {
-		c.add("%s has the format %q; want one of %s", part, printable(p.Format), strings.Join(formats, ", "))
+	if p.Format != "" && !slices.Contains(stringFormats, p.Format) {
+		c.add("%s has the format %q; want one of %s", part, printable(p.Format), strings.Join(stringFormats, ", "))
 	}
 	if _, err := regexp.Compile(p.Pattern); err != nil || len(p.Pattern) > maxText {
-		c.add("the pattern of %s is not a regular expression of RE2 with at most %d bytes", part, maxText)
+		c.add("the pattern of %s is not an RE2 regular expression of at most %d bytes", part, maxText)
 	}
 	if p.MultipleOf != nil && p.MultipleOf.value().Sign() <= 0 {
 		c.add(`"multipleOf" of %s must be greater than 0`, part)
@@ -343,7 +343,7 @@ func (c *checker) lengthRange(part string, least, most *int) {
 		upper = *most
 	}
 	if lower < 0 || upper < lower {
-		c.add("%s has a length or number of items that no value can have", part)
+		c.add("%s has a negative length or number of items, or a minimum above its maximum", part)
 	}
 }
 
@@ -352,8 +352,8 @@ func (c *checker) choices(part string, p property) {
 	if p.Items != nil && p.Items.Type != "" && p.Items.Type != String {
 		c.add("the items of %s must be strings", part)
 	}
-	if p.ways() != 1 {
-		c.add(`%s must list its choices once, by "enum", or by "oneOf" with "const" and "title" (of "items" in a list)`,
+	if p.choiceKeywords() != 1 {
+		c.add(`%s must list its choices once: in "enum", or in "oneOf" with "const" and "title" (below "items" in a list)`,
 			part)
 		return
 	}
@@ -377,8 +377,8 @@ func (c *checker) choices(part string, p property) {
 	}
 }
 
-// ways returns how many keywords list the choices.
-func (p property) ways() (n int) {
+// choiceKeywords returns how many keywords list choices.
+func (p property) choiceKeywords() (n int) {
 	used := []bool{p.Enum != nil, p.OneOf != nil}
 	if p.Items != nil {
 		used = append(used, p.Items.Enum != nil, p.Items.OneOf != nil, p.Items.AnyOf != nil)
@@ -431,8 +431,8 @@ func (d document) field(name string) Field {
 	}
 }
 
-// compile returns the validator of the values. The schema that it compiles has only the rules, with choices as enums,
-// so that each violation is of one keyword.
+// compile returns the validator of the values. It compiles a schema without texts, and with each list of choices as an
+// enum, so that each violation is a violation of one keyword.
 func (d document) compile() (*jsonschema.Schema, error) {
 	bare := func(o ordered[property]) ordered[property] {
 		out := ordered[property]{names: o.names, byName: map[string]property{}}
@@ -473,7 +473,7 @@ func (d document) compile() (*jsonschema.Schema, error) {
 	return c.Compile("form.json")
 }
 
-// bare returns the property without texts, with its choices as enum.
+// bare returns the property without texts, and with its choices as an enum.
 func (p property) bare() property {
 	choices := p.choices()
 	p.Title, p.Description, p.Default, p.EnumNames, p.OneOf = "", "", nil, nil, nil
