@@ -47,10 +47,10 @@ type ToolFunc struct {
 	err  error
 }
 
-// NewTool makes a tool of a Go function. In is a struct whose fields are the parameters, in order. Out is any type that
-// encodes as JSON. The JSON Schemas are derived from the types: the tag `json` sets the name and options of a field,
-// and the tag `jsonschema` its description. If fn returns an error, the program gets an exception with the error's
-// text. If fn panics, the exception does not have the panic's text.
+// NewTool makes a tool from a Go function. In is a struct whose fields are the parameters, in order. Out is any type
+// that encodes as JSON. The JSON Schemas are derived from the types: the tag `json` sets the name and options of a
+// field, and the tag `jsonschema` its description. If fn returns an error, the program gets an exception with the
+// error's text. If fn panics, the exception does not have the panic's text.
 //
 // fn is called from several goroutines at once. Its context ends when the caller stops waiting. A call that was lost in
 // transit is retried only if the annotations ReadOnly or Idempotent allow it.
@@ -116,7 +116,8 @@ func anyValue(s *jsonschema.Schema) bool {
 // RegisterOptions configure registered tools. The zero value is useful.
 type RegisterOptions struct {
 	// Title and Description describe the server to people and to the fleet's search for tools. If several processes
-	// register the same server, the latest process that sets them determines them.
+	// register the same server, those of the process that started last are used; processes
+	// that set neither are ignored.
 	Title, Description string
 	// Concurrency is how many calls run at once; further calls wait. The default is 16.
 	Concurrency int
@@ -241,6 +242,7 @@ func failedResponse(action string, err error) tools.OfferedResponse {
 }
 
 func (s toolServer) respond(ctx context.Context, name jobs.ToolName, data []byte) tools.OfferedResponse {
+	// ServeTools passes on only calls of tools in the list.
 	i := slices.IndexFunc(s.list, func(t ToolFunc) bool { return t.def.Name == name.Tool })
 	var q tools.OfferedCall
 	if err := json.Unmarshal(data, &q); err != nil {

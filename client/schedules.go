@@ -18,10 +18,10 @@ type (
 	Schedule = schemas.Schedule
 )
 
-// AddSchedule stores a schedule that submits task at the times of s.Cron. s.Task is ignored. The task must not have an
-// idempotency key, a source or times. Adding the same schedule again changes nothing; if a different schedule has the
-// name, the error has the code "automation_exists". Over NATS the errors of all methods for schedules have the code
-// "http_only".
+// AddSchedule stores a schedule that submits task at the times of s.Cron. s.Task is ignored. The task must not set
+// IdempotencyKey, Source, ExpiresAt or NotBefore. Adding the same schedule again changes nothing; if a different
+// schedule has the name, the error has the code "automation_exists". Over NATS the errors of all methods for schedules
+// have the code "http_only".
 func (c *Client) AddSchedule(ctx context.Context, s ScheduleSpec, task Submission) (Schedule, error) {
 	var err error
 	if s.Task, err = json.Marshal(task); err != nil {
@@ -40,7 +40,7 @@ func (c *Client) Schedule(ctx context.Context, name string) (Schedule, error) {
 	return get[Schedule](ctx, c, url.Values{}, "schedules", name)
 }
 
-// RemoveSchedule deletes a schedule. Tasks that it has submitted continue. It is not retried.
+// RemoveSchedule deletes a schedule. Tasks that the schedule has submitted continue. The request is not retried.
 func (c *Client) RemoveSchedule(ctx context.Context, name string) error {
 	return c.remove(ctx, "schedules", name)
 }
@@ -55,7 +55,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string) (Schedule, err
 	return sendRequest[Schedule](ctx, c, httpRequest{method: http.MethodPost}, "schedules", name, "resume")
 }
 
-// RunSchedule submits a schedule's task now, in addition to its firings. It is not retried.
+// RunSchedule submits a schedule's task now, in addition to its firings. The request is not retried.
 func (c *Client) RunSchedule(ctx context.Context, name string) (Record, error) {
 	return sendRequest[Record](ctx, c, httpRequest{method: http.MethodPost, once: true}, "schedules", name, "run")
 }

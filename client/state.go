@@ -16,7 +16,8 @@ import (
 // NoState is the ETag of a state document that does not exist.
 const NoState = "none"
 
-// State is a state document of a workspace. Programs find it at /workspace/<File>, in JSON or YAML as its name says.
+// State is a state document of a workspace. Programs find it at /workspace/<File>. Its name ends in
+// .json or .yaml, and determines the format.
 type State struct {
 	Workspace string          `json:"workspace"` // empty selects main
 	File      string          `json:"file"`      // empty selects the fleet's default document
@@ -70,7 +71,7 @@ func (c *Client) SaveState(ctx context.Context, s State) (State, error) {
 		return s, err
 	}
 	req.header, req.body, req.once = jsonHeader(), s.Data, s.ETag != ""
-	condition(req.header, s.ETag)
+	setCondition(req.header, s.ETag)
 	if err := d.do(ctx, req, responseTimeout, decoder(&s)); err != nil {
 		return s, err
 	}

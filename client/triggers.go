@@ -43,7 +43,7 @@ func (c *Client) Trigger(ctx context.Context, name string) (Trigger, error) {
 	return get[Trigger](ctx, c, url.Values{}, "triggers", name)
 }
 
-// RemoveTrigger deletes a trigger. Tasks that it has submitted continue. It is not retried.
+// RemoveTrigger deletes a trigger. Tasks that the trigger has submitted continue. The request is not retried.
 func (c *Client) RemoveTrigger(ctx context.Context, name string) error {
 	return c.remove(ctx, "triggers", name)
 }
@@ -55,8 +55,8 @@ func (c *Client) TestTrigger(ctx context.Context, name string, event []byte) (Tr
 	}, "triggers", name, "test")
 }
 
-// SendEvent stores a CloudEvent in JSON, which is not a task, for the tenant's triggers. It may be repeated: if an
-// event with the same source and id is sent again, a trigger submits no second task.
+// SendEvent stores a CloudEvent for the tenant's triggers. event is its JSON, and is not the event of a task. The call
+// may be repeated: if an event with the same source and id is sent again, a trigger submits no second task.
 func (c *Client) SendEvent(ctx context.Context, event []byte) (AcceptedEvent, error) {
 	return sendRequest[AcceptedEvent](ctx, c, httpRequest{
 		method: http.MethodPost, header: cloudEventHeader(), body: event,

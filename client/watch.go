@@ -51,8 +51,8 @@ type watcher struct {
 	record Record // the final record, once it has been received
 }
 
-// stream reads the events of one connection. It returns errEnded as a permanent error once the task has ended, an error
-// of fn as a permanent error, and another error if the connection was lost.
+// stream reads the events of one connection until an error. The error is permanent if it is errEnded, because the task
+// has ended, or comes from fn. After other errors, such as a lost connection, another call continues the stream.
 func (w *watcher) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -78,7 +78,7 @@ func (w *watcher) stream(ctx context.Context) error {
 	return fmt.Errorf("watch task %s: %w", w.id, io.EOF)
 }
 
-// dispatch passes an event to fn and remembers its sequence number.
+// dispatch passes an event to fn and remembers its sequence number. For the final record it returns errEnded.
 func (w *watcher) dispatch(m sse.Event) error {
 	switch m.Type {
 	case "record":

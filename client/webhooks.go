@@ -18,9 +18,9 @@ type (
 	Webhook = schemas.Webhook
 )
 
-// AddWebhook stores a webhook, after a handshake with its target, and returns it with the secret of its signatures,
-// which no other method returns. It is not retried. If a webhook has the name, the error has the code
-// "automation_exists". Over NATS the errors of all methods for webhooks have the code "http_only".
+// AddWebhook stores a webhook, after a handshake with its target, and returns it with the secret that signs its
+// deliveries. No other method returns the secret. The request is not retried. If a webhook has the name, the error has
+// the code "automation_exists". Over NATS the errors of all methods for webhooks have the code "http_only".
 func (c *Client) AddWebhook(ctx context.Context, w WebhookSpec) (Webhook, error) {
 	body, err := json.Marshal(w)
 	if err != nil {
@@ -36,7 +36,7 @@ func (c *Client) Webhooks(ctx context.Context) ([]Webhook, error) {
 	return get[[]Webhook](ctx, c, url.Values{}, "webhooks")
 }
 
-// RemoveWebhook deletes a webhook. Deliveries that wait are dropped. It is not retried.
+// RemoveWebhook deletes a webhook. Deliveries that wait are dropped. The request is not retried.
 func (c *Client) RemoveWebhook(ctx context.Context, name string) error {
 	return c.remove(ctx, "webhooks", name)
 }

@@ -27,9 +27,9 @@ type (
 	WorkflowRerun = schemas.WorkflowRerun
 )
 
-// RunWorkflow starts a run of a workflow and returns its record. A request with the key of an earlier one is the same
-// run. If the workflow or its inputs are not valid, the error has the code "bad_workflow". Over NATS the errors of all
-// methods for workflows have the code "http_only".
+// RunWorkflow starts a run of a workflow and returns its record. A request with the key of an earlier one returns
+// the same run. If the workflow or its inputs are not valid, the error has the code "bad_workflow". Over NATS the
+// errors of all methods for workflows have the code "http_only".
 func (c *Client) RunWorkflow(ctx context.Context, in WorkflowRequest) (WorkflowRun, error) {
 	if in.Key == "" {
 		in.Key = rand.Text() // so that the request can be repeated
@@ -43,7 +43,7 @@ func (c *Client) ValidateWorkflow(ctx context.Context, definition json.RawMessag
 	return sendJSON[WorkflowCheck](ctx, c, http.MethodPost, in, "workflows", "validate")
 }
 
-// WorkflowRuns returns at most limit runs, the one that changed last first, without inputs and results.
+// WorkflowRuns returns at most limit runs, without inputs and results. The run with the latest change comes first.
 func (c *Client) WorkflowRuns(ctx context.Context, limit int) ([]WorkflowRun, error) {
 	return get[[]WorkflowRun](ctx, c, url.Values{"limit": {strconv.Itoa(limit)}}, "workflows", "runs")
 }
@@ -69,14 +69,14 @@ func (c *Client) WaitWorkflow(ctx context.Context, id string, changed func(Workf
 	}
 }
 
-// CancelWorkflow cancels a run: its running steps are cancelled, then its steps of finally run. A second call cancels
-// these, too.
+// CancelWorkflow cancels a run: its running steps are cancelled, then its steps under finally run. A second call
+// cancels these, too.
 func (c *Client) CancelWorkflow(ctx context.Context, id string) (WorkflowRun, error) {
 	r := httpRequest{method: http.MethodPost, once: true}
 	return sendRequest[WorkflowRun](ctx, c, r, "workflows", "runs", id, "cancel")
 }
 
-// AnswerWorkflow answers a step that asks. The first answer counts: after another one, the error has the code
+// AnswerWorkflow answers a step that asks. Only the first answer counts: for a later one, the error has the code
 // "not_waiting". If the values do not fit the form, the code is "bad_answer".
 func (c *Client) AnswerWorkflow(ctx context.Context, id string, in WorkflowAnswer) (WorkflowRun, error) {
 	return sendJSON[WorkflowRun](ctx, c, http.MethodPost, in, "workflows", "runs", id, "answer")

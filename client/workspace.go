@@ -227,7 +227,7 @@ func (w *Workspace) Put(ctx context.Context, path string, content io.Reader, eta
 	}
 	r.header, r.once = http.Header{"Content-Type": {"application/octet-stream"}}, true
 	r.stream = func() io.Reader { return io.NopCloser(content) }
-	condition(r.header, etag)
+	setCondition(r.header, etag)
 	err = w.do(ctx, r, 0, decoder(&done))
 	return done, err
 }
@@ -253,8 +253,8 @@ func (w *Workspace) Archive(ctx context.Context, version, dir, format string) (i
 	return d.open(ctx, w.at(httpRequest{path: []string{"archive"}, query: q}))
 }
 
-// condition sets the request header for an ETag, as Put describes.
-func condition(h http.Header, etag string) {
+// setCondition sets the request header for an ETag, as Put describes.
+func setCondition(h http.Header, etag string) {
 	switch etag {
 	case "":
 	case NoState:
