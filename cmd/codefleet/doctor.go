@@ -68,8 +68,8 @@ func (a *app) doctorCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&clean, "clean", false,
 		"remove what killed workers left on this host: mounts, loop devices, control groups, processes, directories")
-	c.Flags().BoolVar(&fix, "fix", false, "as root, enable huge pages on this host after asking, and check it then")
-	c.Flags().BoolVar(&yes, "yes", false, "do not ask what --fix may change")
+	c.Flags().BoolVar(&fix, "fix", false, "as root, ask, enable huge pages on this host, then check the host")
+	c.Flags().BoolVar(&yes, "yes", false, "let --fix change this host without asking")
 	c.RunE = a.do(func(ctx context.Context, _ []string) error {
 		if fix {
 			if err := a.fixHost(yes); err != nil {
@@ -204,7 +204,8 @@ func (p *hostCheck) engine(ctx context.Context) checkResult {
 		"install a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build")
 }
 
-// hugePages checks the kernel settings that let gVisor use huge pages, which speed it up more than any other setting.
+// hugePages checks the kernel settings that let gVisor use huge pages. No other setting of the host
+// speeds up gVisor as much.
 func (p *hostCheck) hugePages(context.Context) checkResult {
 	return hugePages(p.Execution.SandboxType, gvisor.HugePages())
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
 )
 
-// tmpfilesDir is where files say which settings systemd writes when a host starts.
+// tmpfilesDir is the directory of systemd-tmpfiles, which writes the settings in its files when a host starts.
 const tmpfilesDir = "/etc/tmpfiles.d"
 
 // hostFix enables huge pages, the setting of this host that speeds up gVisor's boxes the most.
 type hostFix struct {
 	state     string // what gvisor.HugePages returned
 	root, yes bool
-	answer    io.Reader // gets a person's answer, unless yes is set
+	answer    io.Reader // from which a person's answer is read, unless yes is set
 	question  io.Writer
 	enable    func() error
 }
@@ -42,7 +42,7 @@ func (h hostFix) run() error {
 		}
 	}
 	fmt.Fprintf(h.question, `Huge pages for shared memory are off (%s). With them, a box is ready for its next program in up
-to a third less time, and tasks in quick succession take up to a third of the time (docs/benchmarks.md).
+to a third less time, and tasks in quick succession may take only a third of the time (docs/benchmarks.md).
 They apply to the shared memory of all programs on this host, which may then use a little more memory.
 This writes "within_size" to
   %s

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// This file refuses flags that would say something else than was meant: of a repeated flag the last value would count,
-// and an empty one would select the default, or everything.
+// This file refuses flags that might not do what the user meant. If a flag were repeated, only its last value would
+// count. An empty flag would select the default, or everything.
 
 // counted is the value of a flag that is not a list. It counts how often the flag is given.
 type counted struct {
@@ -33,7 +33,8 @@ func countFlags(c *cobra.Command) {
 	}
 }
 
-// checkGiven refuses a flag that is given twice, unless it is a list, and an empty one, as in --workspace "$UNSET".
+// checkGiven refuses a flag that is not a list and is given twice, and a flag with an empty value, as in
+// --workspace "$UNSET".
 func checkGiven(c *cobra.Command) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		empty := f.Value.String() == ""

@@ -49,18 +49,18 @@ func (a *app) logsCommand() *cobra.Command {
 func (a *app) followLogs(ctx context.Context, c *client.Client, rec client.Record) error {
 	down := outage{app: a}
 	var last uint64
-	var printing error
+	var printErr error
 	for {
 		_, err := c.Watch(ctx, rec.TaskID, last, func(e client.Event) error {
 			down.end()
 			last = e.Seq
-			printing = a.showEvent(e)
-			return printing
+			printErr = a.showEvent(e)
+			return printErr
 		})
 		if err == nil {
 			down.end()
 		}
-		if err == nil || printing != nil || ctx.Err() != nil || !down.retryable(err) {
+		if err == nil || printErr != nil || ctx.Err() != nil || !down.retryable(err) {
 			return err
 		}
 		if clock.Sleep(ctx, cmp.Or(a.watchInterval, defaultWatchInterval)) != nil {

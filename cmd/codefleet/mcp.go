@@ -23,8 +23,8 @@ func (a *app) mcpCommand() *cobra.Command {
 		Short: "Serve the fleet as an MCP server, for agents",
 		Long: "Serve the fleet as an MCP server: on standard input and output for clients that start\n" +
 			"this command, or over HTTP. `codefleet up` also serves MCP, at /mcp. A long task outlives\n" +
-			"the client and this process; its id is valid at every interface. Without a fleet, the command\n" +
-			"waits for one, and calls fail meanwhile.",
+			"the client and this process; its id is valid at every interface. If the fleet has not\n" +
+			"started yet, the command waits for it, and calls fail until then.",
 		Example: `  claude mcp add codefleet -- codefleet mcp
   codefleet mcp config --client cursor
   codefleet mcp test`,
