@@ -2,8 +2,8 @@
 // measured in the same run. Their samples alternate, so that a machine whose speed changes affects both. A missed
 // target is reported; it is not an error.
 //
-// Each scenario has its file. It adds series of samples to a [Report] and computes its numbers from them. To add a
-// scenario that users can run on their hosts, write the file, name it in Scenarios, and describe it in
+// Each scenario has its own file. A scenario adds series of samples to a [Report] and computes its numbers from them.
+// To add a scenario that users can run on their hosts, write the file, and name the scenario in Scenarios and in
 // docs/benchmarks.md. Comparisons that only this project runs are scenarios of test/bench, which uses this package.
 package bench
 
@@ -157,12 +157,12 @@ type Sample struct {
 // A Plan determines how series are measured side by side. In each turn, InRow samples are taken of the first series,
 // then of the second one, and so on. The samples of the first turn are dropped.
 type Plan struct {
-	Samples int           // of each series
+	Samples int           // number of samples of each series
 	InRow   int           // at least 1
 	Every   time.Duration // interval between two samples; 0 means back to back
 }
 
-// Spaced returns a plan for n tasks, so far apart that a task has ended when the next one arrives.
+// Spaced returns a plan for n tasks at intervals that are long enough for each task to end before the next one arrives.
 func Spaced(n int) Plan { return Plan{Samples: n, InRow: 10, Every: 30 * time.Millisecond} }
 
 // SideBySide measures the series by a plan and adds them to the report.

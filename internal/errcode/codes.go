@@ -1,5 +1,7 @@
 package errcode
 
+// The tables in table.go say what each code means.
+
 // Errors in requests, at every interface.
 const (
 	BadArguments       = "bad_arguments"
@@ -24,10 +26,10 @@ const (
 const (
 	Forbidden      = "forbidden"
 	HostRefused    = "host_refused"
+	InSettings     = "in_settings" // the tenant is from the settings, and cannot be removed
 	NotAllowed     = "not_allowed"
 	OriginRefused  = "origin_refused"
 	TenantMismatch = "tenant_mismatch"
-	InSettings     = "in_settings"
 	Unauthorized   = "unauthorized"
 	UnknownTenant  = "unknown_tenant"
 	UnknownToken   = "unknown_token"
@@ -55,7 +57,7 @@ const (
 	InvalidResult     = "invalid_result"
 	NotRedrivable     = "not_redrivable"
 	NotRetryable      = "not_retryable"
-	OtherData         = "other_data"
+	OtherData         = "other_data" // an earlier submission with the same key had other data
 	UnknownArtifact   = "unknown_artifact"
 	UnknownSchema     = "unknown_schema"
 	UnknownTask       = "unknown_task"
@@ -75,8 +77,8 @@ const (
 	BadWorkflow        = "bad_workflow"
 	ExpressionFailed   = "expression_failed"
 	NotWaiting         = "not_waiting"
-	StepResultTooLarge = "step_result_too_large"
 	RunActive          = "run_active"
+	StepResultTooLarge = "step_result_too_large"
 	StepTimeout        = "step_timeout"
 	UnknownRun         = "unknown_run"
 	UnknownStep        = "unknown_step"
@@ -116,22 +118,21 @@ const (
 
 // Tool calls and approvals.
 const (
-	AlreadyAnswered  = "already_answered"
-	ApprovalOver     = "approval_over"
-	ApprovalRequired = "approval_required"
-	InDoubt          = "in_doubt"
-	NoTools          = "no_tools"
-	OverBudget       = "over_budget"
-	ToolChanged      = "tool_changed"
-	ToolFailed       = "tool_failed"
-	Unknown          = "unknown"
-	UnknownApproval  = "unknown_approval"
-	UnknownTool      = "unknown_tool"
-
-	ToolTaken            = "tool_taken"
+	AlreadyAnswered      = "already_answered"
+	ApprovalOver         = "approval_over"
+	ApprovalRequired     = "approval_required"
+	InDoubt              = "in_doubt"
+	NoTools              = "no_tools"
+	OverBudget           = "over_budget"
 	TooManyRegistrations = "too_many_registrations"
-	UnknownRegistration  = "unknown_registration"
+	ToolChanged          = "tool_changed"
+	ToolFailed           = "tool_failed"
+	ToolTaken            = "tool_taken"
+	Unknown              = "unknown" // the tool or argument that a program names does not exist
+	UnknownApproval      = "unknown_approval"
 	UnknownCall          = "unknown_call"
+	UnknownRegistration  = "unknown_registration"
+	UnknownTool          = "unknown_tool"
 )
 
 // Sessions.
@@ -145,14 +146,14 @@ const (
 	BadPath          = "bad_path"
 	BadState         = "bad_state"
 	BadStateFile     = "bad_state_file"
-	StateConflict    = "state_conflict"
-	StateDisabled    = "state_disabled"
 	Conflict         = "conflict"
 	Corrupt          = "corrupt"
 	NoKey            = "no_key"
 	NoMirror         = "no_mirror"
 	NoWorkspaces     = "no_workspaces"
 	QuotaExceeded    = "quota_exceeded"
+	StateConflict    = "state_conflict"
+	StateDisabled    = "state_disabled"
 	UnknownFile      = "unknown_file"
 	UnknownState     = "unknown_state"
 	UnknownVersion   = "unknown_version"
@@ -181,7 +182,7 @@ const (
 	NATSOnly           = "nats_only"
 	UnexpectedResponse = "unexpected_response"
 
-	// Only of the Python client, clients/python.
+	// Errors that only the Python client (clients/python) creates.
 	BadConfiguration = "bad_configuration"
 	BadText          = "bad_text"
 	BadTool          = "bad_tool"

@@ -7,18 +7,18 @@ type Reason string
 
 // Reasons of a [HostError].
 const (
-	ReasonEngineMissing Reason = "engine_missing"       // the engine is not installed
-	ReasonEngineOld     Reason = "engine_old"           // the engine is older than the driver supports
-	ReasonEngineCrashed Reason = "engine_crashed"       // the engine crashes
-	ReasonNoVirtual     Reason = "no_virtualisation"    // hardware virtualisation is missing or does not work
-	ReasonImageMissing  Reason = "image_missing"        // the image does not exist or cannot be fetched
-	ReasonImageTooLarge Reason = "image_too_large"      // the image exceeds the limit
-	ReasonImageNoPython Reason = "image_without_python" // the image has no Python, or one that is too old
-	ReasonImageBroken   Reason = "image_broken"         // the image cannot be read
-	ReasonDiskFull      Reason = "disk_full"            // the host's disk has no space for another box
-	ReasonRequirements  Reason = "requirements_failed"  // the packages of a requirements file cannot be installed
-	ReasonPreload       Reason = "preload_failed"       // a module of a preload list cannot be imported
-	ReasonBootFailed    Reason = "boot_failed"          // any other reason
+	ReasonEngineMissing    Reason = "engine_missing"       // the engine is not installed
+	ReasonEngineOld        Reason = "engine_old"           // the engine is older than the driver supports
+	ReasonEngineCrashed    Reason = "engine_crashed"       // the engine crashes
+	ReasonNoVirtualisation Reason = "no_virtualisation"    // hardware virtualisation is missing or does not work
+	ReasonImageMissing     Reason = "image_missing"        // the image does not exist or cannot be fetched
+	ReasonImageTooLarge    Reason = "image_too_large"      // the image exceeds the limit
+	ReasonImageNoPython    Reason = "image_without_python" // the image has no Python, or one that is too old
+	ReasonImageBroken      Reason = "image_broken"         // the image cannot be read
+	ReasonDiskFull         Reason = "disk_full"            // the host's disk has no space for another box
+	ReasonRequirements     Reason = "requirements_failed"  // the packages of a requirements file cannot be installed
+	ReasonPreload          Reason = "preload_failed"       // a module of a preload list cannot be imported
+	ReasonBootFailed       Reason = "boot_failed"          // any other reason
 )
 
 // HostError is an error that an operator must correct, on the host or in the settings.

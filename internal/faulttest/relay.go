@@ -22,7 +22,7 @@ type Relay struct {
 
 	mu      sync.Mutex
 	mode    Mode
-	match   string        // text of a request that switches to next; if empty, no request does
+	match   string        // a request with this text switches the mode to next; if empty, none does
 	next    Mode          // the mode after the match
 	matched chan struct{} // closed when a request has matched
 	change  chan struct{} // closed when the mode changes
@@ -66,7 +66,7 @@ func (r *Relay) Addr() string { return r.listener.Addr().String() }
 // Target returns the host:port of the server.
 func (r *Relay) Target() string { return r.target }
 
-// Through replaces the target's host:port in an address, such as a URL, by the relay's.
+// Through replaces the target's host:port in an address, such as a URL, with the relay's.
 func (r *Relay) Through(address string) string {
 	return strings.Replace(address, r.target, r.Addr(), 1)
 }

@@ -56,7 +56,7 @@ func (r *remover) empty(dir *os.Root, path string, depth int) error {
 	}
 }
 
-// remove removes a name in dir, or moves it to top if it is a directory below maxDepth that is not empty.
+// remove removes a name in dir. A directory that is not empty and is deeper than maxDepth is moved to top instead.
 func (r *remover) remove(dir *os.Root, path, name string, depth int) error {
 	err := dir.Remove(name)
 	if err == nil {
@@ -104,7 +104,7 @@ func openDir(parent *os.Root, name string) (*os.Root, error) {
 	return parent.OpenRoot(name)
 }
 
-// allow gives this user access to a directory, which its owner may have removed.
+// allow gives this user access to a directory whose owner may have removed all permissions.
 func allow(parent *os.Root, name string) error {
 	if os.Geteuid() == 0 {
 		return nil

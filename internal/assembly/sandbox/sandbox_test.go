@@ -38,7 +38,7 @@ func TestChoose(t *testing.T) {
 		"configured msb is missing": {"auto", "/no/such/msb", "gvisor", executor.ReasonEngineMissing},
 		"msb is too old":            {"auto", old, "gvisor", executor.ReasonEngineOld},
 		"msb crashes":               {"auto", crashing, "gvisor", executor.ReasonEngineCrashed},
-		"no virtualisation":         {"auto", noKVM, "gvisor", executor.ReasonNoVirtual},
+		"no virtualisation":         {"auto", noKVM, "gvisor", executor.ReasonNoVirtualisation},
 		"gvisor is required":        {"gvisor", noKVM, "gvisor", ""},
 		"required msb crashes":      {"microsandbox", crashing, "", executor.ReasonEngineCrashed},
 		"required msb is missing":   {"microsandbox", "", "", executor.ReasonEngineMissing},

@@ -111,7 +111,7 @@ func (b *box) start(argv []string) (*session, error) {
 
 // config returns the OCI configuration of the box with argv as its first process.
 func (b *box) config(argv []string) *specs.Spec {
-	return bundle{
+	return boxConfig{
 		spec: b.spec, root: b.root, mounts: b.driver.hostMounts(b.spec), rootless: b.driver.rootless, args: argv,
 	}.config()
 }

@@ -15,8 +15,8 @@ const (
 	shmMB = 64
 )
 
-// bundle is everything that the OCI configuration depends on.
-type bundle struct {
+// boxConfig is everything from which the OCI configuration of a box is made.
+type boxConfig struct {
 	spec     executor.Spec
 	root     string // directory of the root file system
 	mounts   []executor.Mount
@@ -27,7 +27,7 @@ type bundle struct {
 // config returns the OCI configuration of a box. Only /workspace, /tmp and /dev/shm are writable, there is no
 // network, and the first process has the capabilities that the runner needs to become another user and to
 // stop and kill that user's processes.
-func (b bundle) config() *specs.Spec {
+func (b boxConfig) config() *specs.Spec {
 	return &specs.Spec{
 		Version:  specs.Version,
 		Hostname: "box",
@@ -44,7 +44,7 @@ func (b bundle) config() *specs.Spec {
 	}
 }
 
-func (b bundle) process() *specs.Process {
+func (b boxConfig) process() *specs.Process {
 	p := &specs.Process{
 		User:            specs.User{UID: 0, GID: 0},
 		Args:            b.args,
@@ -61,15 +61,14 @@ func (b bundle) process() *specs.Process {
 	return p
 }
 
-func (b bundle) mountTable() []specs.Mount {
+func (b boxConfig) mountTable() []specs.Mount {
 	table := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "nodev", "noexec"}},
 		tmpfs("/tmp", tmpMB),
 		tmpfs("/dev/shm", shmMB),
-		workspace(b.spec.Workspace),
 	}
-	if b.spec.Workspace == "" {
-		table = table[:3]
+	if b.spec.Workspace != "" {
+		table = append(table, bindWorkspace(b.spec.Workspace))
 	}
 	for _, m := range slices.Concat(b.mounts, b.spec.Mounts) {
 		table = append(table, bind(m))
@@ -77,9 +76,10 @@ func (b bundle) mountTable() []specs.Mount {
 	return table
 }
 
-// workspace mounts the workspace without a cache of unused directory entries: each keeps its file open, so a
-// file that the host deletes between two tasks would use disk space until the box ends.
-func workspace(dir string) specs.Mount {
+// bindWorkspace returns the mount of the workspace, without gVisor's cache of unused directory entries. Each cached
+// entry keeps its file open, so a file that the host deletes between two tasks would use disk space until the box is
+// destroyed.
+func bindWorkspace(dir string) specs.Mount {
 	m := bind(executor.Mount{Source: dir, Target: executor.DefaultGuest().Workspace})
 	m.Options = append(m.Options, "dcache=0")
 	return m
@@ -95,7 +95,7 @@ func bind(m executor.Mount) specs.Mount {
 	}
 }
 
-// tmpfs always has a size: without one it could use all memory of the box.
+// tmpfs returns the mount of a scratch file system. Without a size, its files could use all memory of the box.
 func tmpfs(target string, mb int) specs.Mount {
 	return specs.Mount{
 		Destination: target, Type: "tmpfs", Source: "tmpfs",

@@ -25,7 +25,7 @@ func TestBundle(t *testing.T) {
 		Env:    []string{"PATH=/usr/bin:/bin"},
 	}
 	args := []string{"/usr/bin/python3", "-I"}
-	for name, b := range map[string]bundle{
+	for name, b := range map[string]boxConfig{
 		"root": {
 			spec: spec, root: "/state/root",
 			mounts: []executor.Mount{{Source: "/usr/lib", Target: "/usr/lib", ReadOnly: true}}, args: args,

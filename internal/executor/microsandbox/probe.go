@@ -34,7 +34,7 @@ func (d *Driver) EngineVersion(ctx context.Context) (version string, release tim
 	return version, releaseDates[version], checkVersion(version)
 }
 
-// checkVersion refuses versions older than Version, which have another command line.
+// checkVersion refuses versions older than Version, whose command line is different.
 func checkVersion(version string) error {
 	got, err := parseVersion(version)
 	minimum, _ := parseVersion(Version) // cannot fail
@@ -100,7 +100,7 @@ func (d *Driver) checkHost(ctx context.Context, device string) error {
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return &executor.HostError{
-			Reason: executor.ReasonNoVirtual, Err: fmt.Errorf("use %s: %w", device, err),
+			Reason: executor.ReasonNoVirtualisation, Err: fmt.Errorf("use %s: %w", device, err),
 			Fix: "sudo usermod -aG kvm $USER, then log in again",
 		}
 	case err != nil:
@@ -116,7 +116,7 @@ func (d *Driver) checkHost(ctx context.Context, device string) error {
 
 func noVirtualisation(err error) error {
 	return &executor.HostError{
-		Reason: executor.ReasonNoVirtual, Err: err,
+		Reason: executor.ReasonNoVirtualisation, Err: err,
 		Fix: "use a host with hardware virtualisation (a virtual machine needs nested virtualisation), " +
 			"or set execution.sandbox_type: gvisor",
 	}

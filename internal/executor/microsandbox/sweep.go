@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// Sweep removes what dead processes left behind: the owner's boxes, and the probes of all owners. It removes no boxes
+// Sweep removes what dead processes left behind: the owner's boxes, and the boxes of probes. It does not remove boxes
 // of this driver. If another process of the same owner is running, the error is filelock.ErrLocked and nothing is
 // changed.
 func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
@@ -26,7 +26,7 @@ func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	}
 	err = d.sweepOwner(ctx, ownerName, o)
 	err = errors.Join(err, hostdir.Sweep(filepath.Join(d.home, "owners"), probeOwner, func(name string) error {
-		return d.sweepOwner(ctx, name, &owner{})
+		return d.sweepOwner(ctx, name, &owner{}) // the name belongs to a dead process
 	}))
 	if err != nil {
 		return fmt.Errorf("sweep microsandbox boxes of %s: %w", ownerName, err)
@@ -34,13 +34,13 @@ func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	return nil
 }
 
-// sweepOwner removes the owner's sandboxes, except those of this process.
+// sweepOwner removes the owner's boxes, except those of this process, which are in o.
 func (d *Driver) sweepOwner(ctx context.Context, name string, o *owner) error {
 	names, err := d.list(ctx, name)
 	if err != nil {
 		return err
 	}
-	left, err := os.ReadDir(d.boxes) // includes sandboxes that msb no longer lists
+	left, err := os.ReadDir(d.boxes) // includes boxes that msb no longer lists
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
