@@ -48,7 +48,7 @@ type Toolbox struct {
 	queue      *jobs.Client         // nil before Join
 	registered *registered.Registry // nil before Join
 	history    *toolsearch.History  // nil before Join
-	unwatch    func()               // stops receiving the announcements of tools and skills
+	unwatch    func()               // stops receiving offers of tools and changes of skills
 	overlays   map[string]merged    // by tenant, for tenants with registered tools or skills
 	// views are filtered catalogues. The key is the allow-list, or the tenant if it has registered tools. Tenants that
 	// see the whole catalogue have no view.

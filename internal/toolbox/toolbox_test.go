@@ -70,7 +70,7 @@ func TestTenantsSeeOnlyAllowedTools(t *testing.T) {
 		client  *client.Client
 		servers []string
 		tools   int
-		match   string // of the search
+		match   string // the tool that the search finds
 	}{
 		"all":  {ours, []string{"calculator", "database", "filesystem", "weather"}, 11, "weather/get_forecast"},
 		"some": {theirs, []string{"calculator", "weather"}, 4, ""},

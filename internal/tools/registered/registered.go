@@ -1,7 +1,6 @@
-// Package registered tracks the tools that each tenant's processes serve and announce every few seconds. It
-// generates Python modules for them, and calls them. Announcements are untrusted, and affect only their own
-// tenant. The package does not know the queue: it receives announcements through Update, and sends calls
-// with a Send. The key type is Registry.
+// Package registered tracks the tools that each tenant's processes serve, and offer every few seconds. It generates
+// Python modules for them, and calls them. Offers are untrusted, and affect only their own tenant. The package does
+// not know the queue: it receives offers through Update, and sends calls with a Send. The key type is Registry.
 package registered
 
 import (
@@ -35,13 +34,13 @@ var (
 )
 
 const (
-	// instanceTTL is how long a process counts as alive after its last announcement.
+	// instanceTTL is how long a process counts as alive after its last offer.
 	instanceTTL  = 10 * time.Second
 	maxInstances = 64 // per tenant
 	maxTenants   = 10_000
 )
 
-// Registry holds the announcements of all tenants. It is safe for concurrent use.
+// Registry holds the offers of all tenants. It is safe for concurrent use.
 type Registry struct {
 	send     Send
 	log      *slog.Logger
@@ -55,12 +54,12 @@ type tenant struct {
 	instances map[string]*instance // by process; guarded by Registry.mu
 
 	mu      sync.Mutex // held while rebuilding, so that one tenant's many tools do not delay the others
-	key     [32]byte   // hash of the announcements and reserved names from which overlay and defs were built
+	key     [32]byte   // hash of the offers and reserved names from which overlay and defs were built
 	overlay *tools.Overlay
 	defs    map[string]tools.OfferedTool // by server/tool
 }
 
-// instance is a process, with its last announcement.
+// instance is a process, with its last offer.
 type instance struct {
 	data    []byte
 	sum     [32]byte
@@ -86,16 +85,16 @@ func (r *Registry) reservedDirs() []string {
 	return dirs
 }
 
-// Update stores an announcement of a process. Empty data means that the process has ended. The announcement
-// is parsed when the tenant's tools are next requested.
-func (r *Registry) Update(name, process string, data []byte) {
+// Update stores an offer of a process. Empty data means that the process has ended. The offer is parsed when the
+// tenant's tools are next requested.
+func (r *Registry) Update(tenantName, process string, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.tenants[name]
+	t := r.tenants[tenantName]
 	if len(data) == 0 {
 		if t != nil {
 			delete(t.instances, process)
-			r.deleteIfEmpty(name, t)
+			r.deleteIfEmpty(tenantName, t)
 		}
 		return
 	}
@@ -104,7 +103,7 @@ func (r *Registry) Update(name, process string, data []byte) {
 			return
 		}
 		t = &tenant{instances: map[string]*instance{}}
-		r.tenants[name] = t
+		r.tenants[tenantName] = t
 	}
 	now := time.Now()
 	known := t.instances[process]
@@ -112,36 +111,36 @@ func (r *Registry) Update(name, process string, data []byte) {
 	case known != nil && bytes.Equal(known.data, data):
 		known.updated = now
 	case known == nil && len(t.instances) >= maxInstances && !t.expire(now):
-		r.log.Warn("rejected process registration: too many processes", "tenant", name, "limit", maxInstances)
+		r.log.Warn("rejected process registration: too many processes", "tenant", tenantName, "limit", maxInstances)
 	default:
 		t.instances[process] = &instance{data: bytes.Clone(data), sum: sha256.Sum256(data), updated: now}
 	}
 }
 
-// expire removes the processes that stopped announcing, and reports whether there were any.
+// expire removes the processes that stopped sending offers, and reports whether there were any.
 func (t *tenant) expire(now time.Time) bool {
 	before := len(t.instances)
 	maps.DeleteFunc(t.instances, func(_ string, i *instance) bool { return now.Sub(i.updated) > instanceTTL })
 	return len(t.instances) < before
 }
 
-func (r *Registry) deleteIfEmpty(name string, t *tenant) {
+func (r *Registry) deleteIfEmpty(tenantName string, t *tenant) {
 	if len(t.instances) == 0 {
-		delete(r.tenants, name)
+		delete(r.tenants, tenantName)
 	}
 }
 
 // Overlay returns the tools that the tenant's processes serve, or nil if they serve none. It returns the same
 // value until the tools change.
-func (r *Registry) Overlay(name string) *tools.Overlay {
-	overlay, _ := r.current(name)
+func (r *Registry) Overlay(tenantName string) *tools.Overlay {
+	overlay, _ := r.current(tenantName)
 	return overlay
 }
 
-// current returns the overlay of the tenant's current announcements, and their tools by server/tool. Both are
+// current returns the overlay of the tenant's current offers, and their tools by server/tool. Both are
 // nil if the tenant serves no tools, and both are immutable.
-func (r *Registry) current(name string) (*tools.Overlay, map[string]tools.OfferedTool) {
-	t, instances := r.instances(name)
+func (r *Registry) current(tenantName string) (*tools.Overlay, map[string]tools.OfferedTool) {
+	t, instances := r.instances(tenantName)
 	if t == nil {
 		return nil, nil
 	}
@@ -161,15 +160,15 @@ func (r *Registry) current(name string) (*tools.Overlay, map[string]tools.Offere
 }
 
 // instances returns the tenant's processes, sorted by name.
-func (r *Registry) instances(name string) (t *tenant, out []*instance) {
+func (r *Registry) instances(tenantName string) (t *tenant, out []*instance) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if t = r.tenants[name]; t == nil {
+	if t = r.tenants[tenantName]; t == nil {
 		return nil, nil
 	}
 	t.expire(time.Now())
 	if len(t.instances) == 0 {
-		r.deleteIfEmpty(name, t)
+		r.deleteIfEmpty(tenantName, t)
 		return nil, nil
 	}
 	for _, process := range slices.Sorted(maps.Keys(t.instances)) {
@@ -178,7 +177,7 @@ func (r *Registry) instances(name string) (t *tenant, out []*instance) {
 	return t, out
 }
 
-// rebuild builds the overlay from the processes' announcements. It keeps the old overlay if that is equal,
+// rebuild builds the overlay from the processes' offers. It keeps the old overlay if that is equal,
 // because processes often come and go without a change of the tools.
 func (t *tenant) rebuild(instances []*instance, reserved []string) {
 	servers, about, broken := mergeOffers(instances, reserved)
@@ -227,7 +226,7 @@ func mergeOffers(instances []*instance, reserved []string) (
 	for _, i := range instances {
 		var o tools.Offer
 		if err := json.Unmarshal(i.data, &o); err != nil {
-			reject(unnamed, "a process sent an invalid announcement: "+text.Printable(err.Error()))
+			reject(unnamed, "a process sent an invalid offer: "+text.Printable(err.Error()))
 		} else if err := tools.CheckOfferedServer(o.Server); err != nil {
 			reject(unnamed, err.Error())
 		} else if slices.Contains(reserved, o.Server) {
@@ -237,7 +236,7 @@ func mergeOffers(instances []*instance, reserved []string) (
 		}
 	}
 	slices.SortStableFunc(offers, func(a, b tools.Offer) int { return a.Started.Compare(b.Started) })
-	n := 0
+	count := 0
 	servers, about = map[string]map[string]tools.OfferedTool{}, map[string]tools.About{}
 	for _, o := range offers {
 		if o.About != (tools.About{}) {
@@ -245,10 +244,10 @@ func mergeOffers(instances []*instance, reserved []string) (
 		}
 		for _, d := range o.Tools {
 			if _, known := servers[o.Server][d.Name]; !known {
-				n++
+				count++
 			}
 			err := d.Check()
-			if err == nil && n > tools.MaxOffered {
+			if err == nil && count > tools.MaxOffered {
 				err = fmt.Errorf("tool %q: the tenant's processes serve more than %d tools", d.Name, tools.MaxOffered)
 			}
 			if err != nil {

@@ -18,7 +18,7 @@ import (
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// offer returns the announcement of a process that started at the given second.
+// offer returns the offer of a process that started at the given second.
 func offer(t *testing.T, server string, second int, names ...string) []byte {
 	t.Helper()
 	o := tools.Offer{Server: server, Started: t0.Add(time.Duration(second) * time.Second)}
@@ -45,11 +45,11 @@ func ids(r *registered.Registry, tenant string) (out []string) {
 	return out
 }
 
-func TestToolsAreListedWhileAnnounced(t *testing.T) {
+func TestToolsAreListedWhileOffered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(nil)
 		if r.Overlay("acme") != nil {
-			t.Error("Overlay without announcements is set, want nil")
+			t.Error("Overlay without offers is set, want nil")
 		}
 		r.Update("acme", "one", offer(t, "crm", 1, "find", "count"))
 		first := r.Overlay("acme")
@@ -66,16 +66,16 @@ func TestToolsAreListedWhileAnnounced(t *testing.T) {
 		if r.Overlay("acme") != first || r.Overlay("other") != nil {
 			t.Error("the end of the second process changed an overlay, want the same")
 		}
-		for range 5 { // the tools stay while the process announces them
+		for range 5 { // the tools stay while the process offers them
 			time.Sleep(3 * time.Second) //nolint:forbidigo // virtual time, of synctest
 			r.Update("acme", "one", offer(t, "crm", 1, "find", "count"))
 		}
 		if r.Overlay("acme") != first {
-			t.Error("an unchanged announcement changed the overlay, want the same")
+			t.Error("an unchanged offer changed the overlay, want the same")
 		}
 		time.Sleep(11 * time.Second) //nolint:forbidigo // virtual time, of synctest
 		if r.Overlay("acme") != nil || ids(r, "acme") != nil {
-			t.Error("tools of a process that stopped announcing are listed, want none")
+			t.Error("tools of a process that sends no more offers are listed, want none")
 		}
 	})
 }
@@ -133,17 +133,17 @@ func TestAbout(t *testing.T) {
 	}
 }
 
-// hashOf returns the definition hash of the first tool in an announcement.
-func hashOf(t *testing.T, announcement []byte) string {
+// hashOf returns the definition hash of the first tool in an offer.
+func hashOf(t *testing.T, data []byte) string {
 	t.Helper()
 	var o tools.Offer
-	if err := json.Unmarshal(announcement, &o); err != nil {
+	if err := json.Unmarshal(data, &o); err != nil {
 		t.Fatal(err)
 	}
 	return o.Tools[0].Hash()
 }
 
-// Whatever is announced, each tool becomes a module in its server's directory, or is broken.
+// For any offer, each tool becomes a module in its server's directory, or is broken.
 func TestHostileOffers(t *testing.T) {
 	r := newRegistry(nil)
 	for i, o := range []string{
