@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	requeueDelay = time.Second // after an error that prevented a claim
+	requeueDelay = time.Second // delay after an error that prevented a claim
 	maxRuns      = 150         // runs that a record keeps
 )
 

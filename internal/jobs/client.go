@@ -29,7 +29,7 @@ type Client struct {
 	indexing sync.Mutex
 	index    *statusIndex // nil until it is used
 
-	sizes        objectSizes              // of what each tenant has in the object store
+	sizes        objectSizes              // bytes that each tenant has in the object store
 	controls     atomic.Pointer[controls] // nil until FollowControls has read them
 	tokens       tokenCopy                // follows the bucket once FollowTokens is called
 	warnReplicas sync.Once                // logs once that tasks have too few replicas
@@ -42,7 +42,7 @@ type Client struct {
 
 const (
 	requestTimeout   = 10 * time.Second // enough for a cluster to elect a leader
-	tryTimeout       = 2 * time.Second  // of one try of a request
+	tryTimeout       = 2 * time.Second  // time limit of one try of a request
 	reconnectWait    = 100 * time.Millisecond
 	reconnectWaitMax = 2 * time.Second
 

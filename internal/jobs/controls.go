@@ -81,7 +81,7 @@ func (s *controls) set(key string, value []byte) error {
 	case drainKey:
 		return setKey(s.drains, name, value)
 	}
-	return nil // of a later version
+	return nil // a control of a later version
 }
 
 // setKey decodes value into an element of a map, or deletes the element if value is nil.

@@ -82,7 +82,7 @@ type slotEvent struct {
 	kind    slotEventKind
 	pending int
 	took    time.Duration // how long the slot was in use
-	until   time.Time     // of slotHeld: when the tenant may start tasks again
+	until   time.Time     // with slotHeld: when the tenant may start tasks again
 }
 
 type slotEventKind int

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-const eventSource = "/codefleet" // of the events that the fleet publishes
+const eventSource = "/codefleet" // source of the events that the fleet publishes
 
 // reply publishes a task's result event to the subject that the submitted event requested, if any. A large
 // result stays in NATS's object store, where dataref and result_ref point.

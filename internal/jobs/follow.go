@@ -30,10 +30,10 @@ const (
 	follower        = "triggers" // the consumer of events
 	resultsFollower = "results-" // results-<tenant>: the consumer of the tenant's records
 	followAtOnce    = 16
-	followTime      = 20 * time.Second // for one message
-	followGrace     = 2 * time.Second  // after the end of the process's work
+	followTime      = 20 * time.Second // time limit for one message
+	followGrace     = 2 * time.Second  // time limit after the end of the process's work
 	followAckWait   = 30 * time.Second
-	followRetry     = 5 * time.Second // until a message is delivered again after an error
+	followRetry     = 5 * time.Second // delay until a message is delivered again after an error
 
 	// ReservedTypes is the prefix of the types of the fleet's own events.
 	ReservedTypes = "codefleet."
@@ -81,7 +81,7 @@ func (c *Client) checkForeign(ctx context.Context, tenant string, ev event.Event
 		return refuse(errcode.BadName, "tenant", "%s", err)
 	}
 	if t := extension(ev, "tenant"); t != "" && t != tenant {
-		return refuse(errcode.TenantMismatch, "tenant", "the event names another tenant than the sender's")
+		return refuse(errcode.TenantMismatch, "tenant", "the event names a tenant other than the sender's")
 	}
 	if strings.HasPrefix(ev.Type(), ReservedTypes) {
 		return refuse(errcode.BadEvent, "type", "event type %q is not a task: want %s, or a type of your own that "+

@@ -52,7 +52,7 @@ func (c *Client) OpenHeadBucket(ctx context.Context) (*HeadBucket, error) {
 	return &HeadBucket{kv}, nil
 }
 
-// headToken replaces slashes by dots, so that the server's wildcards match parts of a key.
+// headToken replaces slashes with dots, so that the server's wildcards match parts of a key.
 func headToken(key string) string { return strings.ReplaceAll(key, "/", ".") }
 
 // Get returns the head of a key, or ErrHeadNotFound.

@@ -22,11 +22,11 @@ const statusHeader = "Codefleet-Status"
 // statusIndex lists the records of all tenants by status. It follows the headers of the records' stream, and takes
 // about 100 bytes of memory per record.
 type statusIndex struct {
-	created time.Time // of the stream
+	created time.Time // when the stream was created
 	stop    func()
 
 	mu       sync.Mutex
-	seq      uint64        // of the last message that was indexed
+	seq      uint64        // sequence number of the last indexed message
 	advanced chan struct{} // closed when seq changes; nil if nothing waits
 	tenants  map[string]*tenantIndex
 }

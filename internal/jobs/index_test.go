@@ -179,7 +179,7 @@ func TestIndexForgetsExpiredRecords(t *testing.T) {
 		for i := range uint64(100) {
 			x.add(indexEntry{task: taskKey{byte(i)}, seq: i + 1, expires: expires}, schemas.Failed)
 		}
-		time.Sleep(2 * time.Minute) //nolint:forbidigo // of the bubble
+		time.Sleep(2 * time.Minute) //nolint:forbidigo // virtual time, of synctest
 		x.add(indexEntry{task: taskKey{200}, seq: 200}, schemas.Queued)
 		if len(x.newest) != 1 || len(x.lists[schemas.Failed]) > 0 {
 			t.Errorf("the index keeps %d records and %d failed ones, want 1 and none",

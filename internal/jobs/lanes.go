@@ -13,9 +13,9 @@ import (
 
 const (
 	defaultMaxRunning = 1024      // tasks of one lane running at once in the whole fleet
-	laneIdle          = time.Hour // after which the server removes an unused consumer
+	laneIdle          = time.Hour // the server removes a consumer that was not used for this time
 	fetchWait         = 20 * time.Millisecond
-	fetchTimeout      = time.Second // for the whole request; the server responds within fetchWait
+	fetchTimeout      = time.Second // time limit for the whole request; the server responds within fetchWait
 )
 
 // message is one delivery of TASKS to this worker.

@@ -35,7 +35,7 @@ const (
 	oldestBatch = 16  // messages per request
 	oldestBytes = 256 << 10
 
-	defaultWithin = time.Minute // of Demand
+	defaultWithin = time.Minute // the time within which the queued tasks are to be done
 )
 
 // Demand returns the load of a pool, or of all pools if the name is empty, and how many slots it needs to do

@@ -74,7 +74,7 @@ type world struct {
 	workers                       []*process
 	submitter, canceller, redrive *process
 	recorder, successor           *process
-	repo                          *state.Store // of the model itself
+	repo                          *state.Store // the model's own store
 	bucket                        *mem.Objects
 
 	n           int // paths

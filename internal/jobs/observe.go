@@ -18,7 +18,7 @@ import (
 
 const (
 	observeEvery   = 5 * time.Second // between readings for the metrics, however many scrapers there are
-	observeTimeout = 3 * time.Second // of a reading; Prometheus waits for 10 s
+	observeTimeout = 3 * time.Second // time limit of a reading; Prometheus waits for 10 s
 	maxBacklogs    = 20              // tenants whose backlog has a time series of its own
 )
 

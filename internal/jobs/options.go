@@ -64,7 +64,7 @@ type Storage struct {
 	// dead letters, of which the oldest are removed. The default is 4 GiB.
 	PayloadBytes int64
 	DeadLetters  int64 // how many of each tenant's newest dead letters are kept; default 1,000
-	Replicas     int   // of each stream; by default 3 in a cluster of at least three servers, else 1
+	Replicas     int   // replicas of each stream; by default 3 in a cluster of at least three servers, else 1
 	Revisions    int64 // how many revisions of each record are kept, for audits; default 1
 }
 

@@ -27,8 +27,8 @@ import (
 // another message, the key's permit, says that deliveries wait. The process that gets the permit sends the first
 // delivery of the subject and removes it, then the next one, and so on: each is tried once its turn has come. If a try
 // fails, the queue delivers the permit again at the time of the next try. If the process has sent deliveries before
-// that, it replaces the permit by a new one. So the permit's age is the time since the turn of its first delivery came.
-// The delays between tries grow with it; how long the delivery waited behind others does not count.
+// that, it replaces the permit with a new one. So the permit's age is the time since its first delivery had its turn.
+// The delays between tries grow with this age; how long the delivery waited behind others does not count.
 // Deliveries that wait cause no work, and each key has its own permit. A delivery's turn ends when the delivery was
 // sent or has expired. So if two processes have the permit, because one of them was suspended, they may send a delivery
 // twice, but none before its predecessor.
@@ -46,10 +46,10 @@ const (
 	orderedMatcher  = "matcher"          // the consumer of events to be matched
 	orderedSender   = "sender"           // the consumer of permits
 	orderedFollower = "ordered-results-" // ordered-results-<tenant>: the consumer of the tenant's records
-	permitTime      = followTime / 2     // for one use of a permit; leaves time for the last request
+	permitTime      = followTime / 2     // time limit for one use of a permit; leaves time for the last request
 	permitRestore   = 2 * time.Minute
 	orderedHeader   = "Codefleet-Ordered" // the event is in ORDERED, too
-	delayHeader     = "Codefleet-Pause"   // of a permit: the delay before it is used
+	delayHeader     = "Codefleet-Pause"   // header of a permit: the delay before the permit is used
 )
 
 // InOrder reports whether an event is delivered in order, because it has a partition key.

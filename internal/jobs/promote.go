@@ -12,7 +12,7 @@ import (
 
 const (
 	promoteWait     = 20 * time.Second // how long one request waits for a due message
-	fullBacklogWait = 5 * time.Second  // until a due message is tried again if its lane is full
+	fullBacklogWait = 5 * time.Second  // delay until a due message is tried again if its lane is full
 )
 
 // promote moves due messages from DELAYED to TASKS until ctx ends. It finishes the last one until late ends. Every

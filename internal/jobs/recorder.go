@@ -23,7 +23,7 @@ import (
 const (
 	cursorRecorded = "recorded"
 	recordGrace    = 250 * time.Millisecond // Submit or a claim usually creates the record in this time
-	turnTime       = 400 * time.Millisecond // after which a turn without progress passes to another process
+	turnTime       = 400 * time.Millisecond // a turn without progress passes to another process after this time
 	turnPoll       = 100 * time.Millisecond
 	recordsAtOnce  = 64
 )
@@ -37,7 +37,7 @@ type recorder struct {
 
 	out *outage
 
-	rev   uint64    // of the cursor when it was last read
+	rev   uint64    // revision of the cursor when it was last read
 	since time.Time // when rev was read first
 }
 

@@ -123,7 +123,7 @@ func TestRecordTasksInTurns(t *testing.T) {
 	f := newFleet(t)
 	kv, err := f.js.KeyValue(t.Context(), bucketCursors)
 	if err == nil {
-		_, err = kv.Put(t.Context(), cursorRecorded, []byte(`{"seq":0,"busy":true}`)) // of a process that was killed
+		_, err = kv.Put(t.Context(), cursorRecorded, []byte(`{"seq":0,"busy":true}`)) // by a killed process
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 type storedRecord struct {
 	schemas.Record
 	DataHash     string `json:"data_hash,omitempty"`     // SHA-256 of the event's data, to recognise a reused key
-	PartitionKey string `json:"partition_key,omitempty"` // of the submitted event; the result event gets it, too
+	PartitionKey string `json:"partition_key,omitempty"` // the submitted event's key; the result event gets it, too
 
 	rev uint64 // sequence in the stream
 }

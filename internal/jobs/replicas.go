@@ -115,7 +115,7 @@ func (c *Client) provisionCursors(ctx context.Context, replicas int) error {
 const (
 	copySuffix = "_COPY"
 	copyPoll   = 20 * time.Millisecond
-	copyStale  = 30 * time.Second // after which the lock of a process that was killed is removed
+	copyStale  = 30 * time.Second // the lock of a killed process is removed after this time
 )
 
 // provisionUnsynced creates or updates a stream that is not synced while it has one replica.

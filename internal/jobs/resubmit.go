@@ -15,7 +15,7 @@ import (
 
 // The event of a task that has ended is kept for a while, so that the task can be submitted again.
 
-const maxSubmittedBytes = 512 << 20 // of all tenants; the oldest events are removed
+const maxSubmittedBytes = 512 << 20 // bytes of all tenants' events; the oldest events are removed
 
 func submittedSubject(tenant, id string) string { return "submitted." + tenant + "." + id }
 

@@ -12,7 +12,7 @@ type scheduler struct {
 	lanes    map[lane]*laneState
 	turns    [3]*turns       // by index in priorities
 	held     func(lane) bool // whether no task of a lane may start now; nil if no lane is held
-	queues   [3][]*laneState // of lanes to fetch from, in turn order; by index in priorities
+	queues   [3][]*laneState // lanes to fetch from, in turn order; by index in priorities
 	picks    uint
 	lastDone time.Time // when the latest run ended
 }
@@ -20,8 +20,8 @@ type scheduler struct {
 // laneState is what a worker assumes about a lane.
 type laneState struct {
 	lane
-	turns   *turns   // of its priority
-	account *account // of its tenant there
+	turns   *turns   // the turns of the lane's priority
+	account *account // the tenant's account in turns
 	want    int      // messages worth fetching
 	queued  bool     // whether it is in scheduler.queues
 	pending int      // messages behind the latest one delivered, as the server counted

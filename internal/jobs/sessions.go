@@ -42,7 +42,7 @@ const (
 const (
 	maxSessionDescription = 4 << 10
 	maxSessionCode        = 32 << 10
-	maxSessionText        = 8 << 10 // of the result and the output
+	maxSessionText        = 8 << 10 // bytes of the result, and of the output
 	maxSessionFiles       = 100     // state files of a task
 )
 

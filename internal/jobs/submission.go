@@ -113,7 +113,7 @@ func (s *submission) checkAttributes() error {
 		return refuse(errcode.BadEvent, "type", "event type %q is not a task: want %s",
 			text.Truncate(s.event.Type(), maxText), schemas.TypeTask)
 	case t != "" && t != s.tenant:
-		return refuse(errcode.TenantMismatch, "tenant", "the event names another tenant than the sender's")
+		return refuse(errcode.TenantMismatch, "tenant", "the event names a tenant other than the sender's")
 	case len(extension(s.event, "idempotencykey")) > maxKey:
 		return refuse(errcode.BadEvent, "idempotencykey", "longer than %d bytes", maxKey)
 	case badPartition != nil:

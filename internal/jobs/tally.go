@@ -37,10 +37,10 @@ const tallyEvery = 5 * time.Second
 const (
 	tallyTasks     = "tasks"      // runs that ended their task
 	tallyBox       = "box_ms"     // milliseconds of runs, including those that were repeated
-	tallyTokens    = "tokens"     // of models
+	tallyTokens    = "tokens"     // models' tokens
 	tallyBytesIn   = "bytes_in"   // data of tasks
 	tallyBytesOut  = "bytes_out"  // output, results and artifacts
-	tallyBytesSent = "bytes_sent" // of the programs' connections
+	tallyBytesSent = "bytes_sent" // bytes of the programs' connections
 	tallyWait      = "wait_"      // tasks by how long they were queued; followed by the index in waitBounds
 )
 

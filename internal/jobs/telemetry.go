@@ -55,7 +55,7 @@ func newTelemetry(tracer trace.Tracer, meter metric.Meter) (*telemetry, error) {
 // OtherTenants is the tenant in metrics for tenants that are not named. It is not a valid name.
 const OtherTenants = "(other)"
 
-const maxNamedTenants = 50 // of a process, so that the number of its time series is bounded
+const maxNamedTenants = 50 // per process; limits the number of time series
 
 // namedTenants are the tenants that the metrics of a process name, and OtherTenants once there are others, with the
 // attribute for each.

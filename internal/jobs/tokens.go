@@ -61,7 +61,7 @@ type heldToken struct {
 type tokenSet struct {
 	byID, byHash map[string]*heldToken
 	uses         map[string]time.Time // by id: the latest recorded use
-	rev          uint64               // of the latest change
+	rev          uint64               // revision of the latest change
 }
 
 // tokenCopy is a process's copy of TOKENS.
@@ -142,7 +142,7 @@ func (t *tokenCopy) apply(set *tokenSet, e jetstream.KeyValueEntry) error {
 	}
 	id, ok := strings.CutPrefix(e.Key(), tokenKey)
 	if !ok {
-		return nil // of a later version
+		return nil // a token of a later version
 	}
 	if old := set.byID[id]; old != nil {
 		old.end()

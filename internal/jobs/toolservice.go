@@ -14,7 +14,7 @@ import (
 
 const (
 	defaultConcurrency = 16
-	toolDrainTime      = 10 * time.Second // for running calls when a process stops
+	toolDrainTime      = 10 * time.Second // time limit for running calls when a process stops
 )
 
 // ToolService describes the tools that a process serves.

@@ -11,7 +11,7 @@ type turns struct {
 	weight  func(tenant string) float64
 	tenants map[string]*account
 	level   float64       // the charge of the tenant whose turn was the latest
-	mean    time.Duration // of the latest runs of all tenants; the estimate for a tenant without runs
+	mean    time.Duration // mean time of the latest runs of all tenants; the estimate for a tenant without runs
 }
 
 // account is what a tenant has used, in seconds divided by its weight.
@@ -20,13 +20,13 @@ type account struct {
 	running float64       // the estimates of runs that have not ended
 	runs    int           // how many these are
 	active  int           // lanes with messages to fetch
-	mean    time.Duration // of the tenant's latest runs; 0 if none has ended
+	mean    time.Duration // mean time of the tenant's latest runs; 0 if none has ended
 }
 
 const (
-	firstEstimate = 100 * time.Millisecond // of a run, before any has ended
-	leastCharge   = time.Millisecond       // of a run, for the work of the queue
-	newestShare   = 0.2                    // of the newest run in a mean
+	firstEstimate = 100 * time.Millisecond // estimate of a run's time before any run has ended
+	leastCharge   = time.Millisecond       // least charge of a run, for the work of the queue
+	newestShare   = 0.2                    // weight of the newest run in a mean
 )
 
 func newTurns() *turns {
@@ -68,7 +68,7 @@ func (ts *turns) begin(tenant string, s *account) {
 	s.runs++
 }
 
-// end replaces the estimate of a run by what it took.
+// end replaces the estimate of a run with the time that it took.
 func (ts *turns) end(tenant string, took time.Duration) {
 	s := ts.correct(tenant, took)
 	ts.mean = newMean(ts.mean, took)
@@ -78,10 +78,10 @@ func (ts *turns) end(tenant string, took time.Duration) {
 	s.mean = newMean(s.mean, took)
 }
 
-// endEmpty replaces the estimate of a run by how long the slot waited in vain for a message.
+// endEmpty replaces the estimate of a run with the time that the slot waited in vain for a message.
 func (ts *turns) endEmpty(tenant string, took time.Duration) { ts.correct(tenant, took) }
 
-// correct replaces the estimate of one of a tenant's runs by a time.
+// correct replaces the estimate of one of a tenant's runs with a time.
 func (ts *turns) correct(tenant string, took time.Duration) *account {
 	s := ts.of(tenant)
 	s.ended += max(took, leastCharge).Seconds() / ts.weight(tenant)

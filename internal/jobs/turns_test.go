@@ -16,7 +16,7 @@ type simulated struct {
 	weight   float64
 	task     time.Duration
 	from, to time.Duration
-	seconds  float64 // of slots that it has got
+	seconds  float64 // seconds of slots that the tenant got
 }
 
 // simulate runs a scheduler with a number of slots for a simulated time.
