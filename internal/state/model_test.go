@@ -138,7 +138,7 @@ func bubble(t *testing.T, f func()) {
 	switch {
 	case failed == nil:
 	case fmt.Sprintf("%T", failed) == "rapid.invalidData": // the shrinker has drawn too much
-		panic(failed) // on another line than failures: the shrinker compares stack traces
+		panic(failed) // not on the line of other failures: the shrinker compares stack traces
 	default:
 		panic(failed)
 	}
@@ -231,7 +231,7 @@ type model struct {
 	bucket    *mem.Objects
 	secrets   state.Secrets
 	workers   []*modelWorker
-	files     map[string]string // of the newest version
+	files     map[string]string // files of the newest version
 	applied   map[string]bool   // ids of tasks that have committed
 	commits   int64             // newest generation
 	deleted   int64             // generation of the last tombstone

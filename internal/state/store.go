@@ -15,10 +15,10 @@ import (
 type Options struct {
 	CacheDir   string // directory for cached packs and manifests; empty means no disk cache
 	CacheBytes int64  // limit of CacheDir; the default is 2 GiB
-	Quota      Quota  // of each workspace
-	Owner      *Owner // of the files in trees; nil means the user and group of this process
+	Quota      Quota  // quota of each workspace
+	Owner      *Owner // owner of the files in trees; nil means the user and group of this process
 	// Layout lists top-level directories that each tree has, such as state: Checkout makes them if the version does not
-	// have them. While they are empty, they are no change, and no version has them.
+	// have them. While they are empty, they are not a change, and no version has them.
 	Layout     []string
 	Retry      objects.RetryPolicy // for requests to the object store
 	Compaction Compaction

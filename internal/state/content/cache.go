@@ -30,7 +30,7 @@ type diskCache struct {
 	mu          sync.Mutex
 	size        int64      // bytes
 	pausedUntil time.Time  // nothing is cached until then, because the disk was full
-	order       *list.List // of *cachedObject, most recently used first
+	order       *list.List // contains *cachedObject, the most recently used first
 	items       map[objects.Digest]*list.Element
 }
 

@@ -23,7 +23,7 @@ type Store struct {
 	cache   *diskCache
 	secrets func(tenant string) format.Secrets
 	rings   sync.Map  // maps tenants to *format.Keyring
-	buffers sync.Pool // of *[]byte
+	buffers sync.Pool // contains *[]byte
 	log     *slog.Logger
 }
 

@@ -25,7 +25,7 @@ type Packer struct {
 	tenant string
 	key    *format.Key // nil means no encryption
 	group  *errgroup.Group
-	ctx    context.Context //nolint:containedctx // of the group, which lives as long as one commit
+	ctx    context.Context //nolint:containedctx // the group's context, which lives as long as one commit
 	slots  chan struct{}
 	free   chan []byte    // buffers of uploaded packs
 	named  sync.WaitGroup // counts packs whose digest is not known yet
@@ -35,13 +35,13 @@ type Packer struct {
 	mu        sync.Mutex
 	added     map[objects.Digest]format.Blob
 	open      *format.Pack  // pack that is being filled
-	body      []byte        // of open
-	blobs     []format.Blob // of open
+	body      []byte        // bytes of the open pack
+	blobs     []format.Blob // blobs of the open pack
 	hold      int           // largest pack that Flush holds, in bytes
 	completed bool          // at least one pack is complete: uploaded or held
 	held      *Held
 
-	heldPack *format.Pack // of held
+	heldPack *format.Pack // the pack that contains held
 }
 
 // Held is all new content, in a pack that is complete and not uploaded.

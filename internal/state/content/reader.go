@@ -13,7 +13,7 @@ import (
 // fileReader reads a stored file. It holds one blob in memory at a time.
 type fileReader struct {
 	store  *Store
-	ctx    context.Context //nolint:containedctx // io.Reader takes none; a reader lives as long as one request
+	ctx    context.Context //nolint:containedctx // for io.Reader; a reader lives as long as one request
 	tenant string
 	entry  *format.Entry
 	at     int64

@@ -69,7 +69,7 @@ func TestCarriedRoundTrip(t *testing.T) {
 	})
 }
 
-// TestMalformedCarried checks that HEADs whose digest matches, but that carry something else than valid objects, are
+// TestMalformedCarried checks that HEADs whose digest matches, but that carry anything other than valid objects, are
 // refused.
 func TestMalformedCarried(t *testing.T) {
 	const id = "0123456789abcdef"

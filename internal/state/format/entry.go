@@ -53,7 +53,7 @@ type Entry struct {
 	Mode   uint32 // permission bits only
 	Size   int64  // bytes of a file
 	MTime  int64  // nanoseconds since 1970; ignored by Same
-	Target string // of a symbolic link
+	Target string // what a symbolic link points to
 	Blobs  []Blob
 }
 

@@ -13,7 +13,7 @@ import (
 type EntrySet struct {
 	Entries []*Entry
 	Files   int   // number of entries
-	Bytes   int64 // of all files
+	Bytes   int64 // bytes of all files
 
 	blobs blobIndex
 }

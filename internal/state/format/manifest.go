@@ -63,7 +63,7 @@ type Header struct {
 	Message    string          `json:"message,omitempty"`
 	Result     json.RawMessage `json:"result,omitempty"`
 	ResultBlob []blobRef       `json:"result_blob,omitempty"` // a large result, instead of Result
-	Parent     *ManifestRef    `json:"parent,omitempty"`      // of the previous generation
+	Parent     *ManifestRef    `json:"parent,omitempty"`      // the manifest of the previous generation
 	// Ancestors are the newest manifests whose generations are multiples of 16, of 256, of 4096, and so on.
 	Ancestors []ManifestRef `json:"ancestors,omitempty"`
 	Chain     []Layer       `json:"chain,omitempty"` // deltas only: what to apply it to, a full manifest first
@@ -75,7 +75,7 @@ type Header struct {
 	Repeated  int       `json:"repeated,omitempty"`
 	Conflicts []string  `json:"conflicts,omitempty"`
 	Chunker   string    `json:"chunker"`
-	Files     int       `json:"files"` // of the version, not of this manifest
+	Files     int       `json:"files"` // files of the version, not of this manifest
 	Bytes     int64     `json:"bytes"`
 	Packs     []PackRef `json:"packs,omitempty"` // the lines refer to them by index
 	Lines     int       `json:"lines"`

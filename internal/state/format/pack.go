@@ -30,7 +30,7 @@ const (
 
 	MaxBlob      = 4 << 20   // bytes; larger files are cut into chunks
 	sampleBlob   = 128 << 10 // bytes; larger blobs are sampled before compression
-	sampleBytes  = 16 << 10  // of each of two samples
+	sampleBytes  = 16 << 10  // bytes of each of two samples
 	zstdWindow   = 1 << 20   // bytes
 	zstdParallel = 4
 )

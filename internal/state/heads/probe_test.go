@@ -59,6 +59,6 @@ func TestProbe(t *testing.T) {
 	down := mem.New()
 	down.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
 	if _, err := heads.Probe(t.Context(), down); err == nil || errors.Is(err, objects.ErrUnsafe) {
-		t.Errorf("Probe() of a store that is down = %v, want another error than %v", err, objects.ErrUnsafe)
+		t.Errorf("Probe() of a store that is down = %v, want an error other than %v", err, objects.ErrUnsafe)
 	}
 }

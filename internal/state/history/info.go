@@ -15,9 +15,9 @@ import (
 // Info describes a workspace.
 type Info struct {
 	Name       string    `json:"name"`
-	Generation int64     `json:"generation"` // of the newest version; 0 if there is none
+	Generation int64     `json:"generation"` // the newest generation; 0 if there is none
 	Commit     string    `json:"commit,omitempty"`
-	Time       time.Time `json:"time,omitzero"` // of the newest commit
+	Time       time.Time `json:"time,omitzero"` // time of the newest commit
 	Files      int       `json:"files"`         // files, directories and symbolic links
 	Bytes      int64     `json:"bytes"`
 }

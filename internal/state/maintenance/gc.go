@@ -43,7 +43,7 @@ type GCResult struct {
 	Purged     []string // workspaces whose HEAD was removed, long after their deletion
 	Marked     int      // objects that a run after the grace time may remove
 	Removed    int      // objects
-	Bytes      int64    // of removed objects
+	Bytes      int64    // bytes of removed objects
 	Compacted  int      // packs whose needed content was copied to new ones
 
 	// OtherKeys counts the objects in use that are not encrypted with the tenant's current key, by the id of their

@@ -277,6 +277,6 @@ func TestLostHeadElsewhere(t *testing.T) {
 	fresh := statetest.OpenWorker(t, bucket)
 	fresh.Checkout()
 	fresh.Want(map[string]string{
-		"n": "2", "keep": "kept", "recovered": "dir", "recovered/4e07408562bedb8b": "3", // of the refused commit
+		"n": "2", "keep": "kept", "recovered": "dir", "recovered/4e07408562bedb8b": "3", // from the refused commit
 	})
 }

@@ -69,7 +69,7 @@ type repairer struct {
 	head       format.Head
 	etag       string
 	headBad    bool                           // HEAD is missing or damaged
-	names      []string                       // of all manifests in the store, oldest first
+	names      []string                       // names of all manifests in the store, the oldest first
 	readable   map[string]*repo.NamedManifest // by name
 	bad        map[string]bool                // names of manifests that cannot be read
 	known      map[int64]string               // names of manifests that other objects refer to, by generation

@@ -12,7 +12,7 @@ import (
 // background calls Update after commits, at most once at a time for each workspace.
 type background struct {
 	mirror *Mirror
-	ctx    context.Context //nolint:containedctx // of the updates, until Close
+	ctx    context.Context //nolint:containedctx // the context of updates, until Close
 	stop   context.CancelCauseFunc
 	slots  chan struct{}
 

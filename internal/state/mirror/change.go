@@ -173,7 +173,7 @@ func (u *update) key(e *format.Entry) string {
 // leaseReader renews the lease while a large file is read.
 type leaseReader struct {
 	u    *update
-	ctx  context.Context //nolint:containedctx // io.Reader takes none; it lives as long as one request
+	ctx  context.Context //nolint:containedctx // for io.Reader; the context lives as long as one request
 	r    io.Reader
 	lost error // why the lease ended
 }

@@ -35,7 +35,7 @@ type Target interface {
 
 // Result is what an update did.
 type Result struct {
-	Generation int64    `json:"generation"` // of the mirror
+	Generation int64    `json:"generation"` // generation of the mirror
 	Put        int      `json:"put"`        // number of files written
 	Removed    int      `json:"removed"`    // number of files removed
 	Skipped    []string `json:"skipped"`    // the first few paths that are too long to be object names

@@ -27,8 +27,8 @@ type carrier struct {
 	mu    sync.Mutex
 	heads map[format.Ref]*carriedHead
 	order []format.Ref // keys of heads, in the order in which the HEADs were read
-	bytes int          // in memory
-	limit int          // of bytes
+	bytes int          // bytes in memory
+	limit int          // the most bytes to have in memory
 	// evicted are the workspaces whose objects were evicted from memory. Their HEADs may still carry them.
 	evicted map[format.Ref]bool
 }
@@ -36,7 +36,7 @@ type carrier struct {
 type carriedHead struct {
 	generation int64
 	carried    []format.Carried
-	objects    map[string][]byte // of carried, by key
+	objects    map[string][]byte // the objects in carried, by key
 	bytes      int
 	stored     map[string]time.Time // when this process has stored objects, by key
 }

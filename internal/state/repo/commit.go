@@ -27,17 +27,17 @@ type Proposal struct {
 	Stored  func() error    // waits until all content is stored; nil if it already is
 	Held    *content.Held   // all new content, which Stored would upload; nil if it is being uploaded
 
-	Relocation *Relocation // of content of On; nil lets Run decide
+	Relocation *Relocation // relocation of content of On; nil lets Run decide
 	Full       bool        // write a full manifest
 	CheckQuota bool        // the caller has not checked the quota
 
 	Merged bool // set by Rebase and Run if changes of others were merged
 
 	id        string
-	floor     int64           // of the tenant, if On had no HEAD
+	floor     int64           // the tenant's floor, if On had no HEAD
 	changes   []format.Change // to make to On
 	conflicts []string
-	set       *format.EntrySet // of the version that build returned last
+	set       *format.EntrySet // entry set of the version that build returned last
 }
 
 // Run commits the proposal. If another commit comes first, Run merges with it and tries again. If the response to a

@@ -13,7 +13,7 @@ import (
 // Version is a version of a workspace, with the HEAD that refers to it.
 type Version struct {
 	Head     format.Head
-	ETag     string // of HEAD; empty if there is no HEAD
+	ETag     string // ETag of HEAD; empty if there is no HEAD
 	Set      *format.EntrySet
 	Manifest *format.Manifest // nil if Head.Manifest is
 	ReadAt   time.Time        // when HEAD was read

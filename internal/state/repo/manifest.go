@@ -14,8 +14,8 @@ import (
 
 const (
 	chainParallel = 8       // manifests of a chain that are read at a time
-	maxVersions   = 16      // in memory
-	maxEntries    = 500_000 // of all versions in memory
+	maxVersions   = 16      // versions in memory
+	maxEntries    = 500_000 // entries of all versions in memory
 )
 
 // Loaded is a manifest with the entries of its version.

@@ -16,7 +16,7 @@ type merger struct {
 	write        func(*format.Entry, []byte) (*format.Entry, error) // returns a copy of the entry with other content
 	views        []string                                           // paths of ours that replace theirs
 	document     string                                             // path of the default state document
-	suffix       string                                             // of the names of conflict copies
+	suffix       string                                             // suffix of the names of conflict copies
 
 	ours      map[string]*format.Entry // our changes
 	removed   map[string]bool          // paths that we removed

@@ -13,7 +13,7 @@ import (
 type Options struct {
 	CacheDir   string              // directory for cached packs and manifests; empty means no disk cache
 	CacheBytes int64               // limit of CacheDir; the default is 2 GiB
-	Quota      format.Quota        // of each workspace
+	Quota      format.Quota        // quota of each workspace
 	Reserved   []string            // top-level names that no version may have
 	StateFile  string              // the default state document, whose changes are merged by top-level keys
 	Retry      objects.RetryPolicy // for requests to the object store

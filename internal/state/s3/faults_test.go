@@ -135,8 +135,8 @@ const (
 type faultyStore struct {
 	*testing.T
 	proxy  *faultyProxy
-	opts   s3.Options // of the proxy
-	direct s3.Options // of the gateway
+	opts   s3.Options // options for the proxy
+	direct s3.Options // options for the gateway
 	ref    state.Ref
 }
 

@@ -29,7 +29,7 @@ const (
 type mirrorPlan struct {
 	S3, Mirror s3.Options
 	Nth        int64
-	Number     int // of the commit
+	Number     int // number of the commit
 }
 
 var mirrorRef = state.Ref{Tenant: "acme", Workspace: "main"}

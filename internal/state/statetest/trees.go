@@ -42,7 +42,7 @@ func testStrangeTree(t *testing.T, ws *workspace) {
 	want := a.Files()
 
 	b := ws.worker(t)
-	b.Write("file", "54321") // of the right size
+	b.Write("file", "54321") // has the right size
 	b.Write("same", "12345")
 	b.Write("dir", "not a directory")
 	b.Write("garbage/deep/x", "1")
@@ -62,7 +62,7 @@ func testStrangeTree(t *testing.T, ws *workspace) {
 	if c := b.Commit("task-2"); !c.NoChange {
 		t.Errorf("Commit() = %+v, want reserved and excluded names left out", c)
 	}
-	b.Checkout() // of the same version
+	b.Checkout() // checks out the same version
 	b.Want(want)
 	if err := b.Tree.WriteFile("servers/x.py", []byte("1"), 0o644); err == nil {
 		t.Error("WriteFile(servers/x.py) succeeded")

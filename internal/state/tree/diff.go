@@ -14,7 +14,7 @@ import (
 // Upload is the changes in a directory, whose content is being uploaded.
 type Upload struct {
 	Changes []format.Change // to the version that was materialised
-	Blobs   []format.Blob   // of the extra content
+	Blobs   []format.Blob   // blobs of the extra content
 	// Rewritten are the files that were written with the content that they had, sorted.
 	Rewritten []string
 	// Held is the new content, if it is small and not being uploaded. Wait uploads it unless a HEAD carries it.

@@ -13,7 +13,7 @@ import (
 const layoutMode = 0o755
 
 // setLayoutAside removes from nodes the directories of Options.Layout that are empty, as makeLayout made them, and that
-// version does not have: they are no change.
+// version does not have: they are not a change.
 func (t *Dir) setLayoutAside(version *format.EntrySet) {
 	maps.Copy(t.nodes, t.layout) // the last call may have been for another version
 	clear(t.layout)

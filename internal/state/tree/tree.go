@@ -16,13 +16,13 @@ import (
 
 // Options configures a Dir.
 type Options struct {
-	Owner    *Owner   // of the written files; nil means the user and group of this process
+	Owner    *Owner   // owner of the written files; nil means the user and group of this process
 	Reserved []string // top-level names that belong to the fleet and are never part of a version
 	// MountPoints lists the names of Reserved at which a box mounts directories. An empty directory there that does
 	// not belong to Owner stays; anything else is removed, as at the other names.
 	MountPoints []string
 	// Layout lists top-level directories that Materialise makes if the version does not have them. Unless a program
-	// puts something into them, they are no change.
+	// puts something into them, they are not a change.
 	Layout   []string
 	Excludes []string // patterns of paths that are never part of a version, in addition to .workspaceignore
 	Quota    format.Quota

@@ -79,7 +79,7 @@ func TestAccess(t *testing.T) {
 func TestMountPoints(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		write func(dir string) error // of the mount point
+		write func(dir string) error // changes the mount point
 		stays bool
 	}{
 		{"empty", func(dir string) error { return os.Mkdir(dir, 0o755) }, true},

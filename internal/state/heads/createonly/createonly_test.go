@@ -42,14 +42,14 @@ func TestPrune(t *testing.T) {
 			version = swap(version)
 		}
 		stale := version
-		time.Sleep(48 * time.Hour) //nolint:forbidigo // of the bubble
+		time.Sleep(48 * time.Hour) //nolint:forbidigo // virtual time, of synctest
 		for range 20 {
 			version = swap(version)
 		}
 		if left := count(t, m); left != 40-20+1 { // version 20 was replaced less than a day ago
 			t.Errorf("%d versions are left, want 21", left)
 		}
-		time.Sleep(48 * time.Hour) //nolint:forbidigo // of the bubble
+		time.Sleep(48 * time.Hour) //nolint:forbidigo // virtual time, of synctest
 		for range 30 {
 			version = swap(version)
 		}
