@@ -96,7 +96,7 @@ func (s *Server) postBatch(w http.ResponseWriter, r *http.Request, body []byte) 
 	}
 	items := make([]batchItem, len(events))
 	status := http.StatusAccepted
-	var queueError *apierror.Error // of the first event that the queue did not respond to
+	var queueError *apierror.Error // the error for the first event to which the queue did not respond
 	for i, ev := range events {
 		items[i] = s.postBatchItem(r.Context(), ev, &queueError)
 		if items[i].Error != nil {

@@ -194,7 +194,7 @@ func TestLargeTasks(t *testing.T) {
 	if e := decode[map[string]string](t, got); resp.StatusCode != 413 || e["code"] != "too_large" {
 		t.Errorf("40 MiB = %d %s, want 413 too_large", resp.StatusCode, got)
 	}
-	chunked := io.MultiReader(strings.NewReader(large(40 << 20))) // of unknown length
+	chunked := io.MultiReader(strings.NewReader(large(40 << 20))) // its length is unknown
 	if resp, _ := request(t, f, "POST", "/v1/tasks", jsonType, chunked); resp.StatusCode != 413 {
 		t.Errorf("40 MiB of unknown length = %d, want 413", resp.StatusCode)
 	}

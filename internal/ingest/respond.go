@@ -118,7 +118,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 type recorder struct {
 	http.ResponseWriter
 	rc          *http.ResponseController
-	timeout     time.Duration // of each write
+	timeout     time.Duration // time limit of each write
 	status      int
 	bytes       int64
 	id          identity

@@ -14,17 +14,17 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 // route is one row of the table: what the mux serves and what the OpenAPI document describes. Its methods
 // return a changed copy.
 type route struct {
-	pattern string // as for http.ServeMux; without a method, it serves all methods
+	pattern string // a pattern of http.ServeMux, which serves all methods if the pattern has none
 	scope   string // the scope that the token needs, or anyScope, or public
 	handle  handler
 
 	id, summary, description string
-	params                   []string // names in the table of parameters, without those of the path
+	params                   []string // the parameters that are not in the path; keys of the map parameters
 	bodies                   []content
 	responses                []response
 	errors                   codeList
-	statuses                 map[string]int // of errors with another status than their code usually has
-	verbs                    []string       // HTTP methods to describe, if the pattern has no method
+	statuses                 map[string]int // by error code: a status that differs from the usual one of the code
+	verbs                    []string       // the HTTP methods, if the pattern does not contain one
 }
 
 type content struct{ media, schema string }
@@ -61,6 +61,7 @@ func row(pattern, scope string, h handler, id, summary string) route {
 	return route{pattern: pattern, scope: scope, handle: h, id: id, summary: summary}
 }
 
+// note sets the description of the route in the OpenAPI document.
 func (r route) note(text string) route {
 	r.description = text
 	return r
@@ -71,7 +72,7 @@ func (r route) takes(names ...string) route {
 	return r
 }
 
-// body adds a media type of the request body, and the errors of reading one.
+// body adds a media type of the request body, and the errors that reading a body can cause.
 func (r route) body(media, schema string) route {
 	r.bodies = append(slices.Clone(r.bodies), content{media, schema})
 	return r.fails(bodyErrors...)
@@ -93,19 +94,19 @@ func (r route) fails(codes ...string) route {
 	return r
 }
 
-// failsWith adds an error with another status than its code usually has.
+// failsWith adds an error whose status differs from the usual one of its code.
 func (r route) failsWith(status int, code string) route {
 	r.statuses = map[string]int{code: status}
 	return r.fails(code)
 }
 
-// methods lists the HTTP methods of a pattern without a method.
+// methods sets the HTTP methods of a route whose pattern does not contain one.
 func (r route) methods(verbs ...string) route {
 	r.verbs = verbs
 	return r
 }
 
-// tag returns the group of the route: the part of the path that says what it is about.
+// tag returns the group of the route in the OpenAPI document, which is a part of its path.
 func (r route) tag() string {
 	_, path, _ := strings.Cut(r.pattern, "/")
 	parts := strings.Split(path, "/")
@@ -128,7 +129,7 @@ func (r route) errorCodes() []string {
 	if r.changes() || len(r.inQuery()) > 0 {
 		list = append(list, errcode.BadParameter)
 	}
-	if !r.takesBody() {
+	if !r.takesBody() { // checkUnread refuses a body
 		list = append(list, errcode.BadBody)
 	}
 	if r.scope != public {

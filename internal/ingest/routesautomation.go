@@ -95,7 +95,7 @@ func (s *Server) workflowRoutes() []route {
 			returns(200, "WorkflowRun").
 			fails(submitErrors...).fails(errcode.BadWorkflow),
 		s.queueRow("GET /v1/workflows/runs", ScopeRead, s.getRuns,
-			"listRuns", "List workflow runs, the one that changed last first").
+			"listRuns", "List workflow runs, the latest change first").
 			takes("limit").
 			returns(200, "[]WorkflowRun").
 			fails(errcode.BadParameter),

@@ -211,7 +211,7 @@ func TestDeadLetter(t *testing.T) {
 
 // errcodeOf returns the code of a client's error, or "".
 func errcodeOf(err error) string {
-	if e, ok := err.(*client.APIError); ok { //nolint:errorlint // of the client's own methods
+	if e, ok := err.(*client.APIError); ok { //nolint:errorlint // the client's methods do not wrap it
 		return e.Code
 	}
 	return ""

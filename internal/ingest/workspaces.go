@@ -37,7 +37,7 @@ func firstPaths(paths []string) []string {
 }
 
 const (
-	generationHeader = "Codefleet-Generation" // of a response
+	generationHeader = "Codefleet-Generation" // a response's header with the generation
 	// Headers that describe an uploaded file.
 	modeHeader = "Codefleet-Mode" // permission bits in octal
 	timeHeader = "Codefleet-Time" // modification time, RFC 3339

@@ -60,14 +60,14 @@ func (g *generation) UnmarshalJSON(data []byte) error {
 // restoreIn is the body of POST …/restore.
 type restoreIn struct {
 	Generation generation `json:"generation"`
-	Message    string     `json:"message,omitempty"` // of the commit
+	Message    string     `json:"message,omitempty"` // the commit's message
 }
 
 // forkIn is the body of POST …/fork.
 type forkIn struct {
 	Generation generation `json:"generation,omitempty"`
 	To         string     `json:"to"`                // the workspace to create
-	Message    string     `json:"message,omitempty"` // of the commit
+	Message    string     `json:"message,omitempty"` // the commit's message
 }
 
 // pinIn is the body of PUT …/pins/{pin}.

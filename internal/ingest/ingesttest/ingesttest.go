@@ -47,13 +47,13 @@ const (
 
 // Fleet is a running fleet of a test. It ends with the test.
 type Fleet struct {
-	URL  string // of the HTTP interface
+	URL  string // address of the HTTP interface
 	NATS *embedded.NATS
 	Jobs *jobs.Client
 	HTTP *httptest.Server
 	Log  *logtest.Log
 
-	Objects *mem.Objects // of the workspaces
+	Objects *mem.Objects // the store of the workspaces
 
 	Ingest *ingest.Server
 }
