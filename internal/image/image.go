@@ -45,7 +45,7 @@ var (
 )
 
 const (
-	maxFiles  = 1_000_000      // in all layers together
+	maxFiles  = 1_000_000      // files in all layers together
 	maxText   = 4 << 20        // bytes of a manifest, an index or a configuration
 	abandoned = 24 * time.Hour // age at which a temporary directory is removed
 	nameLen   = 32             // length of the name of an unpacked image: the first half of its digest

@@ -106,7 +106,7 @@ func decompress(r io.Reader) (archive io.Reader, done func(), err error) {
 
 // bounded fails when the image becomes too large, or when its context ends.
 type bounded struct {
-	ctx  context.Context //nolint:containedctx // an io.Reader has none of its own
+	ctx  context.Context //nolint:containedctx // io.Reader has no parameter for a context
 	from io.Reader
 	u    *unpacker
 }

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	pullTimeout     = 30 * time.Minute // for all of an image
-	registryTimeout = 30 * time.Second // to connect, and to the first byte of a response
+	pullTimeout     = 30 * time.Minute // time limit for a whole image
+	registryTimeout = 30 * time.Second // time limit to connect, and to receive the first byte of a response
 )
 
 // isPath reports whether the name of an image that does not exist on this host is meant as a path, not as a reference.

@@ -58,7 +58,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestWrongKind checks that creating an instrument of another kind than the table's is an error.
+// TestWrongKind checks that creating an instrument whose kind differs from the table's is an error.
 func TestWrongKind(t *testing.T) {
 	i := metrics.New(nil)
 	i.Counter(metrics.TasksSubmitted)

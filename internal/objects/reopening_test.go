@@ -24,7 +24,7 @@ func TestReopening(t *testing.T) {
 	for name, c := range map[string]struct {
 		err           error
 		reopens       bool
-		first, second error // of two requests
+		first, second error // errors of two requests
 	}{
 		"temporary": {objects.ErrTemporary, true, objects.ErrTemporary, objects.ErrNotFound},
 		"denied":    {objects.ErrDenied, true, objects.ErrNotFound, objects.ErrNotFound},

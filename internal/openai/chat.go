@@ -40,7 +40,7 @@ type Chunk struct {
 	Content, Refusal string
 	FinishReason     string // such as stop, length or content_filter; empty before the end
 
-	PromptTokens, CompletionTokens int // of the whole request; zero except in the last chunk
+	PromptTokens, CompletionTokens int // tokens of the whole request; zero except in the last chunk
 }
 
 // ErrIncomplete means that a stream ended without a finish_reason. A server whose model was killed may still end the

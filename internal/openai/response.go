@@ -71,7 +71,7 @@ func statusError(r *http.Response) *StatusError {
 	return e
 }
 
-// errorBody is an error in JSON. Each field may be missing or have another type than string.
+// errorBody is an error in JSON. Each field may be missing or have a type other than string.
 type errorBody struct {
 	Message json.RawMessage `json:"message"`
 	Code    json.RawMessage `json:"code"`

@@ -21,7 +21,7 @@ func isPicture(media string) bool { return slices.Contains(pictures, media) }
 const (
 	sniffed  = 512              // first bytes of a file, which show whether it is a picture
 	maxText  = 256 << 10        // bytes of a file that a page shows as text
-	fileTime = 10 * time.Minute // to send a file
+	fileTime = 10 * time.Minute // time limit to send a file
 
 	// filePolicy is the content security policy of a file: it may load and run nothing.
 	filePolicy = "sandbox; default-src 'none'; frame-ancestors 'none'"

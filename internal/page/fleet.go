@@ -15,7 +15,7 @@ import (
 // tenantDay is what a tenant used on a day, with its share of what all tenants used.
 type tenantDay struct {
 	client.TenantUsage
-	Share float64 // of the day's box-seconds, in percent
+	Share float64 // share of the day's box-seconds, in percent
 }
 
 // getFleet shows operators the workers, the backlog, pauses, limits, and the tenants' shares and waits.

@@ -21,7 +21,7 @@ const (
 	pollTime      = time.Second      // between a feed's requests to the fleet
 	heartbeatTime = 15 * time.Second // between comments on a silent stream
 	maxStreams    = 1000             // open streams of a process
-	streamTime    = time.Hour        // after which a page connects again
+	streamTime    = time.Hour        // a page connects again after this time
 )
 
 // feeds tell open pages when something that they show has changed. All pages with the same token share a feed, so the

@@ -171,7 +171,7 @@ type request struct {
 	p    *Page
 	w    http.ResponseWriter
 	r    *http.Request
-	ctx  context.Context //nolint:containedctx // of this request
+	ctx  context.Context //nolint:containedctx // the context of this request
 	s    session
 	c    *client.Client
 	form formValues

@@ -34,7 +34,7 @@ import (
 type visitor struct {
 	t    *testing.T
 	p    *Page
-	base string // of the page
+	base string // URL of the page
 	http http.Client
 	csrf string
 }
@@ -387,7 +387,7 @@ func TestCodes(t *testing.T) {
 }
 
 // TestSessionIsSealed checks that a cookie does not contain its token, and that a cookie which was changed, is another
-// cookie's, or another process's, is no session.
+// cookie's, or another process's, is not a session.
 func TestSessionIsSealed(t *testing.T) {
 	p := New(Options{})
 	value, err := p.keys.seal(sessionName, session{Token: "secret", Expires: time.Now().Add(time.Hour)})

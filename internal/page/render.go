@@ -73,7 +73,7 @@ func write(w http.ResponseWriter, status int, name string, f frame) error {
 type loginData struct {
 	Next, Error  string
 	Code, Host   string
-	Name, Tenant string   // of the code's token
+	Name, Tenant string   // name and tenant of the code's token
 	Old          *session // which the login would end; nil if there is none
 }
 

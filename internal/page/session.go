@@ -25,7 +25,7 @@ import (
 // in again.
 type session struct {
 	Token   string    `json:"t"`
-	Name    string    `json:"n"` // of the token
+	Name    string    `json:"n"` // name of the token
 	Tenant  string    `json:"w"`
 	Scopes  []string  `json:"s"`
 	CSRF    string    `json:"c"` // each form contains it
@@ -113,7 +113,7 @@ func (c *codes) add(token string, now time.Time) string {
 		case now.After(k.expires):
 			delete(c.known, sum)
 		case !ok || k.expires.Before(first.expires):
-			oldest = sum // of those that are valid
+			oldest = sum // the oldest session that is valid
 		}
 	}
 	if len(c.known) >= maxCodes {

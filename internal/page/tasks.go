@@ -131,7 +131,7 @@ func getNewTask(q *request) error {
 		client.Submission
 		From       string // the earlier task
 		Lost       string // why only the program of the earlier task is known
-		Generation int64  // of the files that the earlier task found, or 0 if it is not known
+		Generation int64  // generation of the files that the earlier task found; 0 if unknown
 		Kind, Text string
 		Priorities []string
 	}{Kind: "description", Priorities: []string{"high", "low"}, From: q.r.URL.Query().Get("from")}

@@ -52,7 +52,7 @@ func store(ctx context.Context, bucket objects.Objects, hash, dir string) error 
 
 // partWriter writes a stream as objects of partBytes.
 type partWriter struct {
-	ctx    context.Context //nolint:containedctx // an io.Writer has none of its own
+	ctx    context.Context //nolint:containedctx // io.Writer has no parameter for a context
 	bucket objects.Objects
 	buffer []byte
 	layer  layerManifest
@@ -130,7 +130,7 @@ func notMissing(err error) error {
 
 // partReader reads parts one after the other. It checks the hash of each part before it returns any of its bytes.
 type partReader struct {
-	ctx    context.Context //nolint:containedctx // an io.Reader has none of its own
+	ctx    context.Context //nolint:containedctx // io.Reader has no parameter for a context
 	bucket objects.Objects
 	left   []string
 	data   []byte

@@ -134,7 +134,7 @@ func TestBuild(t *testing.T) {
 	requirements(t, filepath.Dir(o.Requirements), "greeting\n# changed\n")
 	other, err := pylayer.Build(t.Context(), o)
 	if err != nil || other.Hash == built[0].Hash {
-		t.Errorf("Build after a change of the requirements = %+v, %v, want another hash than %s",
+		t.Errorf("Build after a change of the requirements = %+v, %v, want a hash other than %s",
 			other, err, built[0].Hash)
 	}
 }

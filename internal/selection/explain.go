@@ -18,7 +18,7 @@ type Explanation struct {
 	Name    float64  `json:"name"`
 	History float64  `json:"history"`
 	Dense   float64  `json:"dense,omitempty"` // the rank by embeddings
-	// OtherOperation reports whether the tool has another operation than the query, which lowers its score.
+	// OtherOperation reports whether the tool has a different operation from the query, which lowers its score.
 	OtherOperation bool `json:"other_operation,omitempty"`
 }
 

@@ -73,7 +73,7 @@ func (h *History) votes(s *Index, terms []string) map[int32]float32 {
 			mass += float32(math.Log(1 + float64(2*(len(h.tools)+priorTasks))))
 		}
 	}
-	best := newTop(similarTasks) // of past tasks: here the field tool of a candidate has the number of a task
+	best := newTop(similarTasks) // past tasks: here a candidate's field tool is the number of a task
 	for d, v := range scores {
 		if v > 0 {
 			// As in a cosine, the shared weight is divided by the geometric mean of both weights.

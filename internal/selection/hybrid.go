@@ -137,7 +137,7 @@ func (h *Hybrid) dense(
 	}
 	vectors := make([][]float32, len(queries))
 	if err := embed(ctx, h.embedder, h.opts.Cache, texts, vectors, h.opts.Deadline); err != nil {
-		if ctx.Err() == nil { // otherwise the caller cancelled the search, which is no failure of the endpoint
+		if ctx.Err() == nil { // otherwise the caller cancelled the search, which is not a failure of the endpoint
 			h.breaker.failed()
 			if h.opts.OnTimeout != nil && errors.Is(err, context.DeadlineExceeded) {
 				h.opts.OnTimeout(texts)
@@ -167,7 +167,7 @@ func reason(err error) string {
 func embed(ctx context.Context, e Embedder, cache Cache, texts []string, out [][]float32, timeout time.Duration) error {
 	model, dimensions := e.Model()
 	var missing []string
-	var positions []int // of the missing texts
+	var positions []int // positions of the missing texts
 	for i, t := range texts {
 		if v, ok := cache.Get(contentKey(model, dimensions, t)); ok {
 			out[i] = v

@@ -20,7 +20,7 @@ const (
 	nameWeight     = 0.15 // times the share of the tool's name that the query mentions
 	nameTerms      = 6    // terms of a query; a longer query mentions many words by chance, so names weigh less
 
-	// otherOperation is the share of its score that a tool keeps if it has another operation than the query.
+	// otherOperation is the share of its score that a tool keeps if its operation differs from the query's.
 	otherOperation = 0.6
 
 	repeatWeight   = 0.5 // times the logarithm of how often a word occurs in the query

@@ -189,7 +189,7 @@ func TestHistoryHelpsSimilarTasksOnly(t *testing.T) {
 	})
 	task := "prepare the friday numbers for the board"
 	if got := s.Ranked(task, nil, 1); got[0] == "database/list_tables" {
-		t.Fatalf("Ranked(%q) without history = %v, want another tool than with it", task, got)
+		t.Fatalf("Ranked(%q) without history = %v, want a different tool than with it", task, got)
 	}
 	if got := s.Ranked(task, history, 2); !slices.Contains(got, "database/list_tables") {
 		t.Errorf("Ranked(%q) with history = %v, want database/list_tables in it", task, got)

@@ -102,7 +102,7 @@ func splitFrontmatter(content string) (front, body string, err error) {
 type frontmatter struct {
 	texts    map[string]*string // by field; nil for a field that is not a string
 	metadata map[string]string
-	problems []string // of the fields' types
+	problems []string // problems with the types of fields
 }
 
 // decodeFrontmatter reads all scalars as text, as the format's reference does: a version of 1.0 stays 1.0.

@@ -47,7 +47,7 @@ type Library struct {
 	o Options
 
 	background sync.WaitGroup  // reads that no caller waits for
-	life       context.Context //nolint:containedctx // of these reads
+	life       context.Context //nolint:containedctx // the context of these reads
 	stop       context.CancelFunc
 
 	mu      sync.Mutex

@@ -251,7 +251,7 @@ func TestOtherProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		save(t, there, program(t, "one", 2), 1)
-		time.Sleep(2 * time.Minute) //nolint:forbidigo // of the bubble
+		time.Sleep(2 * time.Minute) //nolint:forbidigo // virtual time, of synctest
 		if after, err := here.Of(t.Context(), "acme"); err != nil || after != before {
 			t.Errorf("Of = %p, %v, want %p until the read in the background ends", after, err, before)
 		}
@@ -306,7 +306,7 @@ func TestCloseDuringRead(t *testing.T) {
 		bucket := mem.New()
 		l := library(bucket, "")
 		namesOf(t, l, "acme")
-		time.Sleep(2 * time.Minute) //nolint:forbidigo // of the bubble
+		time.Sleep(2 * time.Minute) //nolint:forbidigo // virtual time, of synctest
 		bucket.SetFault(func(mem.Call) mem.Fault { return mem.Hang })
 		namesOf(t, l, "acme") // begins to read the index in the background
 		synctest.Wait()
@@ -333,7 +333,7 @@ func TestFleetSkills(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
+			time.Sleep(3 * time.Second) //nolint:forbidigo // virtual time, of synctest
 		}
 		write("tax.py", "def run(x):\n    return x * 2\n")
 		write("notes/SKILL.md", skillFile("name: notes", "description: Notes."))

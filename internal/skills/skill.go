@@ -23,7 +23,7 @@ import (
 
 // Limits of one skill.
 const (
-	maxBytes = 8 << 20 // of all files
+	maxBytes = 8 << 20 // bytes of all files
 	maxFiles = 500
 	maxPath  = 255 // bytes
 	maxDepth = 8

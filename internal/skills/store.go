@@ -27,7 +27,7 @@ const prefix = "_skills/"
 const (
 	maxSkills     = 500
 	maxTotal      = 64 << 20 // bytes of the newest versions
-	keepVersions  = 20       // of each skill
+	keepVersions  = 20       // versions of each skill that are kept
 	maxIndexRaces = 20
 )
 

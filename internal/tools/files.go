@@ -25,7 +25,7 @@ type cachedFile struct {
 	fn          function
 	err         error              // from scanModule
 	skipped     string             // why the file was not read
-	definitions *parsedDefinitions // of DefinitionsFile
+	definitions *parsedDefinitions // the content of DefinitionsFile
 }
 
 // parsedDefinitions is the parsed DefinitionsFile of a server, with what is derived from it.
@@ -54,7 +54,7 @@ func (s fileStat) unchanged(info fs.FileInfo) bool {
 // Limits of files, in bytes.
 const (
 	maxModule      = 1 << 20
-	maxDefinitions = 64 << 20 // of DefinitionsFile, and of ApprovalsFile, which contains definitions
+	maxDefinitions = 64 << 20 // bytes of DefinitionsFile, and of ApprovalsFile, which contains definitions
 )
 
 // refresh updates the cached files of one server. Only one goroutine of readServers refreshes a server.

@@ -124,7 +124,7 @@ func (p *Published) refresh(ctx context.Context) error {
 		return p.err
 	}
 	err := p.fetchCurrent(ctx)
-	if ctx.Err() == nil { // the end of one caller's context is no error for the others
+	if ctx.Err() == nil { // the end of one caller's context is not an error for the others
 		p.err, p.checkedAt = err, time.Now()
 	}
 	return err

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	firstRestartDelay = 100 * time.Millisecond // before the object store starts again; doubled after each failure
+	firstRestartDelay = 100 * time.Millisecond // delay before the object store starts again; doubled after each failure
 	maxRestartDelay   = 5 * time.Second
 	stopS3Time        = 100 * time.Millisecond // for the object store to stop once worker.drain has passed
 	steadyS3          = time.Minute            // a process that ran for this long resets the delay

@@ -17,7 +17,7 @@ import (
 // Cleaning is a worker's part in the garbage collection of workspaces. All workers of a fleet take part,
 // without a leader: for each tenant and interval, one of them collects.
 type Cleaning struct {
-	Tenants []string      // of the settings
+	Tenants []string      // tenants in the settings
 	Every   time.Duration // interval; 0 disables collection
 	Collect maintenance.GCOptions
 }

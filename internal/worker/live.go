@@ -90,7 +90,7 @@ func (l *live) withSync(next jobs.Handler) jobs.Handler {
 }
 
 // importFailed blocks a task if the folder cannot be imported until the user changes it: the task would run
-// on other files than the user sees. After any other error the task is retried.
+// on files that differ from those that the user sees. After any other error the task is retried.
 func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 	_, bad := errors.AsType[*state.EditError](err)
 	if !bad && !errors.Is(err, state.ErrQuota) && !errors.Is(err, fs.ErrPermission) {

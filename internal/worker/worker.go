@@ -57,7 +57,7 @@ type Join func(context.Context) (Fleet, error)
 type Fleet struct {
 	Queue  *jobs.Client
 	Store  *state.Store
-	Mirror *mirror.Mirror // of Store; may be nil
+	Mirror *mirror.Mirror // mirror of Store's workspaces; may be nil
 	// Carrying is whether HEADs may carry commits, as an option of Store; nil if it has none.
 	Carrying *Carrying
 }

@@ -75,7 +75,7 @@ func (p plot) write(w io.Writer) error {
 	for v := low; v <= high*1.001; v *= 10 {
 		view.Ys = append(view.Ys, tick{number(y(v)), fmt.Sprintf("%g", v)})
 	}
-	usedRows := map[int]bool{} // of the lines' names
+	usedRows := map[int]bool{} // rows that have a line's name
 	for i, l := range p.Lines {
 		var points, back []string
 		for j, v := range l.Points {

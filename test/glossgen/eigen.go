@@ -56,7 +56,7 @@ func embed(m *sparse, k int) [][]float32 {
 	return eigenvectors(basis, &projection, k)
 }
 
-// orthonormal replaces the columns of x by an orthonormal basis and returns x.
+// orthonormal replaces the columns of x with an orthonormal basis and returns x.
 func orthonormal(x *mat.Dense) *mat.Dense {
 	n, k := x.Dims()
 	for j := range k {

@@ -53,7 +53,7 @@ func (q Query) Share(ids []string) float64 {
 // measure computes the metrics of one ranking.
 func measure(q Query, ranked []string) Metrics {
 	groups := q.groups()
-	ranks := make([]int, 0, len(groups)) // of each group's best tool, from 1
+	ranks := make([]int, 0, len(groups)) // rank of each group's best tool, from 1
 	for _, g := range groups {
 		if i := slices.IndexFunc(ranked, func(id string) bool { return slices.Contains(g, id) }); i >= 0 {
 			ranks = append(ranks, i+1)

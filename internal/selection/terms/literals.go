@@ -49,7 +49,7 @@ var fileKinds = map[string]string{
 	"sqlite": "sqlite database", "log": "log", "ipynb": "notebook", "parquet": "table",
 }
 
-// Literals replaces the literal values in a sentence by words for their kind.
+// Literals replaces the literal values in a sentence with words for their kind.
 func Literals(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText]

@@ -1,6 +1,6 @@
 // Package terms turns names and sentences into index terms. It splits identifiers, converts words to lower-case stems,
-// drops stop words, and replaces literal values (paths, addresses, amounts) by words for their kind. The catalogue, the
-// queries, the past tasks and the word vectors all use these terms.
+// drops stop words, and replaces literal values (paths, addresses, amounts) with words for their kind. The catalogue,
+// the queries, the past tasks and the word vectors all use these terms.
 package terms
 
 import (

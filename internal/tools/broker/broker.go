@@ -52,7 +52,7 @@ type Call struct {
 
 	def          tools.Tool      // set by definition
 	key          Key             // set by replay
-	version      uint64          // of the journal entry; 0 if there is none; set by replay
+	version      uint64          // version of the journal entry; 0 if there is none; set by replay
 	originalArgs json.RawMessage // Args with privacy tokens; set by replay
 	record       *AuditRecord    // set by audit, completed by policy
 }

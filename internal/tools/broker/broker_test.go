@@ -29,7 +29,7 @@ type world struct {
 
 	made    []string // tool name and arguments of the calls that reached a tool
 	journal map[broker.Key]broker.JournalEntry
-	version uint64 // of the latest entry
+	version uint64 // version of the latest entry
 	order   []broker.Key
 	log     []string // the order of effects
 	begun   []broker.AuditRecord

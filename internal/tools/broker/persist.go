@@ -21,8 +21,8 @@ type persister struct {
 }
 
 const (
-	writeTimeout = 10 * time.Second       // of one try, which continues when the task is cancelled
-	firstDelay   = 100 * time.Millisecond // after the first try; it doubles with each try
+	writeTimeout = 10 * time.Second       // time limit of one try, which continues when the task is cancelled
+	firstDelay   = 100 * time.Millisecond // delay after the first try; it doubles with each try
 	maxDelay     = 2 * time.Second
 )
 

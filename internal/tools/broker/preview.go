@@ -14,7 +14,7 @@ import (
 
 // Limits of Preview.
 const (
-	previewBytes   = 4 << 10        // of the whole preview
+	previewBytes   = 4 << 10        // bytes of the whole preview
 	previewString  = 400 + len("…") // bytes per string
 	previewItems   = 20             // per list or object
 	previewDepth   = 6

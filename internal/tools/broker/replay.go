@@ -14,7 +14,7 @@ type replayLog struct {
 	mu         sync.Mutex
 	counts     map[Key]int // this run's calls so far, by key without N
 	entries    map[Key]JournalEntry
-	versions   map[Key]uint64 // of all entries, including those of calls that were not made
+	versions   map[Key]uint64 // versions of all entries, including those of calls that were not made
 	unmatched  int            // entries that this run has not reached yet
 	allMatched chan struct{}  // closed when unmatched is 0
 	diverged   bool           // this run makes different calls than the earlier ones

@@ -285,7 +285,7 @@ func TestMutatingCallsAreMadeOnce(t *testing.T) {
 	})
 }
 
-// Runs of a task may make other calls than the ones before: fewer, more, in another order, in threads. However they
+// A later run of a task may make different calls: fewer, more, in a different order, in threads. However they
 // differ, together they change no more than the last run that changed something would alone, and the n-th equal call
 // always has the same result.
 func TestRunsThatDiffer(t *testing.T) {

@@ -39,7 +39,7 @@ const (
 	coldest, hottest = -100, 70 // °C
 	maxWind          = 500      // km/h
 	maxPercent       = 100
-	maxOffset        = 18 * time.Hour // of a time zone
+	maxOffset        = 18 * time.Hour // largest offset of a time zone
 )
 
 var errIncomplete = errors.New("open-meteo's response is incomplete")

@@ -44,7 +44,7 @@ type location struct {
 	text       string
 	name       string
 	qualifiers []string // normalized
-	key        string   // of the name, for the cache
+	key        string   // key of the name in the cache
 }
 
 func parseLocation(s string) (location, error) {

@@ -41,7 +41,7 @@ func newRedactor(s Server) redactor {
 	}
 	for _, text := range s.Headers {
 		secret(text)
-		_, key, _ := strings.Cut(text, " ") // of "Bearer KEY"
+		_, key, _ := strings.Cut(text, " ") // the key in "Bearer KEY"
 		secret(key)
 	}
 	for _, text := range s.Env {
