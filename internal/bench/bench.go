@@ -3,8 +3,9 @@
 // target is reported; it is not an error.
 //
 // Each scenario has its own file. A scenario adds series of samples to a [Report] and computes its numbers from them.
-// To add a scenario that users can run on their hosts, write the file, and name the scenario in Scenarios and in
-// docs/benchmarks.md. Comparisons that only this project runs are scenarios of test/bench, which uses this package.
+// To add a scenario that users can run on their hosts, write the file, name the scenario in Scenarios, and
+// describe it in docs/benchmarks.md. Comparisons that only this project runs are scenarios of test/bench, which uses
+// this package.
 package bench
 
 import (
