@@ -249,7 +249,9 @@ func (s toolServer) respond(ctx context.Context, name jobs.ToolName, data []byte
 		return failedResponse("decode call", err)
 	}
 	if q.Hash != "" && q.Hash != s.list[i].hash {
-		return tools.OfferedResponse{Code: tools.OfferChanged, Error: "this process has another definition of the tool"}
+		return tools.OfferedResponse{
+			Code: tools.OfferChanged, Error: "this process has a different definition of the tool",
+		}
 	}
 	v, err := s.call(ctx, s.list[i], q.Args)
 	if err != nil {

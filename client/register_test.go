@@ -83,7 +83,7 @@ func TestRegisterTools(t *testing.T) {
 	for call, want := range map[string]string{
 		`{"args":{"name":"ada"}}`:                                  `{"value":{"emails":["ada@example.org"]}}`,
 		`{"args":{"name":"ada","max":-1}}`:                         `{"error":"max is negative","code":"failed"}`,
-		`{"hash":"sha256:old","args":{"name":1}}`:                  `{"error":"this process has another definition of the tool","code":"changed"}`,
+		`{"hash":"sha256:old","args":{"name":1}}`:                  `{"error":"this process has a different definition of the tool","code":"changed"}`,
 		`{"hash":"` + o.Tools[0].Hash() + `","args":{"name":"x"}}`: `{"value":{"emails":["x@example.org"]}}`,
 	} {
 		got, err := f.Jobs.CallTool(t.Context(), "default", jobs.ToolName{Server: "crm", Tool: "find"}, []byte(call))

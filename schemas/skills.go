@@ -53,7 +53,7 @@ type SkillDraft struct {
 
 	// Inputs are the arguments of the smoke run. Without them, run is called only if it needs no argument.
 	Inputs json.RawMessage `json:"inputs,omitempty"`
-	// Workspace is the workspace of the smoke run, which does not change it. The default is main.
+	// Workspace is what the smoke run finds at /workspace. The smoke run does not change it. The default is main.
 	Workspace string `json:"workspace,omitempty"`
 	Pool      string `json:"pool,omitempty"` // task pool of the smoke run
 	// Base is the version that this one replaces. 0 means that the skill is new: its name must be free.

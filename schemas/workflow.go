@@ -48,7 +48,7 @@ type Step struct {
 	Ask      *StepAsk        `json:"ask,omitempty"`
 	Emit     *StepEmit       `json:"emit,omitempty"`
 	With     json.RawMessage `json:"with,omitempty"`
-	Needs    *[]string       `json:"needs,omitempty"` // nil: the step before
+	Needs    *[]string       `json:"needs,omitempty"` // nil means the step before
 	When     string          `json:"when,omitempty"`
 	ForEach  *StepForEach    `json:"for_each,omitempty"`
 	Retry    *StepRetry      `json:"retry,omitempty"`

@@ -88,7 +88,7 @@ type Access struct {
 	// Tokens are the accepted bearer tokens. If there are none, authentication is off: every caller is the
 	// tenant "default", and Serve accepts loopback addresses only. SetTokens replaces them.
 	Tokens []Token
-	// Tenants are the tenants of the settings, for lists.
+	// Tenants are the tenants in the settings. Lists of tenants need them.
 	Tenants []string
 	// Hosts are accepted in the Host header, besides loopback names and IP addresses.
 	Hosts []string

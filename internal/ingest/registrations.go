@@ -142,7 +142,7 @@ func (in registrationIn) check() (path string, err error) {
 }
 
 // checkTaken refuses an offer whose server is a server of the fleet, or that has a tool which another process has
-// registered with another definition. Processes with equal definitions share the calls.
+// registered with a different definition. Processes with equal definitions share the calls.
 func (s *Server) checkTaken(r *http.Request, offer tools.Offer) error {
 	listing, err := s.readTools(r)
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *Server) checkTaken(r *http.Request, offer tools.Offer) error {
 			e.Path, e.Hint = "/server", "register the tools under another server"
 			return e
 		case i >= 0 && t.Hash != offer.Tools[i].Hash():
-			e := apierror.New(errcode.ToolTaken, "another process serves %s/%s with another definition", t.Server,
+			e := apierror.New(errcode.ToolTaken, "another process serves %s/%s with a different definition", t.Server,
 				t.Name)
 			e.Path, e.Hint = fmt.Sprintf("/tools/%d", i), "use another name, or stop the other process"
 			return e
@@ -208,7 +208,7 @@ func (g *registration) call(ctx context.Context, offer tools.Offer, name jobs.To
 	}
 	if q.Hash != "" && q.Hash != offer.Tools[i].Hash() {
 		return encodeResponse(tools.OfferedResponse{
-			Code: tools.OfferChanged, Error: "this process has another definition of the tool",
+			Code: tools.OfferChanged, Error: "this process has a different definition of the tool",
 		})
 	}
 	c := toolCall{ID: strings.ToLower(rand.Text()), Tool: name.Tool, Args: q.Args}

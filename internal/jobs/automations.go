@@ -15,7 +15,7 @@ const bucketAutomations = "AUTOMATIONS"
 // Errors of Automations.
 var (
 	ErrAutomationNotFound = errors.New("no such automation")
-	ErrAutomationConflict = errors.New("automation has another revision")
+	ErrAutomationConflict = errors.New("automation has a different revision")
 )
 
 // Automations is the bucket of what tenants store so that the fleet acts without a request: their schedules, triggers

@@ -115,7 +115,7 @@ func (c *Client) relocate() (moved bool) {
 		return false
 	}
 	c.at.Store(&now)
-	c.opts.Log.InfoContext(context.Background(), "NATS has another address or password", "url", now.URL)
+	c.opts.Log.InfoContext(context.Background(), "NATS has a new address or password", "url", now.URL)
 	return true
 }
 

@@ -16,7 +16,7 @@ const bucketHeads = "HEADS"
 // Errors of HeadBucket.
 var (
 	ErrHeadNotFound = errors.New("no such head")
-	ErrHeadConflict = errors.New("head has another revision")
+	ErrHeadConflict = errors.New("head has a different revision")
 )
 
 // HeadBucket is a bucket of small values that are changed by compare-and-swap: the HEADs of workspaces whose

@@ -16,7 +16,7 @@ type Options struct {
 	Server      Server
 	Credentials Credentials
 	// Relocate, if not nil, returns where the server is now. It is called when the connection cannot be made: the
-	// server may be back with another address or password. ok is false if that is not known.
+	// server may be back with a new address or password. ok is false if that is not known.
 	Relocate func() (at Location, ok bool)
 	Storage  Storage
 	Name     string        // connection name in the server's logs; default "codefleet"

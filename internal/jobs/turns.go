@@ -78,7 +78,7 @@ func (ts *turns) end(tenant string, took time.Duration) {
 	s.mean = newMean(s.mean, took)
 }
 
-// endEmpty replaces the estimate of a run with the time that the slot waited in vain for a message.
+// endEmpty replaces the estimate of a run with the time that the slot waited, because no message came.
 func (ts *turns) endEmpty(tenant string, took time.Duration) { ts.correct(tenant, took) }
 
 // correct replaces the estimate of one of a tenant's runs with a time.

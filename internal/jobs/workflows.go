@@ -35,7 +35,7 @@ const (
 // Errors of Workflows.
 var (
 	ErrRunNotFound = errors.New("no such workflow run")
-	ErrRunConflict = errors.New("the workflow run has another revision")
+	ErrRunConflict = errors.New("the workflow run has a different revision")
 )
 
 // Workflows is the bucket of workflow runs: for each, a record that is changed by compare-and-swap, and values that

@@ -219,7 +219,7 @@ func pip(ctx context.Context, o Options, target string) error {
 }
 
 // makeReadOnly lets all users read the files below dir, and no user write to them. It refuses symbolic links that point
-// outside of dir, because they would have another target inside a box.
+// outside of dir, because they would have a different target inside a box.
 func makeReadOnly(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

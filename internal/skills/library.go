@@ -26,7 +26,7 @@ const (
 
 // Options configure a Library. Log is required.
 type Options struct {
-	Bucket objects.Objects // nil: tenants have no skills of their own
+	Bucket objects.Objects // if nil, tenants have no skills of their own
 	Dir    string          // the fleet's skills, which all tenants share; empty for none
 	Log    *slog.Logger
 }

@@ -35,7 +35,7 @@ const (
 type Version struct {
 	Version     int            `json:"version"` // from 1; a number is never used again
 	Digest      objects.Digest `json:"digest"`
-	Object      string         `json:"object,omitempty"` // empty: named by the digest, as by earlier versions of codefleet
+	Object      string         `json:"object,omitempty"` // if empty, as from earlier versions, the digest names it
 	Bytes       int            `json:"bytes"`
 	Files       int            `json:"files"`
 	Description string         `json:"description"`

@@ -43,7 +43,7 @@ type (
 // The codes of an OfferedResponse.
 const (
 	OfferFailed  OfferCode = "failed"  // the tool returned an error
-	OfferChanged OfferCode = "changed" // the process serves another definition; the tool was not invoked
+	OfferChanged OfferCode = "changed" // the process serves a different definition; the tool was not invoked
 	OfferLarge   OfferCode = "large"   // the result is too large
 )
 

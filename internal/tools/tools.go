@@ -135,7 +135,7 @@ const (
 	Local      State = "local"      // a hand-written module: it runs in the box and needs no approval
 	Pending    State = "pending"    // the definition was never approved
 	Approved   State = "approved"   // this definition is approved
-	Changed    State = "changed"    // another definition of the tool is approved
+	Changed    State = "changed"    // a different definition of the tool is approved
 	Registered State = "registered" // a process with the tenant's credentials serves it
 )
 

@@ -31,7 +31,7 @@ const maxWorkers = 64
 // OpenDir returns the first directory below data that no running worker uses, so a worker that starts after a
 // crash finds, and removes, what the crashed one left. The caller closes it.
 func OpenDir(data string) (*Dir, error) {
-	data, err := filepath.Abs(data) // boxes have another working directory
+	data, err := filepath.Abs(data) // boxes have a different working directory
 	if err != nil {
 		return nil, err
 	}

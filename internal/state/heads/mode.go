@@ -13,7 +13,7 @@ import (
 const markerPrefix = "_heads/"
 
 // RequireMode records the head mode at a bucket's first use. Later it returns an error that wraps objects.ErrConflict
-// if the bucket has another mode, because two modes at once would lead to two histories.
+// if the bucket has a different mode, because two modes at once would lead to two histories.
 func RequireMode(ctx context.Context, bucket objects.Objects, mode string) error {
 	bucket = objects.WithRetry(bucket, objects.RetryPolicy{})
 	recorded, err := modes(ctx, bucket)

@@ -109,7 +109,7 @@ func (c *collector) rekeyTombstone(ctx context.Context, ref format.Ref, h format
 	return nil // a commit has created the workspace again
 }
 
-const compactMessage = "garbage collection: moved content out of packs that are mostly unused or have another key"
+const compactMessage = "garbage collection: moved content out of packs that are mostly unused or have a different key"
 
 // commitRelocation commits the new locations of moved content.
 func (c *collector) commitRelocation(ctx context.Context, ref format.Ref, f *repo.Relocation) error {

@@ -341,11 +341,11 @@ func TestRejectedCalls(t *testing.T) {
 	if _, err := w.call(e, "remote", `{"x":1}`); err != nil {
 		t.Error(err)
 	}
-	// The program was written for another definition.
+	// The program was written for a different definition.
 	_, err := e.Call(t.Context(),
 		broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`), Hash: "sha256:old"})
 	if code(err) != errcode.ToolChanged ||
-		!strings.Contains(err.Error(), "written for another definition; it is now get(...)") {
+		!strings.Contains(err.Error(), "written for a different definition; it is now get(...)") {
 		t.Errorf("get with an old hash = %v, want tool_changed with the new signature", err)
 	}
 }

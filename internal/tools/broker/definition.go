@@ -24,7 +24,7 @@ func definition(cfg Config) layer {
 		case t.State == tools.Changed:
 			return Result{}, toolChanged(c, t, "its definition changed after it was approved")
 		case c.Hash != "" && c.Hash != t.Hash:
-			return Result{}, toolChanged(c, t, "the program was written for another definition")
+			return Result{}, toolChanged(c, t, "the program was written for a different definition")
 		}
 		c.def = t
 		return next(ctx, c)

@@ -73,7 +73,7 @@ func toResult(response tools.OfferedResponse, problem *tools.UpstreamError) (too
 	switch {
 	case response.Code == tools.OfferChanged:
 		problem.Reason = tools.Drifted
-		problem.Err = errors.New("the process that serves the tool has another definition of it")
+		problem.Err = errors.New("the process that serves the tool has a different definition of it")
 	case response.Code == tools.OfferLarge:
 		problem.Reason, problem.Sent = tools.TooLarge, true
 		problem.Err = errors.New("the result is larger than one message")
