@@ -257,8 +257,8 @@ func TestLostHead(t *testing.T) {
 	}
 }
 
-// TestHeadFormat checks that HEAD has the newer format only while it carries objects: programs that do not know it refuse
-// such a HEAD, instead of dropping what it carries.
+// TestHeadFormat checks that HEAD has the newer format only while it carries objects: programs that do not know it
+// refuse such a HEAD, instead of dropping what it carries.
 func TestHeadFormat(t *testing.T) {
 	bucket := mem.New()
 	w := carried(t, bucket, 2, state.Options{})
