@@ -11,7 +11,7 @@ import (
 // AuditRecord is an audit record of a tool call. Package schemas documents its fields.
 type AuditRecord = schemas.AuditRecord
 
-// AuditOptions filter Audit.
+// AuditOptions select the records that Audit returns.
 type AuditOptions struct {
 	Task  string // only calls of the task with this id; empty selects all tasks
 	Limit int    // maximum number of records; the default is 100

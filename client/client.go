@@ -280,8 +280,8 @@ func (c *Client) redriveAll(ctx context.Context, cause string, fn func(RedrivenT
 // Fleet returns the workers and the backlog of each task pool.
 func (c *Client) Fleet(ctx context.Context) (Fleet, error) { return c.conn.fleet(ctx) }
 
-// Artifact opens a file that a task returned, by its path in the result. The caller closes the file. Over NATS the
-// error has the code "http_only".
+// Artifact opens a file that a task returned, by its path in the result. The caller closes the file. Over NATS, it
+// fails with the code "http_only".
 func (c *Client) Artifact(ctx context.Context, id, path string) (io.ReadCloser, error) {
 	return c.conn.artifact(ctx, id, path)
 }

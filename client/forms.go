@@ -36,8 +36,8 @@ type FieldProblem struct {
 }
 
 // FillForm finds values for a form in a document, and checks them together with the given values. Ask for what the
-// problems name, and call FillForm again with the answers. Nothing is stored. Over NATS the error has the code
-// "http_only".
+// problems name, and call FillForm again with the answers. Nothing is stored. Over NATS, it fails with the
+// code "http_only".
 func (c *Client) FillForm(ctx context.Context, in FormRequest) (FilledForm, error) {
 	return sendJSON[FilledForm](ctx, c, http.MethodPost, in, "forms", "fill")
 }

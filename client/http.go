@@ -41,7 +41,7 @@ type location struct {
 
 func (d *httpConn) base() *url.URL { return d.at.Load().base }
 
-// relocate reads the fleet file. It reports whether the fleet is at another location than before.
+// relocate reads the fleet file. It reports whether the fleet's location or token has changed.
 func (d *httpConn) relocate(before *location) bool {
 	if d.located.Path == "" {
 		return false
@@ -50,7 +50,7 @@ func (d *httpConn) relocate(before *location) bool {
 	if err != nil {
 		return false // the fleet has stopped, and may start again
 	}
-	now := &location{token: before.token} // another token than the file's is the caller's own
+	now := &location{token: before.token} // kept if the caller set it, instead of the file
 	if d.located.Credentials {
 		now.token = o.Token
 	}
@@ -190,7 +190,7 @@ func sendRequest[T any](ctx context.Context, c *Client, r httpRequest, path ...s
 	return request[T](ctx, d, r)
 }
 
-// remove deletes the named document of a kind. It is not retried.
+// remove deletes the named document of a kind. The request is not retried.
 func (c *Client) remove(ctx context.Context, kind, name string) error {
 	d, err := c.overHTTP()
 	if err != nil {

@@ -103,7 +103,7 @@ func (c *Client) CreateTenant(ctx context.Context, name string) (Tenant, error) 
 	return sendRequest[Tenant](ctx, c, httpRequest{method: http.MethodPut}, "tenants", name)
 }
 
-// RemoveTenant removes a tenant that was created at run time, and its tokens. It is not retried.
+// RemoveTenant removes a tenant that was created at run time, and its tokens. The request is not retried.
 func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 	return c.remove(ctx, "tenants", name)
 }
@@ -123,7 +123,8 @@ type TokenOptions struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"` // the zero time means never
 }
 
-// CreateToken creates a token, which works at once. The secret in the result cannot be read again. It is not retried.
+// CreateToken creates a token, which works at once. The secret in the result cannot be read again. The request is not
+// retried.
 func (c *Client) CreateToken(ctx context.Context, o TokenOptions) (NewToken, error) {
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -133,7 +134,8 @@ func (c *Client) CreateToken(ctx context.Context, o TokenOptions) (NewToken, err
 	return sendRequest[NewToken](ctx, c, r, "tokens")
 }
 
-// RevokeToken revokes a token by its id: requests with it are refused, and its streams end. It is not retried.
+// RevokeToken revokes a token by its id: requests with the token are refused, and its streams end. The request that
+// revokes the token is not retried.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	return c.remove(ctx, "tokens", id)
 }

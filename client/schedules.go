@@ -30,7 +30,7 @@ func (c *Client) AddSchedule(ctx context.Context, s ScheduleSpec, task Submissio
 	return sendJSON[Schedule](ctx, c, http.MethodPost, s, "schedules")
 }
 
-// Schedules returns the tenant's schedules by name.
+// Schedules returns the tenant's schedules, sorted by name.
 func (c *Client) Schedules(ctx context.Context) ([]Schedule, error) {
 	return get[[]Schedule](ctx, c, url.Values{}, "schedules")
 }

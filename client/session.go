@@ -28,7 +28,7 @@ type (
 type SessionSummary = schemas.SessionSummary
 
 // Sessions lists the tenant's sessions, the one with the latest task first, up to limit. The default limit is 100. A
-// session begins with the first task whose Submission names it. Over NATS the error has the code "http_only".
+// session begins with the first task whose Submission names it. Over NATS, Sessions fails with the code "http_only".
 func (c *Client) Sessions(ctx context.Context, limit int) ([]SessionSummary, error) {
 	var list []SessionSummary
 	err := c.session(ctx, http.MethodGet, nil, limit, nil, &list)

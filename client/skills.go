@@ -31,8 +31,8 @@ type (
 // smokeWait is how long the fleet may take for a smoke run.
 const smokeWait = 2 * time.Minute
 
-// Skills returns the skills of the caller's tenant, and those that all tenants share, sorted by name. Over NATS the
-// error of all methods about skills has the code "http_only".
+// Skills returns the skills of the caller's tenant, and those that all tenants share, sorted by name. Over NATS, all
+// methods for skills fail with the code "http_only".
 func (c *Client) Skills(ctx context.Context) ([]Skill, error) {
 	return get[[]Skill](ctx, c, nil, "skills")
 }
@@ -66,7 +66,7 @@ func (c *Client) SaveSkill(ctx context.Context, name string, d SkillDraft) (Save
 }
 
 // RemoveSkill removes a skill with all its versions. With a version other than 0, the error has the code
-// "skill_conflict" unless that is the newest version. It is not retried.
+// "skill_conflict" unless that is the newest version. The request is not retried.
 func (c *Client) RemoveSkill(ctx context.Context, name string, version int) error {
 	conn, err := c.overHTTP()
 	if err != nil {

@@ -60,8 +60,8 @@ type SearchToolsOptions struct {
 }
 
 // Tools returns the tools that the caller's tenant may call: those of the fleet, and those that the tenant's processes
-// have registered. For an unknown server the error has the code "unknown_tool". Over NATS the error of Tools,
-// SearchTools and ReadTool has the code "http_only".
+// have registered. For an unknown server the error has the code "unknown_tool". Over NATS, Tools, SearchTools and
+// ReadTool fail with the code "http_only".
 func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	q := url.Values{}
 	set(q, "server", o.Server)
@@ -72,7 +72,7 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	return get[ToolList](ctx, c, q, "tools")
 }
 
-// SearchTools returns the tools that match the queries: at most 20 queries with together at most 20,000 bytes. It
+// SearchTools returns the tools that match the queries: at most 20 queries, with at most 20,000 bytes in all. It
 // selects tools as the fleet does for tasks. One query for each step finds more than a single query for all steps. The
 // order depends on the queries, the catalogue, the fleet's embeddings, and the tools that the tenant's earlier tasks
 // used.

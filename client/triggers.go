@@ -24,7 +24,7 @@ type (
 
 // AddTrigger stores a trigger that submits task for each event that t matches, with the event's data as inputs. t.Task
 // is ignored. Adding the same trigger again changes nothing; if a different trigger has the name, the error has the
-// code "automation_exists". Over NATS the errors of all methods for triggers have the code "http_only".
+// code "automation_exists". Over NATS, all methods for triggers fail with the code "http_only".
 func (c *Client) AddTrigger(ctx context.Context, t TriggerSpec, task Submission) (Trigger, error) {
 	var err error
 	if t.Task, err = json.Marshal(task); err != nil {
@@ -33,7 +33,7 @@ func (c *Client) AddTrigger(ctx context.Context, t TriggerSpec, task Submission)
 	return sendJSON[Trigger](ctx, c, http.MethodPost, t, "triggers")
 }
 
-// Triggers returns the tenant's triggers by name.
+// Triggers returns the tenant's triggers, sorted by name.
 func (c *Client) Triggers(ctx context.Context) ([]Trigger, error) {
 	return get[[]Trigger](ctx, c, url.Values{}, "triggers")
 }

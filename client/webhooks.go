@@ -31,7 +31,7 @@ func (c *Client) AddWebhook(ctx context.Context, w WebhookSpec) (Webhook, error)
 	}, "webhooks")
 }
 
-// Webhooks returns the tenant's webhooks by name, without their secrets.
+// Webhooks returns the tenant's webhooks, sorted by name, without their secrets.
 func (c *Client) Webhooks(ctx context.Context) ([]Webhook, error) {
 	return get[[]Webhook](ctx, c, url.Values{}, "webhooks")
 }

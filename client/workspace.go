@@ -20,7 +20,7 @@ import (
 const mainWorkspace = "main"
 
 // Workspace is one workspace with its history. Generations of commits begin with 1. A version is given as a generation
-// or the name of a pin; an empty version is the newest. Over NATS the error of every request has the code "http_only".
+// or the name of a pin; an empty version is the newest. Over NATS, all methods fail with the code "http_only".
 type Workspace struct {
 	client *Client
 	name   string

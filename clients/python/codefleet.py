@@ -209,7 +209,7 @@ class Agent:
 
         Programs of the tenant import them: `from servers.custom import NAME`. MCP clients see them as custom__NAME. The
         parameters' annotations and the docstring describe a tool. The token needs the scope `tools`. If the fleet, or
-        another process with another definition, has a tool of that name, the error has the code "tool_taken".
+        another process with a different definition, has a tool of that name, the error has the code "tool_taken".
         """
         return Registration(self, [_Tool(f, n) for f, n in zip(functions, names or [None] * len(functions))], server, description)
 
