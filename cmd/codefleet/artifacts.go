@@ -58,7 +58,7 @@ func artifactsOf(ctx context.Context, c *client.Client, id string) ([]client.Art
 // savedArtifact is what `artifacts get -o json` prints for each file.
 type savedArtifact struct {
 	Path  string `json:"path"`
-	File  string `json:"file"` // below the directory
+	File  string `json:"file"` // name in the directory of --dir
 	Bytes int64  `json:"bytes"`
 }
 
@@ -68,8 +68,8 @@ func (a *app) artifactsGetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get ID [PATH…]",
 		Short: "Download artifacts of a task, or all of them",
-		Long: "Download artifacts of a task, or all of them, under their names without directories. An existing\n" +
-			"file is an error, unless --force is given.",
+		Long: "Download the named artifacts of a task, or all of them. Each is saved under its file name, without\n" +
+			"the directories of its path. An existing file is an error, unless --force is given.",
 		Example:           "  codefleet artifacts get 7g7iq5vjq3ulae7rsddnvo5cw4 artifacts/figure-1.png --dir pictures",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeTasks(),
@@ -84,12 +84,13 @@ func (a *app) artifactsGetCommand() *cobra.Command {
 			return a.getArtifacts(ctx, c, args[0], dir, force, list)
 		}),
 	}
-	c.Flags().StringVar(&dir, "dir", ".", "`DIRECTORY` for the files; it is created")
+	c.Flags().StringVar(&dir, "dir", ".", "`DIRECTORY` for the files; created if missing")
 	c.Flags().BoolVar(&force, "force", false, "replace existing files")
 	return c
 }
 
-// chosenArtifacts returns the artifacts with the given paths, or all of them. It refuses two for the same file.
+// chosenArtifacts returns the artifacts with the given paths, or all of them. It returns an error if
+// two of them have the same file name.
 func chosenArtifacts(list []client.Artifact, id string, paths []string) ([]client.Artifact, error) {
 	var chosen []client.Artifact
 	for _, p := range paths {
@@ -106,7 +107,7 @@ func chosenArtifacts(list []client.Artifact, id string, paths []string) ([]clien
 	for _, f := range chosen {
 		name := path.Base(f.Path)
 		if other, taken := byFile[name]; taken && other != f.Path {
-			return nil, usage("the artifacts %q and %q would be the same file", other, f.Path).
+			return nil, usage("the artifacts %q and %q would be saved as the same file", other, f.Path).
 				try("codefleet artifacts get " + id + " PATH --dir DIRECTORY, for each of them")
 		}
 		byFile[name] = f.Path
@@ -127,7 +128,7 @@ func (a *app) getArtifacts(
 	defer root.Close()
 	saved := []savedArtifact{}
 	for _, f := range list {
-		// A program chose the path. Without its directories, it stays in the directory, and OpenRoot makes sure of it.
+		// A program chose the path, so only its last element is used. OpenRoot also keeps the file in dir.
 		name := path.Base(f.Path)
 		if err := saveArtifact(ctx, c, root, id, f.Path, name, force); err != nil {
 			return err

@@ -82,10 +82,10 @@ func (a *app) doctorCommand() *cobra.Command {
 }
 
 func (a *app) doctor(ctx context.Context, clean bool) error {
-	found, c := a.checkConfig()
+	results, c := a.checkConfig()
 	if c != nil {
 		p := &hostCheck{Config: c, app: a, root: os.Geteuid() == 0}
-		found = append(found, p.remains(ctx, clean)...)
+		results = append(results, p.remains(ctx, clean)...)
 		for _, check := range []func(context.Context) checkResult{
 			within(probeTime, p.python), within(probeTime, p.engine), within(probeTime, p.microsandbox),
 			within(fetchTime, p.boot), within(probeTime, p.userNamespaces), within(probeTime, p.cgroups),
@@ -94,15 +94,15 @@ func (a *app) doctor(ctx context.Context, clean bool) error {
 			within(probeTime, p.store), within(probeTime, p.encryption), within(probeTime, p.model),
 			within(probeTime, p.fleet),
 		} {
-			found = append(found, check(ctx))
+			results = append(results, check(ctx))
 		}
-		found = append(found, p.secretsInUse(ctx)...)
-		found = append(found, p.pools(ctx)...)
+		results = append(results, p.secretsInUse(ctx)...)
+		results = append(results, p.pools(ctx)...)
 	}
-	if err := a.print(found, func(w io.Writer) { showCheckResults(w, found) }); err != nil {
+	if err := a.print(results, func(w io.Writer) { showCheckResults(w, results) }); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(found, func(f checkResult) bool { return f.Status == problem }) {
+	if slices.ContainsFunc(results, func(r checkResult) bool { return r.Status == problem }) {
 		return &failure{code: errcode.ExitFailed}
 	}
 	return nil
@@ -117,12 +117,12 @@ func within(limit time.Duration, check func(context.Context) checkResult) func(c
 	}
 }
 
-func showCheckResults(w io.Writer, found []checkResult) {
+func showCheckResults(w io.Writer, results []checkResult) {
 	marks := map[string]string{good: "✓", warning: "!", problem: "✗"}
-	for _, f := range found {
-		row(w, marks[f.Status]+" "+f.Check, f.Detail)
-		if f.Fix != "" {
-			row(w, "", "→ "+f.Fix)
+	for _, r := range results {
+		row(w, marks[r.Status]+" "+r.Check, r.Detail)
+		if r.Fix != "" {
+			row(w, "", "→ "+r.Fix)
 		}
 	}
 }
@@ -146,16 +146,16 @@ func (p *hostCheck) memory(context.Context) checkResult {
 	if total == 0 {
 		return passed("memory", "not limited")
 	}
-	f := passed("memory", "%d MB for tasks; tasks of %d MB that fit: %d; slots: %d",
+	r := passed("memory", "%d MB for tasks; tasks of %d MB that fit: %d; slots: %d",
 		total, perTask, total/perTask, slots)
 	if total/perTask < slots {
-		f.Status, f.Fix = warning, "tasks will wait for memory: change execution.memory_mb_total, "+
+		r.Status, r.Fix = warning, "tasks will wait for memory: change execution.memory_mb_total, "+
 			"guardrails.max_memory_mb or worker.slots"
 	}
-	return f
+	return r
 }
 
-// python checks the interpreter that boxes use. It is the system's, even if another one is first on PATH.
+// python checks the interpreter that boxes use: the system's Python, even if another one comes first in PATH.
 func (p *hostCheck) python(ctx context.Context) checkResult {
 	const name, path, install = "python", "/usr/bin/python3", "apt-get install python3  (or set execution.rootfs)"
 	if p.Execution.Rootfs != "" {
@@ -184,17 +184,16 @@ const maxEngineAge = 365 * 24 * time.Hour
 func (p *hostCheck) engine(ctx context.Context) checkResult {
 	const name, install = "runsc", "make build  (puts bin/runsc beside this binary), or set execution.runsc"
 	path, err := sandbox.Runsc(p.Config)
-	if err != nil && p.Execution.SandboxType == "microsandbox" {
-		return passed(name, "not needed: execution.sandbox_type is microsandbox")
-	}
-	if _, msbErr := sandbox.Msb(p.Config); err != nil && msbErr == nil && p.Execution.SandboxType == "auto" {
-		return checkResult{
-			name, warning, "the gVisor engine is not installed; it is the fallback if microsandbox does not boot",
-			install,
-		}
-	}
 	if err != nil {
-		return checkResult{name, problem, "the gVisor engine is not installed", install}
+		const missing = "the gVisor engine is not installed"
+		_, msbErr := sandbox.Msb(p.Config)
+		switch kind := p.Execution.SandboxType; {
+		case kind == "microsandbox":
+			return passed(name, "not needed: execution.sandbox_type is microsandbox")
+		case kind == "auto" && msbErr == nil:
+			return checkResult{name, warning, missing + "; it is the fallback if microsandbox does not boot", install}
+		}
+		return checkResult{name, problem, missing, install}
 	}
 	version, released, err := gvisor.EngineVersion(ctx, path)
 	if err != nil {
@@ -231,17 +230,17 @@ func hugePages(sandboxType, state string) checkResult {
 }
 
 // withAge adds the age of an engine, and a warning if the engine is old or its age is unknown.
-func withAge(f checkResult, released time.Time, upgrade string) checkResult {
+func withAge(r checkResult, released time.Time, upgrade string) checkResult {
 	age := time.Since(released)
 	if released.IsZero() || age > maxEngineAge {
-		f.Status, f.Fix = warning, upgrade
+		r.Status, r.Fix = warning, upgrade
 	}
 	if released.IsZero() {
-		f.Detail += ", age unknown"
+		r.Detail += ", age unknown"
 	} else {
-		f.Detail += fmt.Sprintf(", %d days old", int(age.Hours()/24))
+		r.Detail += fmt.Sprintf(", %d days old", int(age.Hours()/24))
 	}
-	return f
+	return r
 }
 
 // microsandbox checks the msb binary, which is optional unless the settings require microsandbox.
@@ -308,20 +307,20 @@ func (p *hostCheck) boot(ctx context.Context) checkResult {
 			name, problem, "a box does not boot: " + err.Error(), "see the rows runsc, python and user namespaces",
 		}
 	}
-	f := passed(name, "%s boots a box with Python in %s; limits by %s, root file system: %s",
+	r := passed(name, "%s boots a box with Python in %s; limits by %s, root file system: %s",
 		info.Driver, duration(time.Since(start)), info.Limits, info.Environment)
 	if driver.Rejected != nil {
 		rejection := errorResult(name, warning, driver.Rejected)
-		f.Status, f.Detail, f.Fix = warning, f.Detail+"; microsandbox does not work: "+rejection.Detail,
+		r.Status, r.Detail, r.Fix = warning, r.Detail+"; microsandbox does not work: "+rejection.Detail,
 			cmp.Or(rejection.Fix, "set execution.sandbox_type: gvisor to accept gVisor")
 	}
 	if !info.MultiTenant {
-		f.Detail += "; for one tenant only"
+		r.Detail += "; for one tenant only"
 		if len(p.Tenants) > 1 {
-			f.Status, f.Fix = problem, "run as root with execution.rootfs, or configure one tenant"
+			r.Status, r.Fix = problem, "run as root with execution.rootfs, or configure one tenant"
 		}
 	}
-	return f
+	return r
 }
 
 // fleet checks the fleet that other commands would use.
@@ -352,8 +351,8 @@ func (p *hostCheck) model(context.Context) checkResult {
 	return passed("model", "%s", modelText(p.Config))
 }
 
-// dependency returns the version of a module in this binary.
-func dependency(module string) string {
+// moduleVersion returns the version of a module in this binary.
+func moduleVersion(module string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			if m.Path == module {

@@ -78,17 +78,17 @@ func (p *hostCheck) disk(context.Context) checkResult {
 		return checkResult{name, problem, fmt.Sprintf("%s: %v", dir, err), ""}
 	}
 	free := s.Bavail * uint64(s.Bsize)
-	f := passed(name, "%.1f GiB free in %s", float64(free)/(1<<30), dir)
+	r := passed(name, "%.1f GiB free in %s", float64(free)/(1<<30), dir)
 	if free < warnBelow {
-		f.Status, f.Fix = warning, "free space, or set CODEFLEET_DATA to another directory"
+		r.Status, r.Fix = warning, "free space, or set CODEFLEET_DATA to another directory"
 	}
 	if free < failBelow {
-		f.Status = problem
+		r.Status = problem
 	}
 	if err := unix.Access(dir, unix.W_OK); err != nil {
-		f.Status, f.Detail, f.Fix = problem, dir+" is not writable", "set CODEFLEET_DATA to another directory"
+		r.Status, r.Detail, r.Fix = problem, dir+" is not writable", "set CODEFLEET_DATA to another directory"
 	}
-	return f
+	return r
 }
 
 func (p *hostCheck) openFiles(context.Context) checkResult {
@@ -98,11 +98,11 @@ func (p *hostCheck) openFiles(context.Context) checkResult {
 		return checkResult{name, warning, err.Error(), ""}
 	}
 	// The Go runtime raises the soft limit to the hard limit.
-	f := passed(name, "the limit is %d", l.Max)
+	r := passed(name, "the limit is %d", l.Max)
 	if l.Max < warnBelow {
-		f.Status, f.Fix = warning, "ulimit -Hn 65536, or LimitNOFILE=65536 in the service's unit"
+		r.Status, r.Fix = warning, "ulimit -Hn 65536, or LimitNOFILE=65536 in the service's unit"
 	}
-	return f
+	return r
 }
 
 // clock checks whether the clock is synchronised, because hosts compare lease and expiry times.

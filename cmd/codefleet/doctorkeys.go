@@ -102,12 +102,12 @@ func (p *hostCheck) secretsInUse(ctx context.Context) []checkResult {
 				needs = append(needs, fmt.Sprintf("%s (%d objects)", tenant, n))
 			}
 		}
-		f := passed(name, "%s is needed by %s", s.file, strings.Join(needs, ", "))
+		r := passed(name, "%s is needed by %s", s.file, strings.Join(needs, ", "))
 		if len(needs) == 0 {
-			f.Detail, f.Fix = s.file+" is no longer needed",
+			r.Detail, r.Fix = s.file+" is no longer needed",
 				"remove it from old_key_files, unless a process still writes with it"
 		}
-		out = append(out, f)
+		out = append(out, r)
 	}
 	return out
 }

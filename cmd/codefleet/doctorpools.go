@@ -31,18 +31,18 @@ func (p *hostCheck) pools(ctx context.Context) []checkResult {
 		return nil // hostCheck.boot reports the error
 	}
 	defer func() { _ = driver.Close() }() // after an error, RemoveAll removes the rest
-	var found []checkResult
+	var results []checkResult
 	all := environments.New(environments.Options{Config: p.Config, Driver: driver.Driver, Info: driver.Info, Log: log})
 	defer all.Close()
 	for _, e := range all.List() {
 		check := within(fetchTime, func(ctx context.Context) checkResult { return checkPool(ctx, driver, e, dir) })
-		found = append(found, check(ctx))
+		results = append(results, check(ctx))
 	}
-	return found
+	return results
 }
 
 // checkPool prepares an environment and boots a box with it.
-func checkPool(ctx context.Context, driver executor.Driver, e executor.Environment, dir string) (f checkResult) {
+func checkPool(ctx context.Context, driver executor.Driver, e executor.Environment, dir string) (r checkResult) {
 	name, start := "pool "+e.Name, time.Now()
 	root, err := e.Prepare(ctx)
 	if err != nil {
@@ -65,7 +65,7 @@ func checkPool(ctx context.Context, driver executor.Driver, e executor.Environme
 	}
 	defer func() {
 		if err := box.Close(context.WithoutCancel(ctx)); err != nil {
-			f = checkResult{name, problem, err.Error(), ""}
+			r = checkResult{name, problem, err.Error(), ""}
 		}
 	}()
 	verdict, err := box.Run(ctx, executor.Program{TaskID: "doctor", Code: "1"}, executor.Hooks{})

@@ -15,29 +15,29 @@ func (p *hostCheck) remains(ctx context.Context, clean bool) []checkResult {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
 	left, err := assembly.Remains(ctx, p.Config, clean)
-	var found []checkResult
+	var results []checkResult
 	for _, r := range left {
 		detail := fmt.Sprintf("%s of a killed worker; mounts: %d, loop devices: %d, control groups: %d, processes: %d",
 			r.Dir, len(r.Mounts), len(r.Disks), len(r.Groups), r.Processes)
-		f := checkResult{name, warning, detail, "codefleet doctor --clean"}
+		result := checkResult{name, warning, detail, "codefleet doctor --clean"}
 		if clean && err == nil {
-			f = passed(name, "removed %s", detail)
+			result = passed(name, "removed %s", detail)
 		}
-		found = append(found, f)
+		results = append(results, result)
 	}
 	if err != nil {
-		f := checkResult{name, warning, text.OneLine(err.Error()), ""}
+		result := checkResult{name, warning, text.OneLine(err.Error()), ""}
 		if os.Geteuid() != 0 {
-			f.Fix = "run codefleet doctor --clean as root"
+			result.Fix = "run codefleet doctor --clean as root"
 		}
-		found = append(found, f)
+		results = append(results, result)
 	}
-	if len(found) == 0 {
+	if len(results) == 0 {
 		what := "killed workers left nothing on this host"
 		if os.Geteuid() != 0 {
 			what = "killed workers of this user left nothing on this host"
 		}
-		found = append(found, passed(name, "%s", what))
+		results = append(results, passed(name, "%s", what))
 	}
-	return found
+	return results
 }

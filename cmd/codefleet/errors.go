@@ -155,12 +155,13 @@ type runError struct{ error }
 
 func (e *runError) Unwrap() error { return e.error }
 
-// callError marks an error of a method of client.Client. Unless it is an APIError, the fleet did not respond.
+// callError marks an error that a method of client.Client returned. Unless the error is an APIError, the fleet did not
+// respond.
 type callError struct{ error }
 
 func (e *callError) Unwrap() error { return e.error }
 
-// markCall marks an error of a method of client.Client. It returns nil for nil.
+// markCall marks an error that a method of client.Client returned. It returns nil for nil.
 func markCall(err error) error {
 	if err == nil {
 		return nil

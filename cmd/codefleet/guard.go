@@ -51,16 +51,16 @@ func (a *app) guardCheckCommand() *cobra.Command {
 // guardCheck submits a task that only checks its program, and returns the findings. If no fleet is found, it starts one
 // for the task.
 func (a *app) guardCheck(ctx context.Context, s client.Submission) ([]client.Finding, error) {
-	starting, stop := a.interruptible(ctx)
+	ctx, stop := a.interruptible(ctx)
 	defer stop()
-	r, rec, err := a.begin(starting, s)
+	r, rec, err := a.begin(ctx, s)
 	if r != nil {
 		defer r.close()
 	}
 	if err != nil {
 		return nil, err
 	}
-	final, err := r.client.Wait(starting, rec.TaskID)
+	final, err := r.client.Wait(ctx, rec.TaskID)
 	if err != nil {
 		return nil, markCall(err)
 	}

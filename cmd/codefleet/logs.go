@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/clock"
 )
 
-// silence is how long logs without -f waits for the next event of a running task.
+// silence is how long `codefleet logs` without -f waits for the next event of a running task.
 const silence = 500 * time.Millisecond
 
 func (a *app) logsCommand() *cobra.Command {

@@ -20,7 +20,7 @@ func (p *hostCheck) queue(ctx context.Context) checkResult {
 	const name = "queue"
 	if p.NATS.URL == "" {
 		return passed(name, "embedded nats-server %s, syncs every write to disk before it acknowledges it",
-			dependency("github.com/nats-io/nats-server/v2"))
+			moduleVersion("github.com/nats-io/nats-server/v2"))
 	}
 	t, err := telemetry.Setup(ctx, telemetry.Options{})
 	if err != nil {
@@ -51,7 +51,7 @@ func (p *hostCheck) queue(ctx context.Context) checkResult {
 func (p *hostCheck) store(ctx context.Context) checkResult {
 	const name = "object store"
 	if p.S3.Endpoint == "" {
-		version := dependency("github.com/versity/versitygw")
+		version := moduleVersion("github.com/versity/versitygw")
 		return passed(name, "embedded, versitygw %s, conditional writes", version)
 	}
 	store, err := storage.Open(p.Config, "", slog.New(slog.DiscardHandler), nil)

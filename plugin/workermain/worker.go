@@ -71,7 +71,7 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	end, stop := clock.After(work, process.CloseTime)
 	defer stop()
 	err = serve(ctx, work, p, assembly.WorkerOptions{Version: c.Version, Drain: drain}, list)
-	if closing := p.Close(end); end.Err() == nil { // connections that do not close in time are no failure
+	if closing := p.Close(end); end.Err() == nil { // connections that do not close in time are not a failure
 		err = errors.Join(err, closing)
 	}
 	return err
