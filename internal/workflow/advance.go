@@ -78,8 +78,8 @@ func (p *Plan) Advance(
 	for m.proceed(ctx) {
 	}
 	m.finish(ctx)
-	if m.failed != nil {
-		return Change{}, m.failed
+	if m.loadErr != nil {
+		return Change{}, m.loadErr
 	}
 	return Change{Run: next, Values: m.values, Changed: m.changed}, nil
 }
@@ -220,7 +220,7 @@ func (m *machine) proceed(ctx context.Context) (progress bool) {
 	for i, s := range m.steps {
 		x := &m.run.Steps[i]
 		switch {
-		case m.failed != nil:
+		case m.loadErr != nil:
 			return false
 		case x.Status == schemas.WorkflowPending && s.finally == m.run.Finishing && m.mayBegin(s) && m.ready(i):
 			m.open(ctx, i)

@@ -151,7 +151,7 @@ func (p *Plan) Waiting(
 ) (places []Place, err error) {
 	m := p.machine(&run, load)
 	m.each(func(i, item int, x *schemas.StepRun) {
-		if x.Status != schemas.WorkflowWaiting || !m.isEventWait(i) || m.failed != nil {
+		if x.Status != schemas.WorkflowWaiting || !m.isEventWait(i) || m.loadErr != nil {
 			return
 		}
 		w := m.steps[i].Wait.Event
@@ -164,7 +164,7 @@ func (p *Plan) Waiting(
 			places = append(places, Place{m.steps[i].ID, item, x.Attempt})
 		}
 	})
-	return places, m.failed
+	return places, m.loadErr
 }
 
 // holds reports whether an event passes a filter. A filter that cannot be evaluated for the event rejects it.

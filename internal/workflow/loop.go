@@ -117,7 +117,7 @@ func (m *machine) closeLoop(i, failed int) {
 		cancelled = cancelled || item.Status == schemas.WorkflowCancelled
 		if item.Status == schemas.WorkflowSucceeded && size <= MaxValue {
 			value, err := m.result(s.ID, k, &x.Items[k])
-			if err != nil && m.failed == nil {
+			if err != nil && m.loadErr == nil {
 				size = MaxValue + 1 // an item's result was too large
 				continue
 			}
@@ -142,7 +142,7 @@ func (m *machine) closeLoop(i, failed int) {
 	}
 	value, err := json.Marshal(list)
 	if err != nil {
-		m.failed = err
+		m.loadErr = err
 		return
 	}
 	m.keep(ResultKey(s.ID, -1), x, value)

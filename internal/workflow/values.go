@@ -208,7 +208,7 @@ func (m *machine) read(key string) (json.RawMessage, error) {
 	}
 	value, err := m.load(key)
 	if err != nil {
-		m.failed = err
+		m.loadErr = err
 	}
 	return value, err
 }
