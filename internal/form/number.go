@@ -74,7 +74,7 @@ const (
 
 var errNumber = errors.New("a number is too large, too small or too long")
 
-// number returns the value of a number in JSON, as Values have it.
+// number returns the value of a number in JSON, with the Go type that Values has for it.
 func number(text string) (any, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	mantissa, _, _ := strings.Cut(strings.ToLower(text), "e")

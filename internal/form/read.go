@@ -45,7 +45,7 @@ var booleans = map[string]bool{
 
 var (
 	emails  = regexp.MustCompile(`[\w.!#$%&'*+/=?^{|}~-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+`)
-	numbers = regexp.MustCompile(`[-+]?\d(?:[\d.,]*\d)?`) // in any of the following notations, or in none
+	numbers = regexp.MustCompile(`[-+]?\d(?:[\d.,]*\d)?`) // digits to be checked against the notations below
 
 	ungrouped    = regexp.MustCompile(`^[-+]?\d+(?:\.\d+)?$`)                // 1240.50
 	grouped      = regexp.MustCompile(`^[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?$`) // 1,240.50
@@ -60,7 +60,7 @@ var (
 	slashed  = regexp.MustCompile(`\b(\d{1,2})/(\d{1,2})/(\d{4})\b`)                                 // 31/5/2026
 )
 
-// single returns the text of a list with one text.
+// single returns the only text of a list. It returns false if the list has none or several.
 func single(found []string) (any, bool) {
 	if len(found) != 1 {
 		return nil, false
@@ -68,7 +68,7 @@ func single(found []string) (any, bool) {
 	return found[0], true
 }
 
-// readNumber returns the only number in the text, as Values have it.
+// readNumber returns the only number in the text, with the Go type that Values has for it.
 func readNumber(s string) (any, bool) {
 	found := numbers.FindAllString(s, 2)
 	if len(found) != 1 {
@@ -138,7 +138,7 @@ func atLeast13(s string) bool {
 	return err == nil && n > 12
 }
 
-// readChoice returns the choice that the text is, or otherwise the only one that it mentions.
+// readChoice returns the choice whose value or title is the text, or else the only choice that the text mentions.
 func (f Field) readChoice(s string) (any, bool) {
 	for _, c := range f.Choices {
 		if strings.EqualFold(s, c.Value) || strings.EqualFold(s, c.Title) {
@@ -152,11 +152,11 @@ func (f Field) readChoice(s string) (any, bool) {
 }
 
 // mentioned returns the choices whose value or title is in the text as whole words, in the order of the form.
-func (f Field) mentioned(s string) []any { return f.mentions()(joined(s)) }
+func (f Field) mentioned(s string) []any { return f.choiceFinder()(joined(s)) }
 
-// mentions returns a function that does the same for a text that joined has returned. To prepare it costs more than to
-// call it.
-func (f Field) mentions() func(in string) []any {
+// choiceFinder returns a function that finds the mentioned choices in a text that joined has returned. For several
+// texts, call choiceFinder once, because it takes more time than the function.
+func (f Field) choiceFinder() func(in string) []any {
 	names := make([][2]string, len(f.Choices))
 	for i, c := range f.Choices {
 		names[i] = [2]string{joined(c.Value), joined(c.Title)}

@@ -161,7 +161,7 @@ func patterned(field Field, chunks []line) (found []line) {
 func (f Form) byMention(field Field, all []sentence, out *Filled) {
 	var first line
 	var found []any
-	mentions := field.mentions()
+	mentions := field.choiceFinder()
 	for _, s := range all {
 		if s.negated {
 			continue

@@ -77,7 +77,7 @@ type items struct {
 	Type  Type     `json:"type,omitzero"`
 	Enum  []string `json:"enum,omitzero"`
 	OneOf []titled `json:"oneOf,omitzero"`
-	AnyOf []titled `json:"anyOf,omitzero"` // as MCP writes it; means the same here
+	AnyOf []titled `json:"anyOf,omitzero"` // MCP's keyword for OneOf in a list
 }
 
 // titled is a choice with a title.
@@ -86,7 +86,7 @@ type titled struct {
 	Title string `json:"title,omitzero"`
 }
 
-// ordered is a JSON object whose members have an order.
+// ordered is a JSON object that keeps the order of its members.
 type ordered[V any] struct {
 	names  []string
 	byName map[string]V
@@ -146,7 +146,7 @@ func marshal(v any) (json.RawMessage, error) {
 // maxDecodeError is the size limit, in bytes, of text that an error of decode takes from the decoder.
 const maxDecodeError = 300
 
-// decode refuses duplicate members, unknown keywords and invalid Unicode.
+// decode parses a document. It refuses duplicate members, unknown keywords and invalid Unicode.
 func decode(data []byte) (document, error) {
 	var d document
 	err := jsonv2.Unmarshal(data, &d, jsonv2.RejectUnknownMembers(true), wholeNumbers)
@@ -163,7 +163,7 @@ func decode(data []byte) (document, error) {
 	return d, fmt.Errorf("not valid JSON: %s", text.Printable(text.Truncate(message, maxDecodeError)))
 }
 
-// describePointer says for an error where in the document something is wrong.
+// describePointer returns a pointer as text for an error. The empty pointer is the document itself.
 func describePointer(p jsontext.Pointer) string {
 	return text.Printable(text.Truncate(cmp.Or(string(p), "the document"), maxDecodeError))
 }
@@ -415,7 +415,7 @@ func (p property) choices() []Choice {
 	return out
 }
 
-// printable returns a name of the document for an error.
+// printable returns a name from the document in a form that is safe in an error.
 func printable(s string) string {
 	if !utf8.ValidString(s) {
 		return "?"
