@@ -1,6 +1,6 @@
-// Package bench measures what the fleet promises, on the machine on which it runs. Each number has a yardstick that is
-// measured in the same run. Their samples alternate, so that a machine whose speed changes affects both. A missed
-// target is reported; it is not an error.
+// Package bench measures what the fleet promises, on the machine on which it runs. A number may have a yardstick, which
+// is measured in the same run. The samples of the two alternate, so that a change of the machine's speed affects both.
+// A missed target is reported; it is not an error.
 //
 // Each scenario has its own file. A scenario adds series of samples to a [Report] and computes its numbers from them.
 // To add a scenario that users can run on their hosts, write the file, name the scenario in Scenarios, and
@@ -143,20 +143,20 @@ func (b *Bench) NewDir() string {
 	return filepath.Join(b.dir, strconv.Itoa(b.dirs))
 }
 
-// A Series is one thing to measure.
+// A Series says how to take the samples of one quantity.
 type Series struct {
 	Name, Unit string
 	Measure    func(context.Context) (Sample, error) // takes one sample
 }
 
-// A Sample is one measurement. Each of its parts is a series, too.
+// A Sample is one measurement. The parts of a sample, such as the stages of a task, are added to series of their own.
 type Sample struct {
 	Value float64
 	Parts map[string]float64 // by name
 }
 
-// A Plan determines how series are measured side by side. In each turn, InRow samples are taken of the first series,
-// then of the second one, and so on. The samples of the first turn are dropped.
+// A Plan determines how series are measured side by side. In each turn, PerTurn samples are taken of the first
+// series, then of the second one, and so on. The samples of the first turn are dropped.
 type Plan struct {
 	Samples int           // number of samples of each series
 	InRow   int           // at least 1
@@ -168,17 +168,17 @@ func Spaced(n int) Plan { return Plan{Samples: n, InRow: 10, Every: 30 * time.Mi
 
 // SideBySide measures the series by a plan and adds them to the report.
 func (b *Bench) SideBySide(ctx context.Context, p Plan, all ...Series) error {
-	p.InRow = min(p.InRow, p.Samples)
+	p.PerTurn = min(p.PerTurn, p.Samples)
 	var arrive <-chan time.Time
 	if p.Every > 0 {
 		ticker := time.NewTicker(p.Every)
 		defer ticker.Stop()
 		arrive = ticker.C
 	}
-	for done := -p.InRow; done < p.Samples; done += p.InRow { // done is negative in the first turn
+	for done := -p.PerTurn; done < p.Samples; done += p.PerTurn { // done is negative in the first turn
 		b.Progress(fmt.Sprintf("%s: %d of %d", b.Report.Scenario, max(done, 0), p.Samples))
 		for _, s := range all {
-			for range min(p.InRow, p.Samples-max(done, 0)) {
+			for range min(p.PerTurn, p.Samples-max(done, 0)) {
 				if arrive != nil {
 					<-arrive
 				}

@@ -175,7 +175,7 @@ func TestSideBySide(t *testing.T) {
 			return Sample{n, map[string]float64{"half": n / 2}}, nil
 		}}
 	}
-	if err := b.SideBySide(t.Context(), Plan{Samples: 3, InRow: 2}, count("a"), count("b")); err != nil {
+	if err := b.SideBySide(t.Context(), Plan{Samples: 3, PerTurn: 2}, count("a"), count("b")); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := strings.Join(order, ""), "aabb"+"aabb"+"ab"; got != want {
@@ -192,7 +192,7 @@ func TestSideBySide(t *testing.T) {
 		t.Errorf("quantiles of a = %+v, want p50 4, p99 5, mean 4 ms", q)
 	}
 	broken := Series{"c", "ms", func(context.Context) (Sample, error) { return Sample{}, errors.ErrUnsupported }}
-	if err := b.SideBySide(t.Context(), Plan{Samples: 1, InRow: 1}, broken); !errors.Is(err, errors.ErrUnsupported) ||
+	if err := b.SideBySide(t.Context(), Plan{Samples: 1, PerTurn: 1}, broken); !errors.Is(err, errors.ErrUnsupported) ||
 		!strings.HasPrefix(err.Error(), "c: ") {
 		t.Errorf("a series that fails: %v, want its error after its name", err)
 	}

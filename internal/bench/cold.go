@@ -16,7 +16,7 @@ func (b *Bench) cold(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	oneByOne := Plan{Samples: b.N, InRow: 1}
+	oneByOne := Plan{Samples: b.N, PerTurn: 1}
 	up := Series{"up to first result", "ms", b.firstResult}
 	engine := Timed("runsc do python -c",
 		func(ctx context.Context) error { return b.RunEngine(ctx, SmallestProgram, SmallestOutput) })

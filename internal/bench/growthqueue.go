@@ -177,7 +177,7 @@ func (b *Bench) measureLists(ctx context.Context, f *up.Fleet, tasks int) error 
 	}
 	defer c.Close()
 	for i := range 1 + lists {
-		for _, status := range []client.Status{client.Failed, client.Queued} { // of no record, and of all
+		for _, status := range []client.Status{client.Failed, client.Queued} { // the status of no record, and of all
 			start := time.Now()
 			if _, err := c.List(ctx, client.ListOptions{Status: []client.Status{status}}); err != nil {
 				return err

@@ -51,7 +51,7 @@ func (b *Bench) queuedRate(ctx context.Context) (err error) {
 		return Sample{Value: rate}, nil
 	}}
 	closed := Rate("closed callers", 2*slots, calls, func(ctx context.Context, _ int) error { return submit(ctx, c) })
-	if err := b.SideBySide(ctx, Plan{Samples: turns, InRow: 1}, queued, closed); err != nil {
+	if err := b.SideBySide(ctx, Plan{Samples: turns, PerTurn: 1}, queued, closed); err != nil {
 		return err
 	}
 	ratio := b.Median("queued tasks") / b.Median("closed callers")

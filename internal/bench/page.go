@@ -164,7 +164,7 @@ func (b *Bench) firstBytes(ctx context.Context, c *client.Client, v *visitor, qu
 	}
 	b.Note("first list by a status: %.0f ms; a list without tasks has %d bytes", first, size)
 	err = b.SideBySide(
-		ctx, Plan{Samples: pageTurns, InRow: 10},
+		ctx, Plan{Samples: pageTurns, PerTurn: 10},
 		page("list of tasks", "/tasks"), page("list by a status", "/tasks?status=queued"),
 		page("search", "/tasks?q=nothing"), page("task that has ended", "/tasks/"+ended),
 		page("task that waits", "/tasks/"+queued),

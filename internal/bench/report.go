@@ -24,7 +24,7 @@ type Report struct {
 	Commit     string               `json:"commit"`
 	Machine    Machine              `json:"machine"`
 	Numbers    map[string]Number    `json:"numbers"`
-	Yardsticks map[string]Quantiles `json:"yardsticks"` // of all series, including the fleet's
+	Yardsticks map[string]Quantiles `json:"yardsticks"` // all series by name: those of the fleet, too
 	Samples    map[string][]float64 `json:"samples"`
 	Tables     []Table              `json:"tables,omitempty"`
 	Notes      []string             `json:"notes,omitempty"` // remarks, and what was not measured

@@ -38,7 +38,7 @@ func (b *Bench) throughput(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.Note("N3m: %d tasks per sample, %d callers, each of another tenant or all of one tenant", burst, tenants)
+	b.Note("N3m: %d tasks per sample, %d callers, each of a tenant of its own, or all of one tenant", burst, tenants)
 	b.Note("N3m: on %d boxes in all, the share is %.0f %%", fewBoxes, share)
 	return nil
 }
@@ -75,7 +75,7 @@ func (b *Bench) oneTenant(ctx context.Context) (err error) {
 		defer box.Release()
 		return runDirect(ctx, box)
 	})
-	if err := b.SideBySide(ctx, Plan{Samples: b.N, InRow: 1}, fleet, direct); err != nil {
+	if err := b.SideBySide(ctx, Plan{Samples: b.N, PerTurn: 1}, fleet, direct); err != nil {
 		return err
 	}
 	b.AtLeast("N3", "fleet ÷ pool alone", 100*b.Median("fleet")/b.Median("pool alone"), 80)
@@ -108,7 +108,7 @@ func (b *Bench) manyTenants(ctx context.Context, where string, change func(*conf
 		func(ctx context.Context, _ int) error { return submit(ctx, clients[tenants]) })
 	many := Rate("50 tenants"+where, tenants, burst,
 		func(ctx context.Context, caller int) error { return submit(ctx, clients[caller]) })
-	if err := b.SideBySide(ctx, Plan{Samples: max(1, b.N/2), InRow: 1}, one, many); err != nil {
+	if err := b.SideBySide(ctx, Plan{Samples: max(1, b.N/2), PerTurn: 1}, one, many); err != nil {
 		return 0, err
 	}
 	return 100 * b.Median(many.Name) / b.Median(one.Name), nil

@@ -26,7 +26,7 @@ const (
 	runSteps    = 10  // steps of a run, and tasks in a row beside it
 	waitingStep = 10  // runs that wait
 	storedStep  = 100 // runs that have ended
-	reads       = 100 // of the list and of a run
+	reads       = 100 // requests for the list, and for a run
 )
 
 // workflow measures how much longer a step takes than its task, and what waiting and ended runs cost.
@@ -70,7 +70,7 @@ func (b *Bench) stepCost(ctx context.Context, f *up.Fleet) error {
 		}
 		return nil
 	})
-	if err := b.SideBySide(ctx, Plan{Samples: b.N, InRow: 1}, step, task); err != nil {
+	if err := b.SideBySide(ctx, Plan{Samples: b.N, PerTurn: 1}, step, task); err != nil {
 		return err
 	}
 	b.AtMost("W1", "step − task", b.Median("step")-b.Median("task"), 3, "ms")
@@ -118,7 +118,7 @@ func (b *Bench) bareStepCost(ctx context.Context, q *jobs.Client) error {
 		}
 		return nil
 	})
-	err = b.SideBySide(ctx, Plan{Samples: b.N, InRow: 1}, step, task)
+	err = b.SideBySide(ctx, Plan{Samples: b.N, PerTurn: 1}, step, task)
 	stop()
 	if err = errors.Join(err, worker.Wait()); err != nil {
 		return err
@@ -304,7 +304,7 @@ func (b *Bench) storedRuns(ctx context.Context, f *up.Fleet) error {
 		}
 		return err
 	})
-	if err := b.SideBySide(ctx, Plan{Samples: min(reads, b.N), InRow: 1}, list, one); err != nil {
+	if err := b.SideBySide(ctx, Plan{Samples: min(reads, b.N), PerTurn: 1}, list, one); err != nil {
 		return err
 	}
 	b.AtMost("W4", fmt.Sprintf("list of the latest 100 of %d runs", runs), b.Median(list.Name), 200, "ms")

@@ -99,7 +99,7 @@ func (b *run) oneAfterTheOther(ctx context.Context, all []contender) error {
 	for _, c := range all {
 		list = append(list, bench.Timed("sequential · "+c.name, c.run))
 	}
-	if err := b.SideBySide(ctx, bench.Plan{Samples: b.N, InRow: min(5, b.N)}, list...); err != nil {
+	if err := b.SideBySide(ctx, bench.Plan{Samples: b.N, PerTurn: min(5, b.N)}, list...); err != nil {
 		return err
 	}
 	b.AtMost("F1", "sequential: codefleet ÷ python -c",

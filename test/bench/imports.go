@@ -82,7 +82,7 @@ func (b *run) importTime(ctx context.Context, modules []string) string {
 	host := bench.Timed("python -c with the imports", func(ctx context.Context) error {
 		return exec.CommandContext(ctx, bench.Python(), "-c", "import "+strings.Join(modules, ", ")).Run()
 	})
-	if err := b.SideBySide(ctx, bench.Plan{Samples: 10, InRow: 1}, host); err != nil {
+	if err := b.SideBySide(ctx, bench.Plan{Samples: 10, PerTurn: 1}, host); err != nil {
 		return "the host's Python cannot import them"
 	}
 	return fmt.Sprintf("the host's Python takes %.0f ms to start and import them", b.Median(host.Name))

@@ -67,7 +67,7 @@ func (b *run) prepare(ctx context.Context) error {
 	prepare := preparer(many)
 	name := fmt.Sprintf("prepare with %d tools", len(many.Tools))
 	i := 0
-	err = b.SideBySide(ctx, bench.Plan{Samples: b.N, InRow: 10},
+	err = b.SideBySide(ctx, bench.Plan{Samples: b.N, PerTurn: 10},
 		bench.Series{Name: name, Unit: "ms", Measure: func(ctx context.Context) (bench.Sample, error) {
 			began := time.Now()
 			i++
