@@ -189,24 +189,24 @@ func (p *Pool) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var work sync.WaitGroup // creates, measures, watches and destroys boxes
-	var failed error
+	var driverErr error
 	if p.opts.IdleMemoryMB > 0 { // else Max bounds the memory and the disk space of idle boxes
 		work.Go(func() { p.watchIdle(ctx) })
 	}
-	for ctx.Err() == nil && failed == nil {
+	for ctx.Err() == nil && driverErr == nil {
 		next := p.dispatch(ctx, &work)
 		select {
 		case <-ctx.Done():
 		case <-p.wake:
 		case <-next:
 		}
-		failed = p.checkDriver(ctx)
+		driverErr = p.checkDriver(ctx)
 	}
 	cancel()
-	p.close(errors.Join(ErrPoolClosed, failed))
+	p.close(errors.Join(ErrPoolClosed, driverErr))
 	p.dispatch(ctx, &work) // destroys the remaining boxes
 	work.Wait()
-	return errors.Join(failed, p.removeFiles(context.WithoutCancel(ctx)))
+	return errors.Join(driverErr, p.removeFiles(context.WithoutCancel(ctx)))
 }
 
 func (p *Pool) close(reason error) {

@@ -139,7 +139,7 @@ func (e *execution) boxEnded(ctx context.Context) (Verdict, error) {
 		return v.with(Failed, e.boxOutOfMemory()), nil
 	}
 	message := fmt.Sprintf("the sandbox ended with code %d while the program ran", r.code)
-	// A program that runs as another user than the runner cannot end the box itself.
+	// A program cannot end the box itself if it runs as a different user from the runner.
 	if _, ok := r.box.(OOMReporter); r.wasKilled() || ok && r.guest.SeparateUser {
 		return Verdict{}, fmt.Errorf("%w: %s%s", ErrSandboxDied, message, r.stderr.suffix())
 	}

@@ -30,7 +30,7 @@ func limitMB(mount string) int {
 		if err != nil {
 			continue
 		}
-		bytes, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64) // "max" is no number
+		bytes, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64) // "max" is not a number, and gives 0
 		return int(bytes >> 20)
 	}
 	return 0

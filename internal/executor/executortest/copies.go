@@ -11,8 +11,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// stateful is a library that draws random values when it is imported, so they are the same in all restored boxes.
-// Under the name numpy.random it is reseeded for each program.
+// stateful is a library that draws random values when it is imported, so they are the same in all restored boxes. The
+// test installs it as numpy.random, which the runner seeds again for each program.
 const stateful = `
 import os, ssl, random, tempfile, time, uuid
 drawn = [ssl.RAND_bytes(8).hex(), uuid.uuid4().hex, random.random(), next(tempfile._get_candidate_names())]

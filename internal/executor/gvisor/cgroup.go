@@ -61,8 +61,8 @@ func ownerGroup(ownerDir string) string {
 	return filepath.Join("codefleet", filepath.Base(ownerDir)+"-"+hostdir.PathHash(ownerDir))
 }
 
-// setWeight gives all boxes together the CPU weight of the machine's processors. By default a group has the
-// weight of one process, and a busy worker would starve tasks.
+// setWeight raises the CPU weight of a group that contains boxes in proportion to the machine's processors. By default
+// a group weighs as much as one process, so that a busy worker would starve all its boxes.
 func (g group) setWeight() {
 	if g.v2 {
 		_ = g.write("cpu.weight", strconv.Itoa(min(10_000, 800*runtime.NumCPU())))
@@ -71,7 +71,7 @@ func (g group) setWeight() {
 	_ = g.write("cpu.shares", strconv.Itoa(8192*runtime.NumCPU()))
 }
 
-// A group is one box's control group: one directory for each hierarchy.
+// A group is the control group of a box or of an owner: one directory for each hierarchy.
 type group struct {
 	v2   bool
 	dirs []string
@@ -108,7 +108,7 @@ func delegate(dir string) error {
 	return nil
 }
 
-// removeOwner removes the empty groups of an owner and its boxes.
+// removeOwner removes the groups of an owner and its boxes. It returns an error if a group still has a process.
 func (c cgroups) removeOwner(ownerDir string) error {
 	return group{dirs: c.groupsOf(ownerDir)}.remove()
 }
@@ -194,16 +194,15 @@ func (g group) apply(list []setting) error {
 }
 
 func (g group) write(file, value string) error {
-	err := fs.ErrNotExist
 	for _, dir := range g.dirs {
-		f, openErr := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
-		if openErr != nil {
+		f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
+		if err != nil {
 			continue
 		}
 		_, err = f.WriteString(value)
 		return errors.Join(err, f.Close())
 	}
-	return fmt.Errorf("%s: %w", file, err)
+	return fmt.Errorf("%s: %w", file, fs.ErrNotExist)
 }
 
 // outOfMemory reports whether the kernel killed a process of the group because of its memory limit.
@@ -214,8 +213,9 @@ func (g group) outOfMemory() bool {
 	return g.field("memory.oom_control", "oom_kill") > 0
 }
 
-// stats returns the current resource use of the group. Its memory is what the kernel charges to it, without cached
-// files, which the kernel can reclaim. The sandbox's memory is shared memory, which is not such a file.
+// stats returns the current resource use of the group. Its memory is what the kernel charges to it, without the page
+// cache, which the kernel can reclaim. Shared memory counts, although the kernel reports it as part of the page cache:
+// it is the memory of the sandbox.
 func (g group) stats() executor.Stats {
 	const mib = 1 << 20
 	if g.v2 {

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// probeOwner is the prefix of the owner names of probes. Each name belongs to one process; every sweep removes
-// what the probes of dead processes left behind.
+// probeOwner is how the owner names of probes begin. Each process has its own name. Every sweep removes what the probes
+// of dead processes left behind.
 const probeOwner = ".probe-"
 
 // Sweep removes what dead processes left behind: the owner's boxes, and the probes of all owners. It removes no boxes

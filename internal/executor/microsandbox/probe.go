@@ -60,7 +60,7 @@ func parseVersion(s string) (v []int, err error) {
 	return v, nil
 }
 
-// probeOwner is the prefix of the owner names of probes. Each name belongs to one process.
+// probeOwner is how the owner names of probes begin. Each process has its own name.
 const probeOwner = "probe-"
 
 // Probe boots a box and runs Python in it, because on some hosts /dev/kvm opens but no machine boots. The driver
@@ -122,7 +122,7 @@ func noVirtualisation(err error) error {
 	}
 }
 
-// bootError wraps the error of a boot in a HostError unless it is one.
+// bootError returns the error of a boot as a HostError. It does not change an error that already is one.
 func bootError(err error) error {
 	if host := (*executor.HostError)(nil); errors.As(err, &host) {
 		return err

@@ -34,7 +34,7 @@ class Variable:
         return value
 
     def document(self):
-        hint = "replace the document by a JSON object, or assign `state` in the program"
+        hint = "replace the document with a JSON object, or assign `state` in the program"
         content = self.content
         if self.read_file:
             try:
