@@ -126,7 +126,7 @@ func read[T any](ctx context.Context, store *jobs.Automations, k key) (doc T, re
 	return doc, a.Revision, err
 }
 
-// readAll returns a tenant's documents of one kind by name.
+// readAll returns a tenant's documents of one kind, sorted by name.
 func readAll[T any](ctx context.Context, store *jobs.Automations, kind, tenant string) ([]T, error) {
 	list, err := store.List(ctx, kind, tenant)
 	if err != nil {

@@ -19,15 +19,15 @@ type key struct{ kind, tenant, name string }
 type cache struct {
 	mu    sync.Mutex
 	due   map[key]time.Time // the next firing or attempt of each schedule
-	rev   map[key]uint64    // of the document that is known
+	rev   map[key]uint64    // the revision of the document that is known
 	skew  time.Duration     // the fleet's time minus this host's
 	woken chan struct{}     // the earliest firing or resultTenants may have changed
 
 	triggers map[string]map[string]trigger // by tenant and name
 	webhooks map[string]map[string]webhook // by tenant and name
 	sending  map[key]int                   // requests of this process to each webhook; with no name, of each tenant
-	runs     map[key]runAlarm              // of workflow runs that have not ended
-	runWoken chan struct{}                 // the earliest of them may have changed
+	runs     map[key]runAlarm              // the alarms of workflow runs that have not ended
+	runWoken chan struct{}                 // the earliest alarm may have changed
 	runSkew  time.Duration                 // the queue's time, by which runs go on, minus this host's
 	latest   uint64                        // the latest revision that was learned
 	skipped  bool                          // revisions before latest may be missing: see note
@@ -98,7 +98,7 @@ func (c *cache) note(d jobs.Automation) {
 	c.learned = make(chan struct{})
 }
 
-// learnNamed replaces what is known of d by v, or forgets it.
+// learnNamed replaces what is known of d with v, or forgets d if it does not exist.
 func learnNamed[T any](c *cache, known map[string]map[string]T, d jobs.Automation, v T, exists bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -69,7 +69,7 @@ func (s *Service) fire(
 	at := now.Add(-delayOf(tenant, doc.ScheduleSpec))
 	if doc.Handled.After(at.Add(max(clockSlack, time.Duration(doc.JitterS)*time.Second))) {
 		// The fleet's time was wrong, and is correct now: the schedule continues from now.
-		s.log.WarnContext(ctx, "schedule set back after the time went back", "tenant", tenant, "schedule", name,
+		s.log.WarnContext(ctx, "schedule moved back because the clock went back", "tenant", tenant, "schedule", name,
 			"from", doc.Handled, "to", now)
 		doc.Handled = now
 		rev, err = writeSchedule(ctx, store, tenant, doc, rev)

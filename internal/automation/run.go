@@ -21,7 +21,7 @@ func (s *Service) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.run(ctx)
 		if err != nil && ctx.Err() == nil && !failing {
-			s.log.WarnContext(ctx, "schedules and triggers not followed", "error", err)
+			s.log.WarnContext(ctx, "run of schedules and triggers failed", "error", err)
 		}
 		failing = err != nil
 		_ = clock.Sleep(ctx, time.Second) // the loop ends with ctx

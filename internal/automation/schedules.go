@@ -67,7 +67,7 @@ func specOf(in schemas.ScheduleSpec) (cron.Spec, error) {
 	return cron.Parse(in.Cron, zone)
 }
 
-// Schedules lists a tenant's schedules by name.
+// Schedules lists a tenant's schedules, sorted by name.
 func (s *Service) Schedules(ctx context.Context, tenant string) ([]schemas.Schedule, error) {
 	store, err := s.queue.Automations(ctx)
 	if err != nil {

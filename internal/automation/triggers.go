@@ -75,7 +75,7 @@ func (m matcher) matches(ctx context.Context, e *incoming) (reason string) {
 type incoming struct {
 	event.Event
 	depth  int
-	values map[string]any // of the variables of filters, once they were used
+	values map[string]any // the variables of filters; decoded when a filter first needs them
 }
 
 // newIncoming returns an event with the depth that it names.
@@ -208,7 +208,7 @@ func checkMatcher(in schemas.TriggerSpec) error {
 	return nil
 }
 
-// Triggers lists a tenant's triggers by name.
+// Triggers lists a tenant's triggers, sorted by name.
 func (s *Service) Triggers(ctx context.Context, tenant string) ([]schemas.Trigger, error) {
 	store, err := s.queue.Automations(ctx)
 	if err != nil {

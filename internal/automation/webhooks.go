@@ -32,7 +32,7 @@ const (
 	kindWebhook   = "webhook"
 	secretPrefix  = "whsec_"
 	secretBytes   = 24
-	sendTimeout   = 10 * time.Second // of one request
+	sendTimeout   = 10 * time.Second // time limit of one request
 	maxResponse   = 4 << 10          // bytes of a response that are read, so that the connection can be used again
 	maxURL        = 2048             // bytes
 	perWebhook    = 4                // requests of one process at once
@@ -148,7 +148,7 @@ func sendProblem(err error) string {
 	return text.Truncate(err.Error(), 200)
 }
 
-// Webhooks lists a tenant's webhooks by name, without secrets.
+// Webhooks lists a tenant's webhooks, sorted by name, without their secrets.
 func (s *Service) Webhooks(ctx context.Context, tenant string) ([]schemas.Webhook, error) {
 	store, err := s.queue.Automations(ctx)
 	if err != nil {
