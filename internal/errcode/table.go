@@ -147,7 +147,7 @@ var tasks = []Error{
 }
 
 var automations = []Error{
-	row(AutomationExists, "409", "The tenant has another schedule, trigger or webhook with this name.",
+	row(AutomationExists, "409", "The tenant has a different schedule, trigger or webhook with this name.",
 		"Choose another name, or remove the other one first."),
 	row(AutomationLimit, "409",
 		"The tenant has as many schedules, triggers, webhooks or active workflow runs as it may have.",
@@ -290,7 +290,7 @@ var workspaces = []Error{
 	row(NoWorkspaces, "501", "This process has no object store.", "Configure `s3.endpoint` and its credentials."),
 	row(QuotaExceeded, "413 exit=4", "The change would exceed the workspace's quota.",
 		"Remove files from the workspace, or ask the operator for a larger quota."),
-	row(StateConflict, "409", "The state document has another version than the request names; both are in `cause`.",
+	row(StateConflict, "409", "The state document's version is not the one that the request names; both are in `cause`.",
 		"Read the document again, and repeat the change on its current version."),
 	row(StateDisabled, "403 blocked", "The operator has disabled state documents.", "Set `execution.state.enabled`."),
 	row(UnknownCheckpoint, "404", "The session has no checkpoint of this id, or it is no longer kept.",
