@@ -16,7 +16,7 @@ import (
 // bridge waits for it. Calls meanwhile fail at once, so that the agent can tell its user, or do something else.
 
 // Locate finds the fleet to serve, like client.Locate. The bridge may start before its fleet, so a fleet.json that does
-// not exist yet is no error.
+// not exist yet is not an error.
 func Locate(path string) (client.Options, error) {
 	o, err := client.Locate(path)
 	if o.Located.Path != "" && (errors.Is(err, client.ErrNoFleet) || errors.Is(err, fs.ErrNotExist)) {

@@ -107,7 +107,7 @@ func (c *call) catalogue(ctx context.Context) ([]server, error) {
 }
 
 // importNames returns the package and the function of an import such as "from servers.map_ import show_map". They may
-// differ from the names of the MCP server and its tool, which it returns if the statement has another form.
+// differ from the names of the MCP server and its tool, which it returns if the statement has a different form.
 func importNames(statement, server, tool string) (pkg, function string) {
 	rest, ok := strings.CutPrefix(statement, "from servers.")
 	if pkg, function, found := strings.Cut(rest, " import "); ok && found {

@@ -204,7 +204,7 @@ func hideForm(ctx context.Context, hide hideFunc, params *mcp.ElicitParams) erro
 	if err != nil {
 		return err
 	}
-	var values []string // of the answer
+	var values []string // what the answer may contain
 	for _, f := range parsed.Fields {
 		values = append(values, f.Name)
 		for _, c := range f.Choices {

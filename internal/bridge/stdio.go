@@ -25,7 +25,7 @@ type stdioStream struct {
 	in     *bufio.Reader
 	unread []byte // the rest of the current message
 
-	mu  sync.Mutex // of out
+	mu  sync.Mutex // protects out
 	out io.WriteCloser
 }
 
@@ -107,8 +107,8 @@ func (s *stdioStream) messages(line []byte) ([]byte, error) {
 // exact up to this value.
 const maxID = 1 << 53
 
-// checkMessage returns an error for a message that the SDK cannot decode, or to which it would respond with another id
-// or not at all, so that the client would wait forever.
+// checkMessage returns an error for a message that the SDK cannot decode, or to which it would respond with a different
+// id or not at all, so that the client would wait forever.
 func checkMessage(message []byte) error {
 	if _, err := jsonrpc.DecodeMessage(message); err != nil {
 		return err

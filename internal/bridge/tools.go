@@ -117,7 +117,8 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}
-	if err := strictjson.Check(raw); err != nil { // of two arguments with one name, servers use different ones
+	// If an argument is given twice, some servers use the first value, and others the last.
+	if err := strictjson.Check(raw); err != nil {
 		return badArgument("arguments: %v", err)
 	}
 	if err := noEmptySelector(raw); err != nil {

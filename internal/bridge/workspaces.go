@@ -171,7 +171,7 @@ func (c *call) fileBytes(ctx context.Context, in readFileIn) ([]byte, error) {
 }
 
 func notText(path string) error {
-	return badArgument("%s is not UTF-8 text: a program can read it, or a task return it as artifact", path)
+	return badArgument("%s is not UTF-8 text: a program can read it, or a task can return it as an artifact", path)
 }
 
 // readFile returns as much text of a file as fits.

@@ -123,7 +123,7 @@ func (b *Budget) reserve(tokens int) bool {
 	return true
 }
 
-// charge replaces a reservation by the tokens that the request spent.
+// charge replaces a reservation with the tokens that the request spent.
 func (b *Budget) charge(reserved, spent int) {
 	if b == nil {
 		return

@@ -32,7 +32,7 @@ const (
 	maxDoc         = 1_200
 	maxLine        = 300
 	maxSignature   = 1_000
-	maxDone        = 1_200 // of a call and its result
+	maxDone        = 1_200 // a call and its result
 	maxInputs      = 2_000
 	maxPromptError = 6_000
 	maxProgram     = 60_000

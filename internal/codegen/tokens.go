@@ -19,8 +19,8 @@ var vocabulary = sync.OnceValue(func() tokenizer.Codec {
 	return codec
 })
 
-// Tokens counts the tokens of a text with the vocabulary o200k_base, which is an approximation for models with another
-// vocabulary. It is used if an endpoint reports no count, and for texts that are not sent.
+// Tokens counts the tokens of a text with the vocabulary o200k_base, which is an approximation for models with a
+// different vocabulary. It is used if an endpoint reports no count, and for texts that are not sent.
 func Tokens(s string) int {
 	counted := s[:min(len(s), maxCounted)]
 	n, err := vocabulary().Count(strings.ToValidUTF8(counted, "\uFFFD"))

@@ -22,7 +22,7 @@ func (f *Folder) clashing(there map[string]*FileInfo) (clashing []string, err er
 			others = append(others, p)
 		}
 	}
-	spelling := map[string]string{} // of each path and its parents
+	spelling := map[string]string{} // of each path and parent, by its lower-case form
 	for _, p := range slices.Concat(had, others) {
 		if clashes(spelling, p) {
 			clashing = append(clashing, p)

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxValueTime  = 2 * time.Second // of one evaluation: the cost limits it first, unless the machine is busy
+	maxValueTime  = 2 * time.Second // of one evaluation; the cost limit applies first, unless the machine is busy
 	maxValueDepth = 64
 	maxValueSize  = 1 << 20 // bytes of a value, about as many as its JSON has
 )

@@ -262,7 +262,7 @@ func InjectRandomly(
 		weighted = append(weighted, slices.Repeat([]Fault{f}, f.Weight)...)
 	}
 	counts := map[string]int{}
-	var mu sync.Mutex // of counts
+	var mu sync.Mutex // protects counts
 	var wg sync.WaitGroup
 	for clock.Sleep(ctx, every/2+time.Duration(rng.Int64N(int64(every)))) == nil {
 		f, faultRNG := weighted[rng.IntN(len(weighted))], rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))

@@ -195,7 +195,8 @@ func (r *Relay) pass(dst net.Conn, piece []byte, request bool) bool {
 	return true
 }
 
-// modeFor returns the mode for a piece, and a channel that is closed when the mode changes.
+// modeFor returns the mode for a piece, and a channel that is closed when the mode changes. If the piece is the request
+// for which SetOn waits, modeFor changes the mode first.
 func (r *Relay) modeFor(piece []byte, request bool) (Mode, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -69,7 +69,8 @@ func write(w http.ResponseWriter, status int, name string, f frame) error {
 	return nil
 }
 
-// loginData is what the login shows: the form for a token, or with a code the question whether to log in with it.
+// loginData is what the login shows: if there is a code, the question whether to log in with the code, or else the form
+// for a token.
 type loginData struct {
 	Next, Error  string
 	Code, Host   string
@@ -108,7 +109,7 @@ func (q *request) fail(err error) {
 		q.p.o.Log.ErrorContext(q.ctx, "page failed", "route", q.r.Pattern, "error", err)
 	}
 	if err := q.render(status, "error", "Error", data); err != nil {
-		q.p.o.Log.ErrorContext(q.ctx, "error not rendered", "error", err)
+		q.p.o.Log.ErrorContext(q.ctx, "error page not rendered", "error", err)
 	}
 }
 
@@ -127,8 +128,8 @@ func path(segments ...string) string {
 // filePath returns the escaped path of a file. It keeps slashes.
 func filePath(p string) string { return path(strings.Split(p, "/")...) }
 
-// askedStep is a step that asks, with what the template of its form needs of the page.
-type askedStep struct {
+// askingStep is a step that asks, with the frame, whose fields the template of the step's form uses.
+type askingStep struct {
 	frame
 	RunID string
 	Step  stepRow
@@ -150,7 +151,7 @@ var functions = template.FuncMap{
 	"join":    strings.Join,
 
 	"newKey": rand.Text,
-	"asks":   func(f frame, runID string, row stepRow) any { return askedStep{f, runID, row} },
+	"asks":   func(f frame, runID string, row stepRow) any { return askingStep{f, runID, row} },
 	"before": func(generation int64) int64 { return generation - 1 },
 }
 

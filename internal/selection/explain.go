@@ -25,7 +25,7 @@ type Explanation struct {
 func (s *Index) explain(c candidate, r Request) *Explanation {
 	e := &Explanation{
 		Terms: []string{}, Lexical: round3(c.lexical), Clause: round3(c.clause), Server: round3(c.server),
-		Vectors: round3(c.gloss), Name: round3(c.name), History: round3(c.history), Dense: round3(c.fusion),
+		Vectors: round3(c.vectors), Name: round3(c.name), History: round3(c.history), Dense: round3(c.dense),
 		OtherOperation: c.other,
 	}
 	names := make(map[int32]string, len(s.lexical.ids))

@@ -46,8 +46,8 @@ func fuse(local []candidate, dense denseList) []candidate {
 			out = append(out, candidate{tool: d.tool})
 		}
 		out[i].kept = out[i].kept || dense.passes(d.score)
-		out[i].fusion = 1 / float32(fusionRank+rank+1)
-		out[i].score += out[i].fusion
+		out[i].dense = 1 / float32(fusionRank+rank+1)
+		out[i].score += out[i].dense
 	}
 	slices.SortFunc(out, compareCandidates)
 	return out

@@ -127,9 +127,9 @@ func (s *Index) expand(term string, weight float32, weights map[string]float32, 
 
 // candidate is one tool in a ranking, with the parts of its score.
 type candidate struct {
-	tool                                                  int32
-	score                                                 float32
-	lexical, clause, server, gloss, history, name, fusion float32
+	tool                                                   int32
+	score                                                  float32
+	lexical, clause, server, vectors, history, name, dense float32
 
 	other bool // its operation is not the query's
 
@@ -205,10 +205,10 @@ func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) 
 		}
 		if g.vector != nil {
 			if similarity := cosine(g.vector, s.vectors[d*dims:]); similarity > least {
-				c.gloss = g.gloss * unit * similarity
+				c.vectors = g.gloss * unit * similarity
 			}
 		}
-		c.score = c.lexical + c.clause + c.server + c.gloss + c.history + c.name
+		c.score = c.lexical + c.clause + c.server + c.vectors + c.history + c.name
 		if c.other = g.asked.conflict(s.does[d]); c.other {
 			c.score *= otherOperation
 		}

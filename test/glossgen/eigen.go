@@ -39,8 +39,8 @@ func (m *sparse) times(x *mat.Dense) *mat.Dense {
 	return out
 }
 
-// embed returns one row of k numbers for each row of m: the components of the k eigenvectors with the largest
-// eigenvalues, scaled by the square root of the eigenvalue.
+// embed returns one row of k numbers for each row of m: the components of the k eigenvectors whose eigenvalues have the
+// largest absolute values, scaled by the square roots of these. The eigenvectors are approximate.
 func embed(m *sparse, k int) [][]float32 {
 	const oversample, iterations = 20, 6
 	n := len(m.start) - 1

@@ -67,7 +67,7 @@ func SafeModes(caps heads.Capabilities) string {
 
 // openHeads opens a bucket for HEADs over a connection to the queue that stays open until the process ends.
 func openHeads(c *config.Config) (*jobs.HeadBucket, error) {
-	ctx := context.Background() // of the process; each request has its own
+	ctx := context.Background() // for the whole process; each request has a context of its own
 	t, err := telemetry.Setup(ctx, telemetry.Options{Log: telemetry.LogOptions{Output: io.Discard}})
 	if err != nil {
 		return nil, err

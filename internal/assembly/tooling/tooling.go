@@ -261,7 +261,7 @@ func reservedNames(c *config.Config, log *slog.Logger) func() []string {
 
 const (
 	builtinConcurrency = 64               // calls of a built-in server that run at once
-	publicTimeout      = 10 * time.Second // of one request
+	publicTimeout      = 10 * time.Second // time limit of one request
 )
 
 // allowOf returns a function that returns a tenant's allow-list, and whether the settings name the tenant. A tenant

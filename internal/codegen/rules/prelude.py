@@ -266,7 +266,7 @@ def list_field(document, name, of):
     """A field that holds a list."""
     value = field(document, name, of)
     if not isinstance(value, list):
-        raise Failure("the field %s of %s is no list" % (name, of))
+        raise Failure("the field %s of %s is not a list" % (name, of))
     return value
 
 

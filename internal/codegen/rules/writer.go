@@ -77,7 +77,7 @@ type writer struct {
 type output struct {
 	key, variable string
 	condition     bool // the outcome of a condition
-	elsewhere     bool // of the branch that is not being read
+	elsewhere     bool // whether it is an output of the branch that is not being read
 }
 
 // step reads one clause. For a condition, it also reads the clauses of the branches.

@@ -42,7 +42,7 @@ type Options struct {
 // Filter replaces personal data and secrets for the tenants of a fleet. It is safe for concurrent use.
 type Filter struct {
 	o        Options
-	detector *Detector // of all types
+	detector *Detector // finds values of all types
 }
 
 // NewFilter returns a Filter.

@@ -46,8 +46,8 @@ func (s *scanner) word(i int) int {
 	return s.endOf(i, isAlnum)
 }
 
-// endOf returns where the characters of some classes that start at i end. To keep the time of a scan proportional to
-// the text, the scan goes on there.
+// endOf returns the first index from i on whose character is not of the given classes. The scan continues there, so
+// that it takes time in proportion to the length of the text.
 func (s *scanner) endOf(i int, classes uint16) int {
 	for i < len(s.text) && class[s.text[i]]&classes != 0 {
 		i++
@@ -77,7 +77,8 @@ func (s *scanner) email(i int) {
 	s.add(i-len(local), i+1+len(domain), Email)
 }
 
-// validDomain reports whether a domain has two labels or more, and none is empty.
+// validDomain reports whether a domain has at least two labels, none of which is empty or begins with a hyphen, and the
+// last of which has at least two characters.
 func validDomain(domain string) bool {
 	labels := strings.Split(domain, ".")
 	for _, l := range labels {
@@ -125,7 +126,7 @@ const (
 	isDot
 	isSeparator // between groups of digits
 	isKey       // of an API key or token
-	isEscaped   // after a backslash: white space
+	isEscaped   // a letter that means white space after a backslash, such as n
 )
 
 func classes() (t [256]uint16) {

@@ -68,9 +68,9 @@ func openIn(
 	return r.Open(ctx, ref.Tenant, e), repo.DescribeEntry(e), nil
 }
 
-// Read calls fn with each path of a version for which want returns true, sorted by path, and with the content of files,
-// which is valid during the call. It fetches many files at a time. It stops at fn's first error, and returns it
-// unchanged.
+// Read calls fn for each path of a version for which want returns true, in the order of the paths. The reader has the
+// content of a file, and is valid during the call. Read fetches many files at a time. It stops at fn's first error, and
+// returns the error unchanged.
 func Read(
 	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64,
 	want func(repo.FileInfo) bool, fn func(repo.FileInfo, io.Reader) error,

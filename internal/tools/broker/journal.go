@@ -57,9 +57,10 @@ type JournalEntry struct {
 	At      time.Time       `json:"at"`
 	Value   json.RawMessage `json:"value,omitempty"` // the result of an Answered call
 	Error   *Error          `json:"error,omitempty"` // the tool's error, if an Answered call failed
-	// Content is a list of what the tool returned beside its structured content.
+	// Content is a list of what the tool returned besides its structured content.
 	Content json.RawMessage `json:"content,omitempty"`
-	// Files are the files that Value, Content and Error refer to. Only the limit of results bounds their size.
+	// Files are the files that Value, Content and Error refer to. The journal does not limit their size: the limit of a
+	// tool's result does.
 	Files []File `json:"files,omitempty"`
 	// Tokens are the values of the privacy tokens in the entry, encrypted.
 	Tokens []byte `json:"tokens,omitempty"`

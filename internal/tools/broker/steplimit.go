@@ -88,8 +88,9 @@ func (c *boundedSchema) addCounter(s *jsonschema.Schema) {
 	s.Format = format
 }
 
-// validate returns the validation error of a value. A nil schema accepts every value, as does one that takes
-// more than maxSteps, and one that refers to itself for the same value: no value could match it.
+// validate returns the validation error of a value. It accepts the value without a verdict if the schema is nil, if the
+// validation takes more than maxSteps, or if the schema refers to itself for the same value, because such a schema
+// would accept no value at all.
 func (c *boundedSchema) validate(v any) error {
 	if c == nil {
 		return nil

@@ -101,7 +101,7 @@ func (m *module) render() []byte {
 	for _, class := range m.typer.classes {
 		b.WriteString(class + "\n\n")
 	}
-	b.WriteString("@tool\n" + m.definition())
+	b.WriteString("@tool\n" + m.defLine())
 	b.WriteString(tools.PyDoc(m.doc(), "    ") + "\n")
 	m.body(&b)
 	return tools.Seal(tools.Header{
@@ -110,7 +110,8 @@ func (m *module) render() []byte {
 	}, b.Bytes())
 }
 
-func (m *module) definition() string {
+// defLine returns the def statement of the function, on several lines if it is long.
+func (m *module) defLine() string {
 	if len(m.signature) <= 100 {
 		return "def " + m.signature + ":\n"
 	}
@@ -118,16 +119,16 @@ func (m *module) definition() string {
 }
 
 func (m *module) body(b *bytes.Buffer) {
-	var required []string
+	var always []string // the arguments that are sent in each call
 	for _, p := range m.params {
 		if p.required {
-			required = append(required, tools.PyString(p.jsonName)+": "+p.pythonName)
+			always = append(always, tools.PyString(p.jsonName)+": "+p.pythonName)
 		} else if p.sent != "" {
-			required = append(required, fmt.Sprintf("%s: %s if %s is UNSET else %[3]s", tools.PyString(p.jsonName),
+			always = append(always, fmt.Sprintf("%s: %s if %s is UNSET else %[3]s", tools.PyString(p.jsonName),
 				p.sent, p.pythonName))
 		}
 	}
-	fmt.Fprintf(b, "    arguments: Dict[str, Any] = {%s}\n", strings.Join(required, ", "))
+	fmt.Fprintf(b, "    arguments: Dict[str, Any] = {%s}\n", strings.Join(always, ", "))
 	for _, p := range m.params {
 		if !p.required && p.sent == "" {
 			fmt.Fprintf(b, "    if %s is not UNSET:\n        arguments[%s] = %s\n", p.pythonName,
