@@ -146,5 +146,3 @@ memoryview min next object oct open ord pow print property quit range repr rever
 sorted staticmethod str sum super tuple vars zip self cls
 List Literal Optional Tuple TypedDict Union TYPE_CHECKING annotations tool package servers client Support Exception
 BaseException TypeError ValueError Ellipsis NotImplemented`), reservedParameters...)
-
-func isReserved(name string) bool { return slices.Contains(reserved, name) }

@@ -214,6 +214,38 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
+// Nested arguments have one class for each schema, also if it is recursive and its references have descriptions of
+// their own. All members keep their descriptions.
+func TestClasses(t *testing.T) {
+	const node = `{"type":"object","properties":{"node":{"$ref":"#/$defs/Node","description":"The root."}},` +
+		`"required":["node"],"$defs":{"Node":{"type":"object","properties":` +
+		`{"id":{"type":"string","description":"Its id."},"type":{"type":"string"},` +
+		`"next":{"$ref":"#/$defs/Node","description":"The next.","default":null}}}}}`
+	const item = `{"properties":{"items":{"type":"array","items":{"type":"object","properties":` +
+		`{"a-b":{"type":"string","description":"Both."},"str":{"type":"integer"}}}}}}`
+	const other = `{"properties":{"node":{"$ref":"#/$defs/n","enum":["x"]}},"$defs":{"n":{"type":"string"}}}`
+	for _, test := range []struct {
+		schema, signature string
+		classes           []string
+	}{
+		{node, "f(node: Node) -> Any", []string{
+			"class Node(TypedDict, total=False):\n    id: str  # Its id.\n    next: Node  # The next.\n    type: str\n",
+		}},
+		{item, "f(items: List[FItemsItem] = UNSET) -> Any", []string{
+			"FItemsItem = TypedDict(\"FItemsItem\", {\n    \"a-b\": \"str\",  # Both.\n    \"str\": \"int\",\n}, total=False)\n",
+		}},
+		{other, `f(node: Literal["x"] = UNSET) -> Any`, nil},
+	} {
+		m := newModule(Source{Server: "s"}, "f", def("f", test.schema))
+		if m.signature != test.signature {
+			t.Errorf("%s: signature = %s, want %s", test.schema, m.signature, test.signature)
+		}
+		if diff := cmp.Diff(test.classes, m.typer.classes); diff != "" {
+			t.Errorf("%s: classes (-want +got):\n%s", test.schema, diff)
+		}
+	}
+}
+
 // With hostile names and texts, nothing is written outside the directory, all modules import, and calls have
 // the server's names.
 func TestHostileDefinitions(t *testing.T) {

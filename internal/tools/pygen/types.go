@@ -61,7 +61,7 @@ func (v *view) typeOf(schema any, name string, depth int) string {
 }
 
 func (v *view) typeOfObject(s object, name string, depth int) string {
-	if ref, isRef := s["$ref"].(string); isRef && len(s) == 1 {
+	if ref, isRef := s["$ref"].(string); isRef && onlyAnnotated(s) {
 		return v.reference(ref, name, depth)
 	}
 	if s = v.resolve(s, depth); s == nil {
@@ -88,6 +88,18 @@ func (v *view) typeOfObject(s object, name string, depth int) string {
 		return v.union(parts)
 	}
 	return v.basicType(s, s["type"], name, depth)
+}
+
+// onlyAnnotated reports whether a schema with a $ref accepts the same values as its target.
+func onlyAnnotated(s object) bool {
+	for key := range s {
+		switch key {
+		case "$ref", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment":
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // reference returns the type of a $ref. A recursive reference is the name of its class, or Any.
@@ -182,8 +194,13 @@ func (v *view) object(s object, name string, depth int) string {
 	return v.typing("Dict") + "[str, " + value + "]"
 }
 
-// attributeKey matches keys that can be attributes of a class under their own name.
-var attributeKey = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
+// attributeKey matches keys that can be attributes of a class under their own name, unless they are among
+// reservedAttributes: Python's keywords, and the names of types, which the types of other attributes mean.
+var (
+	attributeKey       = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
+	reservedAttributes = append(
+		strings.Fields("str int float bool Any Dict List Literal Optional Tuple TypedDict Union"), tools.Keywords...)
+)
 
 // typedDict declares a TypedDict and returns its name. Optional keys are in a second class, because Python 3.9
 // does not have NotRequired.
@@ -198,7 +215,7 @@ func (v *view) typedDict(s object, name string, depth int, ref string) string {
 	byName := true
 	var needed, optional []field
 	for _, key := range slices.Sorted(maps.Keys(properties)) {
-		byName = byName && attributeKey.MatchString(key) && !isReserved(key)
+		byName = byName && attributeKey.MatchString(key) && !slices.Contains(reservedAttributes, key)
 		f := field{key: key, typ: v.typeOf(properties[key], class+pascal(key), depth+1), note: comment(properties[key])}
 		if slices.Contains(required, key) {
 			needed = append(needed, f)
@@ -231,7 +248,7 @@ func (v *view) declare(class, base string, fields []field, total, byName bool) {
 	if !byName {
 		fmt.Fprintf(&b, "%s = TypedDict(%q, {\n", class, class)
 		for _, f := range fields {
-			fmt.Fprintf(&b, "    %s: %s,\n", tools.PyString(f.key), tools.PyString(f.typ))
+			fmt.Fprintf(&b, "    %s: %s,%s\n", tools.PyString(f.key), tools.PyString(f.typ), f.note)
 		}
 		b.WriteString("}")
 		if !total {
