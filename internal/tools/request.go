@@ -30,6 +30,9 @@ type Content struct {
 	Data      []byte // for images, audio and binary resources
 	MediaType string
 	URI       string // for resources and resource links
+
+	Title, Description string // for resource links; may be empty
+	Size               *int64 // of the resource that a link names, in bytes; nil if unknown
 }
 
 // Reason classifies why a call ended without a tool result.

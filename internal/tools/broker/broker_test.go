@@ -665,6 +665,8 @@ func TestContentBesideStructure(t *testing.T) {
 	note := func(s string) tools.Content { return tools.Content{Type: "text", Text: s} }
 	png := tools.Content{Type: "image", MediaType: "image/png", Data: []byte("png")}
 	link := tools.Content{Type: "resource_link", URI: "x:/y", Text: "y", MediaType: "text/plain"}
+	described := link
+	described.Title, described.Description, described.Size = "Why", "All reasons.", new(int64(5))
 	result := func(structured string, content ...tools.Content) tools.Result {
 		return tools.Result{Structured: object(structured), Content: content}
 	}
@@ -693,6 +695,13 @@ func TestContentBesideStructure(t *testing.T) {
 			"put", result(`{"n":1}`, note("a"), png, link, note(`[2]`)), got{
 				Value: `{"n":1}`, Files: 1,
 				Content: `["a",` + file + `,{"media_type":"text/plain","name":"y","uri":"x:/y"},[2]]`,
+			},
+		},
+		"a link with a description": {
+			"put", result(`{"n":1}`, described), got{
+				Value: `{"n":1}`,
+				Content: `[{"bytes":5,"description":"All reasons.","media_type":"text/plain","name":"y",` +
+					`"title":"Why","uri":"x:/y"}]`,
 			},
 		},
 		"large content": {

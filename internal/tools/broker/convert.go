@@ -237,13 +237,28 @@ func content(ctx context.Context, s *spiller, i int, b tools.Content) (json.RawM
 		}
 		return s.spill(ctx, fmt.Sprintf("%d.%s", i+1, extension(b.MediaType)), b.MediaType, data)
 	case b.Type == "resource_link":
-		return json.Marshal(map[string]string{"uri": b.URI, "name": b.Text, "media_type": b.MediaType})
+		return link(b)
 	}
 	trimmed := strings.TrimSpace(b.Text)
 	if (strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[")) && json.Valid([]byte(trimmed)) {
 		return json.RawMessage(trimmed), nil
 	}
 	return json.Marshal(b.Text)
+}
+
+// link converts a link to a resource, which the server has not sent.
+func link(b tools.Content) (json.RawMessage, error) {
+	out := map[string]any{"uri": b.URI, "name": b.Text, "media_type": b.MediaType}
+	if b.Title != "" {
+		out["title"] = b.Title
+	}
+	if b.Description != "" {
+		out["description"] = b.Description
+	}
+	if b.Size != nil {
+		out["bytes"] = *b.Size
+	}
+	return json.Marshal(out)
 }
 
 // spiller writes parts of one result to files.

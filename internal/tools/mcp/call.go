@@ -327,7 +327,10 @@ func block(c sdk.Content) (tools.Content, bool) {
 	case *sdk.AudioContent:
 		return tools.Content{Type: "audio", Data: c.Data, MediaType: c.MIMEType}, true
 	case *sdk.ResourceLink:
-		return tools.Content{Type: "resource_link", URI: c.URI, Text: c.Name, MediaType: c.MIMEType}, true
+		return tools.Content{
+			Type: "resource_link", URI: c.URI, Text: c.Name, MediaType: c.MIMEType,
+			Title: c.Title, Description: c.Description, Size: c.Size,
+		}, true
 	case *sdk.EmbeddedResource:
 		if c.Resource != nil {
 			return tools.Content{

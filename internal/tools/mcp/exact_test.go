@@ -100,3 +100,18 @@ func TestResourceWithoutContent(t *testing.T) {
 		t.Errorf("convert() = %+v, %v, want an UpstreamError of the protocol", got, err)
 	}
 }
+
+// TestResourceLink checks that what a server says about a resource reaches the program with the link.
+func TestResourceLink(t *testing.T) {
+	link := &sdk.ResourceLink{
+		URI: "x:/y", Name: "y", Title: "Why", Description: "All reasons.", MIMEType: "text/plain", Size: new(int64(5)),
+	}
+	got, err := convert(tools.Request{Server: "s"}, &sdk.CallToolResult{Content: []sdk.Content{link}})
+	want := []tools.Content{{
+		Type: "resource_link", Text: "y", MediaType: "text/plain", URI: "x:/y", Title: "Why",
+		Description: "All reasons.", Size: new(int64(5)),
+	}}
+	if diff := cmp.Diff(want, got.Content); diff != "" || err != nil {
+		t.Errorf("convert() = %v (-want +got):\n%s", err, diff)
+	}
+}
