@@ -84,7 +84,7 @@ func (c *call) fillForm(ctx context.Context, in fillFormIn) (*result, error) {
 	}
 	out := fillFormOut{filled.Values, filled.Sources, filled.Problems}
 	if jsonSize(out) > c.b.o.MaxOutput {
-		return nil, badArgument("the values have more than %d bytes: POST /v1/forms/fill returns them", c.b.o.MaxOutput)
+		return nil, badArgument("the values have more than %d bytes: fill in a form with fewer fields", c.b.o.MaxOutput)
 	}
 	return &result{out: out}, nil
 }

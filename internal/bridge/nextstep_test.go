@@ -24,6 +24,24 @@ var command = regexp.MustCompile("codefleet (approvals?|approve|artifacts|config
 	"model|pause|pool|privacy|result|resume|run|schedules|sessions|skills|state|status|submit|tasks|tools|triggers|" +
 	"up|usage|webhooks|workers?|workspace)\\b")
 
+// route matches a sentence that begins with an HTTP request.
+var route = regexp.MustCompile("(GET|POST|PUT|DELETE) /v1/[^ ]+ [a-z]")
+
+// hintsForHTTP are the texts that name a route, with the codes of their errors: an HTTP client gets these hints, any
+// other client the next steps of package errcode. The bridge has no tools for those with *.
+var hintsForHTTP = map[string]string{
+	"GET /v1/approvals lists pending calls": errcode.UnknownApproval,
+	"GET /v1/dead lists them":               errcode.NotRedrivable,
+	"submit it again as a new task: GET /v1/tasks/{id}/submission returns its submission": errcode.NotRetryable,
+	"GET /v1/%ss lists them":          errcode.UnknownAutomation,
+	"GET /v1/skills lists the skills": errcode.UnknownSkill,
+	"GET /v1/sessions lists sessions; a task that names the session begins it": errcode.UnknownSession,
+	"GET /v1/tools lists the tools":                                            errcode.UnknownTool,
+	"GET /v1/workflows/runs lists the runs":                                    errcode.UnknownRun,
+	"GET /v1/tokens lists the tokens; those of the settings are removed there": "*" + errcode.UnknownToken,
+	"GET /v1/fleet lists the workers":                                          "*" + errcode.UnknownWorker,
+}
+
 // TestErrorsNameNoCommand checks for each error code that an error reaches an MCP client without advice to type a
 // command, because the client has no command line.
 func TestErrorsNameNoCommand(t *testing.T) {
@@ -53,14 +71,15 @@ func TestErrorsNameNoCommand(t *testing.T) {
 	}
 }
 
-// TestTextsNameNoCommand checks that the packages and Python modules whose texts reach clients name no command. Texts
-// for people at a command line are in package errcode.
+// TestTextsNameNoCommand checks that the packages and Python modules whose texts reach clients name no command, and no
+// HTTP route unless package errcode has another text for clients that do not use HTTP.
 func TestTextsNameNoCommand(t *testing.T) {
 	packages := []string{
 		"internal/apierror", "internal/automation", "internal/bridge", "internal/codegen", "internal/cron",
 		"internal/egress", "internal/executor", "internal/expression", "internal/guardrails", "internal/ingest",
 		"internal/jobs", "internal/pipeline", "internal/selection", "internal/skills", "internal/state",
-		"internal/statedoc", "internal/toolbox", "internal/tools", "internal/toolsearch", "schemas",
+		"internal/statedoc", "internal/toolbox", "internal/tools", "internal/toolsearch", "internal/workflow",
+		"schemas",
 	}
 	exceptions := []string{
 		// With these an MCP client tells its user how to approve a call.
@@ -87,6 +106,13 @@ func TestTextsNameNoCommand(t *testing.T) {
 			}
 			if command.MatchString(text) && !slices.Contains(exceptions, text) {
 				t.Errorf("%s: %q names a command, want it in errcode.Next", f.Path, text)
+			}
+			if route.MatchString(text) {
+				code, withoutTool := strings.CutPrefix(hintsForHTTP[text], "*")
+				next := errcode.Next(code)
+				if next.Command == "" || next.Tool == "" && !withoutTool {
+					t.Errorf("%s: %q names an HTTP route, want other texts in errcode.Next", f.Path, text)
+				}
 			}
 		}
 	}

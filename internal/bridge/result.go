@@ -129,8 +129,7 @@ func badArgument(format string, args ...any) error {
 var errUnavailable = errors.New("the fleet does not respond: try again")
 
 // errTooLarge is the error of a resource above maxResource.
-var errTooLarge = errors.New("the resource is larger than 8 MiB: " +
-	"fetch it over HTTP from /v1/tasks/TASK_ID/artifacts/PATH, or have a program return a part of it")
+var errTooLarge = errors.New("the resource is larger than 8 MiB: have a program return a part of it")
 
 // publicError returns the error to show to the caller. It logs an error that it replaces.
 func (b *Bridge) publicError(ctx context.Context, req *mcp.CallToolRequest, err error) error {

@@ -41,8 +41,11 @@ var nextSteps = map[string]NextStep{
 		Tool:    "get_session lists the newest checkpoints",
 	},
 	UnknownApproval: {Command: "codefleet approvals", Tool: "get_task shows the calls that wait for approval"},
-	UnknownVersion:  {Command: "codefleet workspace log  (lists the kept versions)"},
-	UnknownFile:     {Command: "codefleet workspace ls"},
+	UnknownVersion: {
+		Command: "codefleet workspace log  (lists the kept versions)",
+		Tool:    "list_commits lists the kept versions",
+	},
+	UnknownFile: {Command: "codefleet workspace ls", Tool: "list_files lists the files"},
 	UnknownState: {
 		Command: "codefleet state set",
 		Tool:    "save_state creates it",
@@ -53,10 +56,17 @@ var nextSteps = map[string]NextStep{
 		Command: "codefleet status ID; codefleet rerun ID also runs a successful task again",
 		Tool:    "get_task shows its status; submit_task submits it again",
 	},
-	NotRedrivable: {Command: "codefleet dead  (lists the tasks that can be redriven)"},
-	Corrupt:       {Command: "codefleet workspace check, then codefleet workspace repair"},
-	DiskFull:      {Command: "free space on the worker's disk, then codefleet dead redrive ID"},
-	NoKey:         {Command: "configure the key, then codefleet dead redrive ID"},
+	UnknownAutomation: {
+		Command: "codefleet schedules ls, codefleet triggers ls or codefleet webhooks ls",
+		Tool:    "list_automation lists schedules, triggers and webhooks",
+	},
+	NotRedrivable: {
+		Command: "codefleet dead  (lists the tasks that can be redriven)",
+		Tool:    "list_dead_tasks lists the tasks that can be run again; submit_task submits a new one",
+	},
+	Corrupt:  {Command: "codefleet workspace check, then codefleet workspace repair"},
+	DiskFull: {Command: "free space on the worker's disk, then codefleet dead redrive ID"},
+	NoKey:    {Command: "configure the key, then codefleet dead redrive ID"},
 	WorkspaceLimit: {
 		Command: "codefleet workspace ls -r and codefleet workspace rm, or raise limits.workspace_mb",
 		Tool:    "have a program remove files below /workspace, or use another workspace",

@@ -32,11 +32,11 @@ func (s toolset) skillProgram(name string, inputs json.RawMessage) (string, erro
 	for i, k := range all {
 		names[i] = k.Name
 	}
-	hint := "GET /v1/skills lists the skills"
+	message := "there is no skill named " + name
 	if near := text.Nearest(name, names, max(2, len(name)/3)); near != "" {
-		hint = "did you mean " + near + "? " + hint
+		message += "; did you mean " + near + "?"
 	}
 	return "", &schemas.Error{
-		Code: errcode.UnknownSkill, Message: "there is no skill named " + name, Hint: hint,
+		Code: errcode.UnknownSkill, Message: message, Hint: "GET /v1/skills lists the skills",
 	}
 }
