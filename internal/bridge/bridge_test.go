@@ -283,6 +283,36 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestErrorsFit checks that an error which quotes an argument does not exceed the limit of a result, and still has its
+// hint.
+func TestErrorsFit(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
+	l, err := cs.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("\x01", 30_000)
+	check := func(tool string, args map[string]any) {
+		t.Helper()
+		r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+		if err != nil || !r.IsError {
+			t.Errorf("%s = %+v, %v, want an error result", tool, r, err)
+		} else if n := len(r.Content[0].(*mcp.TextContent).Text); n > 4000 {
+			t.Errorf("%s: the error is %d bytes, want at most 4000", tool, n)
+		}
+	}
+	for _, tool := range l.Tools {
+		check(tool.Name, map[string]any{"no" + long: 1})
+	}
+	check("search_tools", map[string]any{"query": "x", "detail_level": long})
+	check("list_tasks", map[string]any{"status": []string{long}})
+	check("execute_task", map[string]any{"code": "1", "workspace": long})
+	check("execute_task", map[string]any{"code": map[string]any{long: long}})
+	check("run_workflow", map[string]any{"workflow": map[string]any{}, "workspace": long})
+	check("get_state", map[string]any{"state_file": long})
+}
+
 // eventually polls until ok reports true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()

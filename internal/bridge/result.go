@@ -103,13 +103,16 @@ type failure struct {
 	RetryAfter int    `json:"retry_after_s,omitempty"`
 }
 
+// maxErrorText limits the message of an error, and its hint, in bytes of JSON: both may quote an argument.
+const maxErrorText = 1500
+
 // errorResult returns the result for an error of the fleet or of the arguments.
 func errorResult(err error) *result {
-	f := failure{Error: err.Error(), ErrorCode: errcode.Unavailable}
+	f := failure{Error: textStart(err.Error(), maxErrorText), ErrorCode: errcode.Unavailable}
 	if e, ok := errors.AsType[*client.APIError](err); ok {
 		f.ErrorCode, f.RetryAfter = e.Code, e.RetryAfter
-		f.Error = strings.TrimPrefix(e.Error(), e.Code+": ")
-		hint := e.Hint
+		f.Error = textStart(strings.TrimPrefix(e.Error(), e.Code+": "), maxErrorText)
+		hint := textStart(e.Hint, maxErrorText)
 		if e.Status != 0 { // the fleet's error, not the bridge's
 			hint = cmp.Or(errcode.Next(e.Code).Tool, hint)
 		}
