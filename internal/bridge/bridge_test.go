@@ -607,6 +607,19 @@ func TestTaskListFits(t *testing.T) {
 	}
 }
 
+// TestCancelledTaskIsDescribed checks that the list says what a program would have done that was cancelled in the queue.
+func TestCancelledTaskIsDescribed(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil) // no worker: the task stays queued
+	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
+	task, _ := invoke(t, cs, "submit_task", map[string]any{"code": "import json\n\nprint(json.dumps(1))"})
+	invoke(t, cs, "cancel_task", map[string]any{"task_id": task["task_id"]})
+	list, _ := invoke(t, cs, "list_tasks", nil)
+	got, _ := list["tasks"].([]any)[0].(map[string]any)
+	if got["status"] != "cancelled" || got["what"] != "print(json.dumps(1))" || got["error"] != "the task was cancelled" {
+		t.Errorf("list_tasks: the cancelled task = %v, want its first statement", got)
+	}
+}
+
 // TestLargeTaskFits checks that a task whose parts are all too long fits into a result, which names the parts, and that
 // get_task and the links return each part.
 func TestLargeTaskFits(t *testing.T) {
