@@ -283,8 +283,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestErrorsFit checks that an error which quotes an argument does not exceed the limit of a result, and still has its
-// hint.
+// TestErrorsFit checks that an error which quotes an argument does not exceed the limit of a result, and still says what
+// is wrong with the argument.
 func TestErrorsFit(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
@@ -309,6 +309,11 @@ func TestErrorsFit(t *testing.T) {
 	check("list_tasks", map[string]any{"status": []string{long}})
 	check("execute_task", map[string]any{"code": "1", "workspace": long})
 	check("execute_task", map[string]any{"code": map[string]any{long: long}})
+	got, _ := invoke(t, cs, "execute_task", map[string]any{"code": []string{long}})
+	if message, _ := got["error"].(string); !strings.Contains(message, "/properties/code") ||
+		!strings.HasSuffix(message, `want "string"`) {
+		t.Errorf("execute_task with a list as code: the error is %q, want the name and the wanted type", message)
+	}
 	check("run_workflow", map[string]any{"workflow": map[string]any{}, "workspace": long})
 	check("get_state", map[string]any{"state_file": long})
 }

@@ -53,6 +53,14 @@ func textEnd(s string, limit int) string {
 	return end
 }
 
+// textMiddle is like textStart, but leaves out the middle of the text.
+func textMiddle(s string, limit int) string {
+	if textSize(s) <= limit {
+		return s
+	}
+	return textPrefix(s, limit/2) + textEnd(s, limit/2)
+}
+
 // listPrefix returns the longest prefix of a list that takes at most limit bytes of JSON.
 func listPrefix[T any](list []T, limit int) []T {
 	size := len("[]")

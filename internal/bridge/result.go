@@ -108,11 +108,11 @@ const maxErrorText = 1500
 
 // errorResult returns the result for an error of the fleet or of the arguments.
 func errorResult(err error) *result {
-	f := failure{Error: textStart(err.Error(), maxErrorText), ErrorCode: errcode.Unavailable}
+	f := failure{Error: textMiddle(err.Error(), maxErrorText), ErrorCode: errcode.Unavailable}
 	if e, ok := errors.AsType[*client.APIError](err); ok {
 		f.ErrorCode, f.RetryAfter = e.Code, e.RetryAfter
-		f.Error = textStart(strings.TrimPrefix(e.Error(), e.Code+": "), maxErrorText)
-		hint := textStart(e.Hint, maxErrorText)
+		f.Error = textMiddle(strings.TrimPrefix(e.Error(), e.Code+": "), maxErrorText)
+		hint := textMiddle(e.Hint, maxErrorText)
 		if e.Status != 0 { // the fleet's error, not the bridge's
 			hint = cmp.Or(errcode.Next(e.Code).Tool, hint)
 		}
