@@ -101,7 +101,7 @@ var imports = map[string][]string{
 	"internal/selection/terms": nil,
 	"internal/selection/gloss": nil,
 	"internal/codegen":         {"internal/openai"},
-	"internal/codegen/rules":   {"internal/arith", "internal/codegen"},
+	"internal/codegen/rules":   {"internal/arith", "internal/codegen", "internal/strictjson"},
 	"internal/openai":          nil,
 
 	"internal/allowlist":  nil,

@@ -230,9 +230,9 @@ func (w *writer) contents(m match) bool {
 		literal, ok = readValue(w, []token{*c.data})
 	case len(c.fields) > 0:
 		ok = true
-		for _, f := range c.fields {
+		for i, f := range c.fields {
 			v, understood := readValue(w, f.value)
-			ok = ok && understood
+			ok = ok && understood && !c.repeats(i)
 			literal.list = append(literal.list, quote(f.name)+": "+v.py)
 		}
 		literal.py = "{" + strings.Join(literal.list, ", ") + "}"

@@ -28,6 +28,11 @@ type field struct {
 	value []token
 }
 
+// repeats reports whether an earlier field has the name of the field i.
+func (c clause) repeats(i int) bool {
+	return slices.ContainsFunc(c.fields[:i], func(f field) bool { return f.name == c.fields[i].name })
+}
+
 // split divides a task into clauses: at the ends of sentences and lines, at "then", and at "and" or a comma before a
 // verb, never inside parentheses.
 func split(task string) []clause {
@@ -130,7 +135,14 @@ func connector(t []token) (n int, then bool) {
 // tidy drops words without meaning for the rules, politeness, and punctuation at the ends of a clause.
 func tidy(t []token) []token {
 	g := theGrammar()
-	t = slices.DeleteFunc(slices.Clone(t), func(t token) bool { return g.sets["ignored"][t.lower] })
+	var kept []token
+	for i, word := range t {
+		ofFile := g.sets["possessive"][word.lower] && i+1 < len(t) && t[i+1].kind == path // "my file.txt" may be a name
+		if ofFile || !g.sets["ignored"][word.lower] {
+			kept = append(kept, word)
+		}
+	}
+	t = kept
 	for n := -1; n != len(t); {
 		n = len(t)
 		for p := range g.phrases["politeness"] {

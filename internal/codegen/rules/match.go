@@ -68,9 +68,11 @@ func (m *matcher) match(nodes []node, at int, values match, done func(match) boo
 
 // notUnderstood returns the words of a clause that no form knows, and the unmatched rest if it begins after them.
 func (m *matcher) notUnderstood(c clause) (out []string) {
-	for _, f := range c.fields {
+	for i, f := range c.fields {
 		if _, ok := m.w.read("value", f.value); !ok {
 			out = append(out, join(f.value))
+		} else if c.repeats(i) {
+			out = append(out, f.name)
 		}
 	}
 	last := -1

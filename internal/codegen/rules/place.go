@@ -3,6 +3,7 @@ package rules
 import (
 	_ "embed"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -113,4 +114,21 @@ func regionSize(t []token, city string) int {
 		}
 	}
 	return 0
+}
+
+// readCities reads several places that are no countries: "each city in France" means the cities of France.
+func readCities(_ *writer, t []token) (value, bool) {
+	v, ok := readPlaces(nil, t)
+	return v, ok && len(v.list) > 1 && !slices.ContainsFunc(v.list, isCountry)
+}
+
+func readCity(_ *writer, t []token) (value, bool) {
+	v, ok := readPlace(nil, t)
+	return v, ok && !isCountry(v.py)
+}
+
+// isCountry reports whether a quoted name is a country's, and not also one of the large cities.
+func isCountry(name string) bool {
+	name = strings.Trim(name, `"`)
+	return knownPlaces()[fold(name)] && !strings.Contains("\n"+cityText, "\n"+name+"\n")
 }

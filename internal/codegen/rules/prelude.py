@@ -476,3 +476,13 @@ def skill(name, load):
         if callable(getattr(module, function, None)):
             return getattr(module, function)
     raise Failure("the skill %s has no function run" % name)
+
+
+def applied(function, *numbers):
+    """What a skill's function returns for numbers."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*numbers)
+    except TypeError:
+        raise Failure("the skill takes %s, not the numbers %s" % (signature, listed(numbers))) from None
+    return function(*numbers)

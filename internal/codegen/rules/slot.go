@@ -14,8 +14,8 @@ import (
 // slots are the kinds of values in a sentence, besides the phrases of the grammar.
 var slots = map[string]func(w *writer, t []token) (value, bool){
 	"number": readNumber, "count": readCount, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
-	"operand": readOperand,
-	"value":   readValue, "key": readKey, "keys": readKeys, "name": readName, "noun": readNoun, "file": readFile,
+	"operand": readOperand, "city": readCity, "cities": readCities,
+	"value": readValue, "key": readKey, "keys": readKeys, "name": readName, "noun": readNoun, "file": readFile,
 	"state": readState, "place": readPlace, "places": readPlaces, "date": readDate, "day": readDay, "rest": readRest,
 	"quoted":    literal(quoted, ``),
 	"select":    literal(quoted, `(?i)^\s*(?:select|with)\b`),

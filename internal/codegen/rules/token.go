@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/codefleet/codefleet/internal/strictjson"
 )
 
 // kind is what a token is.
@@ -20,7 +22,7 @@ const (
 	path
 	isoDate
 	symbol
-	ambiguous // a numeral with two readings, such as 1.000
+	ambiguous // a value with two readings: 1.000, or JSON that has a member twice
 	newline
 )
 
@@ -67,6 +69,8 @@ func tokenise(task string) []token {
 			t.kind = jsonText
 			if t.text, size = jsonToken(task[at:]); size == 0 {
 				notJSON++
+			} else if strictjson.Check([]byte(t.text)) != nil {
+				t.kind = ambiguous
 			}
 		}
 		if size == 0 {

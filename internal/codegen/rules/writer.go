@@ -187,7 +187,7 @@ func callsIn(code string) map[string]bool {
 var (
 	identifier = regexp.MustCompile(`[A-Za-z_]\w*`)
 	call       = regexp.MustCompile(`\b([A-Za-z_]\w*)\(`)
-	modules    = strings.Fields("csv datetime fnmatch importlib json math pathlib sqlite3 statistics")
+	modules    = strings.Fields("csv datetime fnmatch importlib inspect json math pathlib sqlite3 statistics")
 )
 
 // reserved reports whether a name has a meaning in the program's functions.
