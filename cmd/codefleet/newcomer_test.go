@@ -35,6 +35,7 @@ func TestNewcomer(t *testing.T) {
 	}{
 		{"run|job.py", 0, "from a file\n"},
 		{"run|task.txt", 2, "task.txt is a file, not a task"},
+		{"run|./", 2, "./ is a directory, not a task"},
 		{"run|nosuch.py", 2, "nosuch.py: no such file"},
 		{"run|--net|https://example.org/x|--code|x", 2, "try: --net example.org\n"},
 		{"run|--timeout|9999h|--code|x", 2, "want a time from 1ms to 168h0m0s (7 days)"},
@@ -64,6 +65,7 @@ func TestNewcomer(t *testing.T) {
 		{"workspace|pin|..", 2, `bad_name: ".." is not a valid name`},
 		{"workspace|pin|", 2, `bad_name: "" is not a valid name`},
 		{"workspace|restore|nosuchpin", 2, "the workspace main has no such pin"},
+		{"workspace|restore|nosuchpin", 2, "list the pins of the workspace: codefleet workspace pin"},
 		{"-o|json|run", 2, `{"error":{"message":"want exactly one of`},
 		{"-o|json|status|x", 2, `"code":"unknown_task"`},
 		{"tasks|--nonsense|-o|json", 2, `{"error":{"message":"unknown flag: --nonsense"`},
@@ -131,6 +133,20 @@ func TestQueuedTasks(t *testing.T) {
 	}
 	if !strings.Contains(status, "print later") || !strings.Contains(status, "runs at") {
 		t.Errorf("status = %s, want the time of the run and the program", status)
+	}
+}
+
+// TestTimeLeft checks that the time to a task's run is rounded up to minutes.
+func TestTimeLeft(t *testing.T) {
+	const almost = -300 * time.Millisecond // the time that a submission took
+	for d, want := range map[time.Duration]string{
+		2*time.Hour + almost: "2h", 90*time.Minute + almost: "1h30m", 10*time.Minute + almost: "10m",
+		26*time.Hour + almost: "1d2h", 24*time.Hour + almost: "1d", 168*time.Hour + almost: "7d",
+		24*time.Hour + time.Minute + almost: "1d1m", 5 * time.Second: "5s",
+	} {
+		if got := timeLeft(d); got != want {
+			t.Errorf("timeLeft(%s) = %s, want %s", d, got, want)
+		}
 	}
 }
 

@@ -126,6 +126,26 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%dms", max(d, 0).Milliseconds())
 }
 
+// timeLeft returns a duration rounded up to minutes, so that a task for +2h "runs in 2h", not "in 1h".
+func timeLeft(d time.Duration) string {
+	if d < time.Minute {
+		return duration(d)
+	}
+	const hour, day = 60, 24 * 60
+	var parts []string
+	left := (d + time.Minute - 1) / time.Minute
+	for _, unit := range []struct {
+		size time.Duration
+		name string
+	}{{day, "d"}, {hour, "h"}, {1, "m"}} {
+		if n := left / unit.size; n > 0 && len(parts) < 2 {
+			parts = append(parts, fmt.Sprintf("%d%s", n, unit.name))
+		}
+		left %= unit.size
+	}
+	return strings.Join(parts, "")
+}
+
 // completeTasks completes a task id with the latest tasks that have one of the statuses, or with the latest tasks if no
 // status is given.
 func (a *app) completeTasks(status ...client.Status) cobra.CompletionFunc {

@@ -152,6 +152,8 @@ func (f *taskFlags) acceptFileName(args []string, s *client.Submission) error {
 	case isFile:
 		return usage("%s is a file, not a task", name).
 			try("codefleet run --file " + name + "  (a Python program), or codefleet run - < " + name + "  (a task)")
+	case err == nil && info.IsDir() && strings.ContainsRune(name, '/'):
+		return usage("%s is a directory, not a task", name).try("codefleet run --file FILE, or --code TEXT")
 	case isPython && !strings.Contains(name, " "):
 		return usage("%s: no such file", name).try("codefleet run --file FILE, or --code TEXT")
 	}

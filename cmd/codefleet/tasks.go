@@ -98,7 +98,7 @@ func statuses() []string {
 // statusCell returns a task's status and, if the task is not due yet, when it will run.
 func statusCell(r client.Record) string {
 	if left := time.Until(r.NotBefore); r.Status == client.Queued && left > 0 {
-		return "queued, runs in " + duration(left)
+		return "queued, runs in " + timeLeft(left)
 	}
 	return string(r.Status)
 }

@@ -143,7 +143,7 @@ func (s *Server) version(ctx context.Context, ref state.Ref, name, text string) 
 
 func unknownPin(name string, ref state.Ref) error {
 	e := apierror.New(errcode.BadParameter, "the workspace %s has no such pin", ref.Workspace)
-	e.Cause, e.Hint, e.Path = "it must be a generation or a pin", "list the pins of the workspace", name
+	e.Cause, e.Hint, e.Path = "it must be a generation or a pin", "list the pins of the workspace: codefleet workspace pin", name
 	return e
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,8 +52,14 @@ func lockDir(dir string) (release func(), err error) {
 }
 
 func unwritable(dir string, err error) error {
-	return fmt.Errorf("data directory %s cannot be written: %w: change its owner, or choose another with --data", dir,
-		err)
+	advice := "choose another with --data"
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		advice = "free space on its disk, or " + advice
+	case errors.Is(err, fs.ErrPermission):
+		advice = "change its owner, or " + advice
+	}
+	return fmt.Errorf("data directory %s cannot be written: %w: %s", dir, err, advice)
 }
 
 // Running reports whether a fleet is using the data directory dir.

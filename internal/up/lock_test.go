@@ -3,9 +3,11 @@ package up
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -45,5 +47,19 @@ func TestUnwritableDirectory(t *testing.T) {
 	if _, err := lockDir(filepath.Join(file, "data")); err == nil ||
 		!strings.Contains(err.Error(), "cannot be written") || !strings.Contains(err.Error(), "--data") {
 		t.Errorf("lockDir below a file = %v, want an error with --data", err)
+	}
+}
+
+// TestUnwritableAdvice checks that the error says what helps against its cause.
+func TestUnwritableAdvice(t *testing.T) {
+	for cause, want := range map[error]string{
+		syscall.ENOSPC: ": free space on its disk, or choose another with --data",
+		syscall.EACCES: ": change its owner, or choose another with --data",
+		syscall.EROFS:  "read-only file system: choose another with --data",
+	} {
+		err := unwritable("/data", &fs.PathError{Op: "open", Path: "/data/lock", Err: cause})
+		if !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("unwritable(%v) = %q, want the end %q", cause, err, want)
+		}
 	}
 }
