@@ -221,8 +221,10 @@ func (w *writer) readPairs(t []token) (v value, ok bool) {
 	for _, part := range enumeration(t) {
 		m := &matcher{w: w, tokens: part}
 		if !m.match(w.grammar.pair, 0, match{}, func(m match) bool {
-			v.list = append(v.list, m["key"].py+", "+m["value"].py)
-			return true
+			pair := func(value string) string { return m["key"].py + ", " + value }
+			twice := slices.ContainsFunc(v.list, func(p string) bool { return strings.HasPrefix(p, pair("")) })
+			v.list = append(v.list, pair(m["value"].py))
+			return !twice
 		}) {
 			return v, false
 		}
