@@ -152,7 +152,7 @@ func TestRefusesToStart(t *testing.T) {
 		code int
 		want string
 	}{
-		"flag":                       {[]string{"--nonsense"}, 2, "nonsense"},
+		"flag":                       {[]string{"--nonsense"}, 2, "not defined: --nonsense (ingest --help"},
 		"argument":                   {[]string{"now"}, 2, `unexpected argument "now"`},
 		"no queue":                   {nil, 2, "address of the queue is missing"},
 		"no file":                    {[]string{"--config", "absent.yaml"}, 2, "absent.yaml"},

@@ -96,7 +96,7 @@ func (p *Process) Connect(ctx context.Context) error {
 func (p *Process) readSettings(ctx context.Context) error {
 	source := config.Source{Env: p.program.Env}
 	flags := flag.NewFlagSet(p.program.Name, flag.ContinueOnError)
-	flags.SetOutput(p.program.Stderr)
+	flags.SetOutput(io.Discard) // Parse prints errors, which Exit prints
 	flags.StringVar(&source.File, "config", "", "configuration `FILE` (CODEFLEET_CONFIG)")
 	settings, fleet := maps.Clone(p.program.Settings), new(string)
 	if !p.program.NoQueue {
@@ -115,10 +115,14 @@ func (p *Process) readSettings(ctx context.Context) error {
 	if p.program.Flags != nil {
 		p.program.Flags(flags)
 	}
-	flags.Usage = func() { printFlags(flags, p.program.Name) }
 	err := flags.Parse(p.program.Args)
 	if errors.Is(err, flag.ErrHelp) {
+		flags.SetOutput(p.program.Stderr)
+		printFlags(flags, p.program.Name)
 		return err
+	}
+	if err != nil {
+		err = fmt.Errorf("%s (%s --help lists the flags)", twoDashes(err.Error()), p.program.Name)
 	}
 	if err == nil && flags.NArg() > 0 {
 		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
@@ -168,6 +172,16 @@ func printFlags(flags *flag.FlagSet, name string) {
 		value, text := flag.UnquoteUsage(f)
 		fmt.Fprintf(w, "  --%s\n    \t%s\n", strings.TrimSpace(f.Name+" "+strings.ToUpper(value)), text)
 	})
+}
+
+// twoDashes returns an error of package flag with the flag as printFlags writes it.
+func twoDashes(message string) string {
+	for _, before := range []string{"not defined: -", "needs an argument: -", "for flag -", "for -"} {
+		if text, name, ok := strings.Cut(message, before); ok {
+			return text + before + "-" + name
+		}
+	}
+	return message
 }
 
 // Exit prints the error of a command and returns its exit code: 0 after a signal or -h, 2 for usage and configuration,
