@@ -49,7 +49,7 @@ type machine struct {
 	load    Load
 	values  map[string]json.RawMessage
 	changed bool
-	failed  error // the first error of load
+	loadErr error // the first error that load returned
 }
 
 func (p *Plan) machine(run *schemas.WorkflowRun, load Load) *machine {
