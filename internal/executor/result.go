@@ -2,10 +2,10 @@ package executor
 
 import (
 	"bytes"
-	"encoding/json"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Limits of a program's result in addition to its size. Beyond them many JSON libraries fail, and some crash. The
@@ -15,9 +15,10 @@ const (
 	maxNumberLength = 4300 // characters; Python's limit for converting integers
 )
 
-// validResult reports whether a result is JSON in UTF-8 that all common libraries can decode.
+// validResult reports whether a result is JSON in UTF-8 that all common libraries can decode, and decode alike: no
+// object has two members with the same name, of which a check would see one, and a reader of the result the other.
 func validResult(data []byte) bool {
-	if len(data) > MaxResultBytes || !utf8.Valid(data) || !json.Valid(data) {
+	if len(data) > MaxResultBytes || !jsontext.Value(data).IsValid() {
 		return false
 	}
 	depth := 0

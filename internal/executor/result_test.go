@@ -26,6 +26,8 @@ func TestValidResult(t *testing.T) {
 		"too long integer":    {"[" + strings.Repeat("9", maxNumberLength+1) + "]", false},
 		"too large float":     {`[1e999]`, false},
 		"small float":         {`1e-999`, true},
+		"doubled name":        {`{"a":1,"b":{"c":1,"\u0063":2}}`, false},
+		"name in two objects": {`[{"a":1},{"a":{"a":2}}]`, true},
 		"not UTF-8":           {"\"\xff\"", false},
 		"not JSON":            {`{`, false},
 		"too long":            {`"` + strings.Repeat("x", MaxResultBytes) + `"`, false},

@@ -459,6 +459,16 @@ for port in 4711, 4712:
         with socket.create_connection(("127.0.0.1", port)) as client:
             server, _ = listener.accept()
             server.close() if port == 4711 else client.close()`,
+	"sockets connected to themselves": `
+for family, address in (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"):
+    with socket.socket(family) as s:
+        s.bind((address, 4711))
+        attempt(lambda: s.connect((address, 4711)))`,
+	"connections that are not accepted": `
+with socket.socket() as listener:
+    listener.bind(("127.0.0.1", 4712))
+    listener.listen()
+    socket.create_connection(("127.0.0.1", 4712)).close()`,
 	"datagrams": `
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(("127.0.0.1", 4711))

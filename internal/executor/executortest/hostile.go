@@ -195,6 +195,10 @@ var hostile = []struct {
 		want: want{status: "failed", code: "channel_broken"},
 	},
 	{
+		name: "sends a result with a doubled name", code: send + `send(b'{"t":"end"}\n{"a":1,"a":2}')` + "\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"},
+	},
+	{
 		name: "makes a namespace", code: "import ctypes\nif ctypes.CDLL(None, use_errno=True).unshare(0x10000000):\n" +
 			"  raise OSError(ctypes.get_errno(), 'unshare')",
 		want: want{status: "failed", code: "exception", message: "Errno 1", line: 3},

@@ -168,6 +168,18 @@ for i in range(30):
 		}})
 		want{result: `"done"`}.check(t, v)
 	})
+	t.Run("a port of the program's choice", func(t *testing.T) {
+		bind := "import os, socket\ns = socket.socket()\ns.bind(('127.0.0.1', 4711))\n"
+		v := b.runProgram(t, executor.Program{Code: bind + `
+s.connect(('127.0.0.1', int(os.environ['http_proxy'].rpartition(':')[2])))
+s.close()
+None`}, executor.Hooks{Network: proxy})
+		want{}.check(t, v)
+		if v.Dirty {
+			b.restart(t)
+		}
+		want{}.check(t, b.run(t, bind+"None")) // not in use for a minute
+	})
 	t.Run("connections end with the execution", func(t *testing.T) { testNetworkEnds(t, b) })
 	t.Run("a server waits for a slow program", func(t *testing.T) { testFastServer(t, b) })
 	t.Run("a program waits for a slow server", func(t *testing.T) { testFastProgram(t, b) })

@@ -169,6 +169,21 @@ func testSession(t *testing.T, b *box) {
 			message: "ValueError: the checkpoint is 20009 bytes of JSON; the limit is 16384",
 			cause:   "ValueError", line: 2,
 		}},
+		{"surrogates", importSession + "checkpoint(last='a\\udcff')", session, "", want{
+			status: executor.Failed, code: "exception",
+			message: `UnicodeEncodeError: 'utf-8' codec can't encode character '\udcff'`,
+			cause:   "UnicodeEncodeError", line: 2,
+		}},
+		{"keys with one name", importSession + "checkpoint({1: 'a', '1': 'b'})", session, `{"1": "b"}`, want{}},
+		{
+			"a long checkpoint and a long error",
+			importSession + "checkpoint(x='\"' * 8150)\nraise ValueError('\U0001F600' * 10_000)", session,
+			`{"x": "` + strings.Repeat(`\"`, 8150) + `"}`,
+			want{
+				status: executor.Failed, code: "exception", message: "ValueError: \U0001F600\U0001F600", cause: "ValueError",
+				line: 3,
+			},
+		},
 		{"no session", "from client.session import checkpoint\ncheckpoint(step=1)", nil, "", want{
 			status: executor.Failed, code: "exception", message: "RuntimeError: this task has no session",
 			cause: "RuntimeError", line: 2,

@@ -10,7 +10,8 @@ Under gVisor, three things outlive their process, and a box in which one of them
   - sockets that are bound to a name in the workspace: they exist only inside the box, so the host cannot see or
     remove them; special_file finds them
   - sockets that exist only in each other's queues: gVisor never frees them; unix_sockets counts them
-  - ports of connections that the program has accepted: they stay in use for a minute; accepted_connections counts them
+  - ports of connections that the program has opened to itself: they stay in use for a minute; opened_connections counts
+    them
 """
 
 import ctypes
@@ -142,11 +143,14 @@ def unix_sockets():
         return sum(1 for line in sockets) - 1  # without the heading
 
 
-def accepted_connections():
-    """Returns how many TCP connections have been accepted in the box."""
+def opened_connections():
+    """Returns how many TCP connections programs have begun to open, which all lead to the box itself.
+
+    It does not count those that a listener has accepted, because a socket can also connect to itself.
+    """
     with open("/proc/net/snmp", "rb") as counters:
         names, values = [line.split() for line in counters if line.startswith(b"Tcp:")]
-    return int(values[names.index(b"PassiveOpens")])
+    return int(values[names.index(b"ActiveOpens")])
 
 
 def special_file(directory, uid):

@@ -12,8 +12,8 @@ import (
 
 // Limits of a frame, in bytes.
 const (
-	MaxFrame  = 1 << 20 // header and body
-	MaxHeader = 128 << 10
+	MaxFrame  = 1 << 20   // header and body
+	MaxHeader = 512 << 10 // the runner escapes a character of a checkpoint or an error as up to 12 bytes
 )
 
 // Limits of connections. network.py has the same limits.

@@ -13,6 +13,7 @@ MAX_CONNS = 32  # at once; more connections wait in the listener's queue
 WINDOW = 256 << 10
 ACK_THRESHOLD = WINDOW // 4  # bytes delivered to the program before they are acknowledged
 CHUNK = 64 << 10
+LOWEST_PORT = 16000  # that gVisor chooses for a connection
 
 
 class Network:
@@ -21,6 +22,7 @@ class Network:
         self.by_id = {}
         self.by_descriptor = {}
         self.last_id = 0
+        self.ordinary = 0  # connections from ports that the kernel has chosen
         self.listener = socket.socket()
         self.listener.bind(("127.0.0.1", 0))
         self.listener.listen(1024)
@@ -48,11 +50,12 @@ class Network:
 
     def accept(self):
         try:
-            accepted, _ = self.listener.accept()
+            accepted, (_, port) = self.listener.accept()
         except OSError:  # the program has already closed it
             return
         accepted.setblocking(False)
         self.last_id += 1
+        self.ordinary += port >= LOWEST_PORT
         connection = Connection(self, self.last_id, accepted)
         self.by_id[connection.id] = self.by_descriptor[accepted.fileno()] = connection
         self.send("open", connection.id)

@@ -62,7 +62,7 @@ def main(boot, compiled):
         pause(host, ready, compiled)
         compiled = b""
     Child.unix_sockets = confine.unix_sockets() if boot["hidden_sockets"] else 0
-    Child.accepted = confine.accepted_connections() if boot["hidden_sockets"] else 0
+    Child.opened = confine.opened_connections() if boot["hidden_sockets"] else 0
     stock = Stock(boot)
     while True:
         execution = Execution(host, stock.take(), stock)
@@ -645,8 +645,8 @@ class Execution:
             return ""
         if confine.unix_sockets() != Child.unix_sockets + 2 * len(self.stock.children):
             return "sockets that were sent to each other"
-        before, Child.accepted = Child.accepted, confine.accepted_connections()
-        if Child.accepted - before > (self.network.last_id if self.network else 0):
+        before, Child.opened = Child.opened, confine.opened_connections()
+        if Child.opened - before > (self.network.ordinary if self.network else 0):
             return "ports of closed connections"
         return confine.special_file(boot["workspace"], boot["uid"] if boot["separate_user"] else os.geteuid())
 

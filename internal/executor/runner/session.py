@@ -25,7 +25,9 @@ def checkpoint(data=None, /, **fields):
     global saved
     _need_session()
     value = {**(data or {}), **fields}
-    text = json.dumps(value, allow_nan=False)
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    text.encode()  # ValueError for surrogates, which the fleet refuses, as in names of files that are not UTF-8
+    text = json.dumps(json.loads(text))  # with each name once, although {1: "a", "1": "b"} has two keys
     if len(text) > LIMIT:
         message = "the checkpoint is %d bytes of JSON; the limit is %d: put data into files of the workspace"
         raise ValueError(message % (len(text), LIMIT))
