@@ -99,7 +99,7 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 		found[p] = l
 		return nil
 	})
-	return found, skipped, err
+	return found, skipped, errors.Join(err, rules.Err())
 }
 
 // syncable reports whether both sides can have a path: it must be clean, valid UTF-8 without control and format

@@ -61,6 +61,9 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 			there[e.Path], paths[e.Path] = e, true
 		}
 	}
+	if err := rules.Err(); err != nil {
+		return c, err
+	}
 	clashing, err := f.clashing(there)
 	if err != nil {
 		return c, err

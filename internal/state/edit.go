@@ -248,6 +248,9 @@ func (s *Store) checkExcluded(ctx context.Context, tenant string, on *format.Ent
 				c.Path, "is excluded by " + ignore.FileName + " or by default: the next task would remove it",
 			}
 		}
+		if err := rules.Err(); err != nil {
+			return fmt.Errorf("%w: %w", format.ErrQuota, err)
+		}
 	}
 	return nil
 }

@@ -5,8 +5,10 @@ package ignore
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"path"
 	"strings"
+	"sync/atomic"
 )
 
 // Defaults are the patterns of generated files, which are not committed by default.
@@ -21,40 +23,79 @@ const FileName = ".workspaceignore"
 // MaxFile is how many bytes of the file are read at most.
 const MaxFile = 64 << 10
 
-// Rules are patterns. The zero value excludes nothing.
-type Rules []rule
+// maxSteps bounds what Rules do for all paths together: about the time of as many comparisons of two characters.
+const maxSteps = 1 << 32
+
+// ErrTooMany means that the patterns would take too long to match so many paths.
+var ErrTooMany = errors.New(FileName + " has too many patterns for so many paths: use fewer or shorter ones with * and ?")
+
+// Rules are patterns. The zero value excludes nothing. They are safe for concurrent use.
+type Rules struct {
+	rules []rule
+	// Steps to match a character of a path's last name, and of the whole path, with all patterns.
+	nameSteps, pathSteps int64
+	steps                *atomic.Int64 // taken so far
+}
 
 type rule struct {
 	pattern  string
+	literal  bool // the pattern is a path or a name
 	anchored bool
 	dirOnly  bool
 }
 
-// Parse reads patterns, one per line. It ignores invalid ones.
-func Parse(lines []byte) Rules {
-	var rules Rules
-	scanner := bufio.NewScanner(bytes.NewReader(lines))
-	for scanner.Scan() {
-		line := strings.TrimSpace(scanner.Text())
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		r := rule{pattern: strings.TrimSuffix(line, "/"), dirOnly: strings.HasSuffix(line, "/")}
-		if strings.Contains(r.pattern, "/") {
-			r.anchored = true
-			r.pattern = strings.TrimPrefix(r.pattern, "/")
-		}
-		if _, err := path.Match(r.pattern, ""); err == nil && r.pattern != "" {
-			rules = append(rules, r)
+// Parse reads patterns from each text, one per line. It ignores invalid ones.
+func Parse(texts ...[]byte) Rules {
+	rules := Rules{steps: new(atomic.Int64)}
+	for _, text := range texts {
+		scanner := bufio.NewScanner(bytes.NewReader(text))
+		for scanner.Scan() {
+			rules.add(strings.TrimSpace(scanner.Text()))
 		}
 	}
 	return rules
 }
 
-// Match reports whether the rules match a path. It does not consider the directories above it.
+func (rules *Rules) add(line string) {
+	if line == "" || line[0] == '#' {
+		return
+	}
+	r := rule{pattern: strings.TrimSuffix(line, "/"), dirOnly: strings.HasSuffix(line, "/")}
+	if strings.Contains(r.pattern, "/") {
+		r.anchored = true
+		r.pattern = strings.TrimPrefix(r.pattern, "/")
+	}
+	if _, err := path.Match(r.pattern, ""); err != nil || r.pattern == "" {
+		return
+	}
+	r.literal = !strings.ContainsAny(r.pattern, `*?[\`)
+	rules.rules = append(rules.rules, r)
+	switch {
+	case r.literal:
+	case r.anchored:
+		rules.pathSteps += int64(len(r.pattern))
+	default:
+		rules.nameSteps += int64(len(r.pattern))
+	}
+}
+
+// Err returns ErrTooMany if Match has given up, and nil otherwise.
+func (rules Rules) Err() error {
+	if rules.steps != nil && rules.steps.Load() > maxSteps {
+		return ErrTooMany
+	}
+	return nil
+}
+
+// Match reports whether the rules match a path. It does not consider the directories above it. After too many steps, it
+// returns false: see Err.
 func (rules Rules) Match(p string, dir bool) bool {
 	name := path.Base(p)
-	for _, r := range rules {
+	if steps := rules.nameSteps*int64(len(name)) + rules.pathSteps*int64(len(p)); steps > 0 &&
+		rules.steps.Add(steps) > maxSteps {
+		return false
+	}
+	for _, r := range rules.rules {
 		if r.dirOnly && !dir {
 			continue
 		}
@@ -62,8 +103,13 @@ func (rules Rules) Match(p string, dir bool) bool {
 		if r.anchored {
 			subject = p
 		}
-		if ok, _ := path.Match(r.pattern, subject); ok || r.pattern == subject {
+		if r.pattern == subject {
 			return true
+		}
+		if !r.literal {
+			if ok, _ := path.Match(r.pattern, subject); ok {
+				return true
+			}
 		}
 	}
 	return false

@@ -3,6 +3,7 @@ package tree
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -22,6 +23,9 @@ func (t *Dir) rescan() error {
 	}
 	started := time.Now()
 	out, err := scan(t.root, func(path string, dir bool) bool { return t.reserved(path) || rules.Match(path, dir) })
+	if tooMany := rules.Err(); err == nil && tooMany != nil {
+		err = fmt.Errorf("%w: %w", format.ErrQuota, tooMany)
+	}
 	if err != nil {
 		t.known = false
 		return err
@@ -87,7 +91,7 @@ func (t *Dir) ignoreRules() ignore.Rules {
 
 // ExcludeRules returns the rules of excludes and of a .workspaceignore file's content.
 func ExcludeRules(excludes []string, file []byte) ignore.Rules {
-	return append(ignore.Parse([]byte(strings.Join(excludes, "\n"))), ignore.Parse(file)...)
+	return ignore.Parse([]byte(strings.Join(excludes, "\n")), file)
 }
 
 // dropSpecial excludes sockets, pipes and devices, which cannot be stored.
