@@ -27,6 +27,7 @@ type commit struct {
 	earlier   *schemas.Result // the task's result, if an earlier run had committed
 	change    schemas.WorkspaceChange
 	artifacts []schemas.Artifact
+	findings  []schemas.Finding
 	ms        float64
 }
 
@@ -103,8 +104,36 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 	if stored.NoChange {
 		c.change.Generation = a.checkout.generation
 	}
-	c.artifacts, err = p.artifacts(ctx, t, c.change, stored.Rewritten)
+	c.artifacts, c.findings, err = p.artifacts(ctx, t, c.change, stored.Rewritten)
+	c.findings = append(c.findings, boundLists(&c.change, &c.artifacts)...)
 	return c, err
+}
+
+// Bounds of each list of files in a result. The names of a program's files could otherwise take gigabytes in it.
+const (
+	maxListed      = 10_000
+	maxListedBytes = 1 << 20 // of paths
+)
+
+// boundLists truncates the lists of files of a result, and returns a finding for each that was too long.
+func boundLists(w *schemas.WorkspaceChange, artifacts *[]schemas.Artifact) (found []schemas.Finding) {
+	bound := func(list string, total int, path func(i int) string) int {
+		kept, bytes := 0, 0
+		for kept < min(total, maxListed) && bytes+len(path(kept)) <= maxListedBytes {
+			bytes += len(path(kept))
+			kept++
+		}
+		if kept < total {
+			found = append(found, schemas.Finding{Rule: "result", Level: "warning", Message: fmt.Sprintf(
+				"%s lists the first %d of %d files; generation %d of the workspace has all of them", list, kept, total,
+				w.Generation)})
+		}
+		return kept
+	}
+	w.Changed = w.Changed[:bound("changed", len(w.Changed), func(i int) string { return w.Changed[i] })]
+	w.Conflicts = w.Conflicts[:bound("conflicts", len(w.Conflicts), func(i int) string { return w.Conflicts[i] })]
+	*artifacts = (*artifacts)[:bound("artifacts", len(*artifacts), func(i int) string { return (*artifacts)[i].Path })]
+	return found
 }
 
 // revert brings the tree back to what was checked out, and returns how long that took. If it fails, it
@@ -132,7 +161,9 @@ func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*
 	w := &res.Workspace
 	w.Generation, w.Changed, w.Conflicts = c.Generation, c.Changed, c.Conflicts
 	var err error
-	res.Artifacts, err = p.artifacts(ctx, t, res.Workspace, nil)
+	var findings []schemas.Finding
+	res.Artifacts, findings, err = p.artifacts(ctx, t, res.Workspace, nil)
+	res.Guardrails = slices.Concat(res.Guardrails, findings, boundLists(w, &res.Artifacts))
 	return &res, err
 }
 
@@ -144,24 +175,23 @@ const artifactsKept = jobs.DefaultRetention + 24*time.Hour
 // patterns. It retains the version. rewritten are the files that the task wrote without changing their content.
 func (p *Pipeline) artifacts(
 	ctx context.Context, t task, w schemas.WorkspaceChange, rewritten []string,
-) ([]schemas.Artifact, error) {
-	below := func(name string) bool { return strings.HasPrefix(name, "artifacts/") }
-	written := slices.DeleteFunc(slices.Concat(w.Changed, rewritten), func(name string) bool { return !below(name) })
-	patterns := t.job.Task.Artifacts
-	if w.Generation == 0 || len(patterns) == 0 && len(written) == 0 {
-		return nil, nil
+) (out []schemas.Artifact, findings []schemas.Finding, err error) {
+	written := map[string]bool{}
+	for _, name := range slices.Concat(w.Changed, rewritten) {
+		if strings.HasPrefix(name, "artifacts/") {
+			written[name] = true
+		}
+	}
+	patterns := artifactPatterns{patterns: t.job.Task.Artifacts}
+	if w.Generation == 0 || len(patterns.patterns) == 0 && len(written) == 0 {
+		return nil, nil, nil
 	}
 	files, err := p.Store.List(ctx, t.ref, w.Generation, "")
 	if err != nil {
-		return nil, fmt.Errorf("list artifacts: %w", err)
+		return nil, nil, fmt.Errorf("list artifacts: %w", err)
 	}
-	var out []schemas.Artifact
 	for _, f := range files {
-		matches := slices.ContainsFunc(patterns, func(pattern string) bool {
-			ok, err := path.Match(pattern, f.Path)
-			return ok && err == nil
-		})
-		if f.Kind != "file" || !matches && !slices.Contains(written, f.Path) {
+		if f.Kind != "file" || !written[f.Path] && !patterns.match(f.Path) {
 			continue
 		}
 		out = append(out, schemas.Artifact{
@@ -170,11 +200,37 @@ func (p *Pipeline) artifacts(
 			URL:       "/v1/tasks/" + t.id() + "/artifacts/" + (&url.URL{Path: f.Path}).EscapedPath(),
 		})
 	}
+	if patterns.steps > maxPatternSteps {
+		findings = append(findings, schemas.Finding{
+			Rule: "result", Level: "warning",
+			Message: "not all files were matched with the patterns of artifacts: there are too many files, or patterns",
+		})
+	}
 	if len(out) == 0 {
-		return nil, nil
+		return nil, findings, nil
 	}
 	if err := p.Store.Retain(ctx, t.ref, w.Generation, time.Now().Add(artifactsKept)); err != nil {
-		return nil, fmt.Errorf("retain artifacts: %w", err)
+		return nil, nil, fmt.Errorf("retain artifacts: %w", err)
 	}
-	return out, nil
+	return out, findings, nil
+}
+
+// maxPatternSteps bounds the time to match files with the patterns of artifacts: about the time of as many comparisons
+// of two characters.
+const maxPatternSteps = 1 << 32
+
+// artifactPatterns are the patterns of a task's artifacts. After too many steps they match nothing.
+type artifactPatterns struct {
+	patterns []string
+	steps    int
+}
+
+func (a *artifactPatterns) match(name string) bool {
+	return slices.ContainsFunc(a.patterns, func(pattern string) bool {
+		if a.steps += len(pattern) * len(name); a.steps > maxPatternSteps {
+			return false
+		}
+		ok, err := path.Match(pattern, name)
+		return ok && err == nil
+	})
 }

@@ -83,7 +83,7 @@ func (a attempt) describe(r *schemas.Result) *schemas.Result {
 	v, o := a.execution.verdict, a.outcome
 	r.Status, r.Result, r.Output, r.Stderr, r.Error = o.Status, o.Value, o.Output, o.Stderr, o.Error
 	r.Truncated, r.Labels = v.Truncated, o.Labels
-	r.Guardrails = slices.Concat(r.Guardrails, a.findings(), o.Notes)
+	r.Guardrails = slices.Concat(r.Guardrails, a.findings(), o.Notes, a.commit.findings)
 	if a.commit.refused == nil {
 		r.Checkpoint = v.Checkpoint
 	}
