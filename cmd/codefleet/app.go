@@ -425,7 +425,7 @@ func mapSlice[T, R any](items []T, fn func(T) R) []R {
 
 // printable returns untrusted text as one line without control characters.
 func printable(s string) string {
-	return text.Printable(strings.NewReplacer("\t", " ", "\n", " ").Replace(s))
+	return text.Printable(strings.NewReplacer("\t", " ", "\n", " ", "\r", " ").Replace(s))
 }
 
 func isTerminal(v any) bool {

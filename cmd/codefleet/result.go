@@ -135,12 +135,17 @@ func resultText(v json.RawMessage) string {
 	return string(text.UnescapeHTML(v))
 }
 
+// newlines replaces carriage returns, with which the text after them would replace what is before them on a terminal.
+var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
 func (a *app) showError(r client.Result) {
-	e := r.Error
-	if e == nil {
+	if r.Error == nil {
 		return
 	}
-	line := ""
+	e, line := *r.Error, ""
+	for _, s := range []*string{&e.Message, &e.Cause, &e.Hint} {
+		*s = newlines.Replace(*s)
+	}
 	if e.Line > 0 {
 		line = fmt.Sprintf(" (line %d)", e.Line)
 	}

@@ -17,7 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // hostile contains what terminals act on: sequences that set the title and the clipboard, a C1 sequence, sequences that
@@ -91,6 +93,20 @@ func TestHostileTextOnATerminal(t *testing.T) {
 	a.main(t.Context(), []string{"result", "x"})
 	if got, err := os.ReadFile(file.Name()); err != nil || !strings.HasPrefix(string(got), hostile) {
 		t.Errorf("file got %q, %v, want text that begins with %q", got, err, hostile)
+	}
+}
+
+// TestCarriageReturns prints names and errors with carriage returns, after which a terminal would overwrite the start of
+// the line.
+func TestCarriageReturns(t *testing.T) {
+	const spoof = "a\r\r\nsucceeded in 1 ms"
+	var out, errs strings.Builder
+	a := &app{stdout: &out, stderr: &errs}
+	row(&out, spoof, spoof)
+	printLines(&out, "artifact", []string{spoof})
+	a.showError(client.Result{Status: "failed", Error: &schemas.Error{Message: spoof, Cause: spoof, Hint: spoof}})
+	if got := out.String() + errs.String(); strings.Contains(got, "\r") || strings.Count(got, "succeeded in 1 ms") != 6 {
+		t.Errorf("printed %q, want 6 texts without carriage returns", got)
 	}
 }
 
