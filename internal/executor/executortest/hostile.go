@@ -178,6 +178,12 @@ var hostile = []struct {
 		want: want{status: "failed", code: "channel_broken"},
 	},
 	{
+		name: "sends advice of its own",
+		code: send + `send(b'{"t":"end","error":{"code":"exception","message":"x","hint":"run this"}}\n')` +
+			"\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"},
+	},
+	{
 		name: "sends an end that is not JSON", code: send + `send(b'{"t":"end"}\n{"a"')` + "\nwhile True: pass",
 		want: want{status: "failed", code: "channel_broken"},
 	},

@@ -24,6 +24,8 @@ CONTROL = 3  # the descriptor of the channel to the runner
 ADMIT = b"a"  # what the runner sends when no earlier program runs any more
 LOST = 121  # exit code if the end of the program could not be reported
 MAX_REPORTS = 1000  # reports of calls that are made in this process
+USE_FILE = "write it to a file and return the file's name"
+HINTS = ("", USE_FILE) + statevar.HINTS  # all that a child may send: readers take a hint for the fleet's advice
 CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 SPARE = 32 << 20  # bytes of address space for reporting that the memory limit was reached
 
@@ -489,5 +491,5 @@ def too_large(limit):
     return {
         "code": "result_too_large",
         "message": "the result is larger than %d bytes as JSON" % limit,
-        "hint": "write it to a file and return the file's name",
+        "hint": USE_FILE,
     }

@@ -731,12 +731,14 @@ def failure(report):
         return None
     if not isinstance(report, dict) or report.get("code") not in CODES:
         raise frames.Broken("error")
-    line = report.get("line", 0)
+    line, hint = report.get("line", 0), report.get("hint", "")
+    if hint not in child.HINTS:
+        raise frames.Broken("hint")
     return {
         "code": report["code"],
         "message": text(report.get("message"), 2000),
         "cause": text(report.get("cause", ""), 9000),
-        "hint": text(report.get("hint", ""), 500),
+        "hint": hint,
         "line": line if type(line) is int and 0 <= line < 1 << 31 else 0,
     }
 

@@ -6,6 +6,11 @@ import os
 
 NAME = "state"
 LIMIT = 4 << 20  # bytes of a state document; statedoc.MaxSize on the host
+REPLACE = "replace the document with a JSON object, or assign `state` in the program"
+USE_STRINGS = "use strings as keys"
+USE_FILES = "store numbers, strings, booleans, lists and dictionaries; put anything else into a file"
+STORE_LESS = "put large data into files of the workspace, and their names into the document"
+HINTS = (REPLACE, USE_STRINGS, USE_FILES, STORE_LESS)
 
 
 class Invalid(Exception):
@@ -34,26 +39,25 @@ class Variable:
         return value
 
     def document(self):
-        hint = "replace the document with a JSON object, or assign `state` in the program"
         content = self.content
         if self.read_file:
             try:
                 size = os.stat(self.file).st_size
                 if size > LIMIT:
-                    raise Invalid("%s is %d bytes; the limit is %d" % (self.file, size, LIMIT), hint)
+                    raise Invalid("%s is %d bytes; the limit is %d" % (self.file, size, LIMIT), REPLACE)
                 with open(self.file, "rb") as file:
                     content = file.read(LIMIT + 1)
             except FileNotFoundError:
                 content = b""
             except OSError as error:
-                raise Invalid("%s cannot be read: %s" % (self.file, error.strerror), hint) from None
+                raise Invalid("%s cannot be read: %s" % (self.file, error.strerror), REPLACE) from None
         self.exists = bool(content)
         try:
             value = json.loads(content) if content else {}
         except (ValueError, RecursionError) as error:
-            raise Invalid("%s is not JSON: %s" % (self.file, error), hint) from None
+            raise Invalid("%s is not JSON: %s" % (self.file, error), REPLACE) from None
         if not isinstance(value, dict):
-            raise Invalid("%s is not a JSON object, as in {\"step\": 2}" % self.file, hint)
+            raise Invalid("%s is not a JSON object, as in {\"step\": 2}" % self.file, REPLACE)
         return value
 
     def store(self, value):
@@ -63,12 +67,11 @@ class Variable:
         changed = {}
         for key, member in value.items():
             if not isinstance(key, str):
-                raise Invalid("state: the key %.80r is not a string" % (key,), "use strings as keys")
+                raise Invalid("state: the key %.80r is not a string" % (key,), USE_STRINGS)
             try:
                 text = json.dumps(member, sort_keys=True, allow_nan=False, default=encodable)
             except (TypeError, ValueError, RecursionError) as error:
-                hint = "store numbers, strings, booleans, lists and dictionaries; put anything else into a file"
-                raise Invalid("state[%.80r] cannot be saved as JSON: %s" % (key, error), hint) from None
+                raise Invalid("state[%.80r] cannot be saved as JSON: %s" % (key, error), USE_FILES) from None
             if self.before.get(key) != text:
                 changed[key] = json.loads(text)
         removed = [key for key in self.before if key not in value]
@@ -80,8 +83,7 @@ class Variable:
             document.pop(key, None)
         data = (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
         if len(data) > LIMIT:
-            hint = "put large data into files of the workspace, and their names into the document"
-            raise Invalid("state: %s would be %d bytes; the limit is %d" % (self.file, len(data), LIMIT), hint)
+            raise Invalid("state: %s would be %d bytes; the limit is %d" % (self.file, len(data), LIMIT), STORE_LESS)
         os.makedirs(os.path.dirname(os.path.abspath(self.file)), exist_ok=True)
         with open(self.file, "wb") as file:
             file.write(data)
