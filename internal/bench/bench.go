@@ -159,12 +159,12 @@ type Sample struct {
 // series, then of the second one, and so on. The samples of the first turn are dropped.
 type Plan struct {
 	Samples int           // number of samples of each series
-	InRow   int           // at least 1
+	PerTurn int           // at least 1
 	Every   time.Duration // interval between two samples; 0 means back to back
 }
 
 // Spaced returns a plan for n tasks at intervals that are long enough for each task to end before the next one arrives.
-func Spaced(n int) Plan { return Plan{Samples: n, InRow: 10, Every: 30 * time.Millisecond} }
+func Spaced(n int) Plan { return Plan{Samples: n, PerTurn: 10, Every: 30 * time.Millisecond} }
 
 // SideBySide measures the series by a plan and adds them to the report.
 func (b *Bench) SideBySide(ctx context.Context, p Plan, all ...Series) error {
