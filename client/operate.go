@@ -60,8 +60,8 @@ func (c *Client) Resume(ctx context.Context, target string) (was bool, err error
 	return r.Was, err
 }
 
-// AllLimits returns the limits of tenants that were set at run time. It needs the scope operator, as do Limits and
-// SetLimits.
+// AllLimits returns the limits of tenants that were set at run time. It needs the scope operator, as do Limits,
+// SetLimits and ChangeLimits.
 func (c *Client) AllLimits(ctx context.Context) ([]TenantLimitsInfo, error) {
 	return get[[]TenantLimitsInfo](ctx, c, nil, "limits")
 }
@@ -74,6 +74,11 @@ func (c *Client) Limits(ctx context.Context, tenant string) (TenantLimitsInfo, e
 // SetLimits replaces the limits of a tenant that were set at run time. The zero value restores the settings.
 func (c *Client) SetLimits(ctx context.Context, tenant string, set TenantLimits) (TenantLimitsInfo, error) {
 	return sendJSON[TenantLimitsInfo](ctx, c, http.MethodPut, set, "limits", tenant)
+}
+
+// ChangeLimits sets limits of a tenant, and keeps those that change does not set.
+func (c *Client) ChangeLimits(ctx context.Context, tenant string, change TenantLimits) (TenantLimitsInfo, error) {
+	return sendJSON[TenantLimitsInfo](ctx, c, http.MethodPatch, change, "limits", tenant)
 }
 
 // UsageOptions select what Usage returns.

@@ -142,7 +142,8 @@ func (l TenantLimits) Check() (path string, err error) {
 	}
 	for _, pattern := range slices.Sorted(maps.Keys(l.ToolRates)) {
 		server, tool, ok := strings.Cut(pattern, "/")
-		if !ok || server == "" || tool == "" || len(pattern) > maxToolPattern {
+		if !ok || server == "" || strings.Contains(server, "*") || len(pattern) > maxToolPattern ||
+			tool == "" || tool != "*" && strings.ContainsAny(tool, "/*") {
 			return "/tool_rates", fmt.Errorf("tool %.40q: want server/tool or server/*", pattern)
 		}
 		if _, per, err := l.ToolRates[pattern].Parse(); err != nil || per == 0 {

@@ -98,11 +98,7 @@ func (a *app) limitsSetCommand() *cobra.Command {
 			flag := strings.TrimSuffix(strings.ReplaceAll(strings.TrimPrefix(path, "/"), "_", "-"), "s")
 			return usage("--%s %v", flag, err).try("codefleet limits set --help")
 		}
-		before, err := fleet.Limits(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		info, err := fleet.SetLimits(ctx, args[0], in.Over(before.Set))
+		info, err := fleet.ChangeLimits(ctx, args[0], in)
 		if err != nil {
 			return err
 		}

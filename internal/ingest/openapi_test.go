@@ -221,6 +221,7 @@ var failing = map[string]struct {
 	"resume":           {"POST", "/v1/resume", ingesttest.Operator, `{"target":"tenant/"}`, errcode.BadName},
 	"listLimits":       {"GET", "/v1/limits", ingesttest.ReadOnly, "", errcode.Forbidden},
 	"getLimits":        {"GET", "/v1/limits/A.b", ingesttest.Operator, "", errcode.BadName},
+	"changeLimits":     {"PATCH", "/v1/limits/acme", ingesttest.Operator, `{"backlog":0}`, errcode.BadData},
 	"putLimits":        {"PUT", "/v1/limits/acme", ingesttest.Operator, `{"weight":0}`, errcode.BadData},
 	"getDeadLetter":    {"GET", "/v1/dead/x", ingesttest.Token, "", errcode.UnknownTask},
 	"getSubmission":    {"GET", "/v1/tasks/x/submission", ingesttest.Token, "", errcode.UnknownTask},

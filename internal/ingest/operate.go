@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -58,6 +59,17 @@ func (s *Server) getLimits(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) putLimits(w http.ResponseWriter, r *http.Request) error {
+	return s.writeLimits(w, r, s.queue.SetLimits)
+}
+
+func (s *Server) patchLimits(w http.ResponseWriter, r *http.Request) error {
+	return s.writeLimits(w, r, s.queue.ChangeLimits)
+}
+
+func (s *Server) writeLimits(
+	w http.ResponseWriter, r *http.Request,
+	write func(ctx context.Context, tenant string, in schemas.TenantLimits) (schemas.TenantLimitsInfo, error),
+) error {
 	body, err := s.readJSONBody(w, r)
 	if err != nil {
 		return err
@@ -67,7 +79,7 @@ func (s *Server) putLimits(w http.ResponseWriter, r *http.Request) error {
 	if err := decodeJSON(body, &set); err != nil {
 		return err
 	}
-	info, err := s.queue.SetLimits(r.Context(), r.PathValue("tenant"), set)
+	info, err := write(r.Context(), r.PathValue("tenant"), set)
 	return respond(w, info, err)
 }
 
@@ -100,6 +112,9 @@ func (s *Server) getUsage(w http.ResponseWriter, r *http.Request) error {
 	to, err := dayOf(q.Get("before"), now.AddDate(0, 0, 1))
 	if err != nil {
 		return badParameter("before", "it must be a day, as in 2026-11-23")
+	}
+	if !from.Before(to) {
+		return badParameter("since", "it must be a day before "+to.Format(time.DateOnly))
 	}
 	list, err := s.queue.Usage(r.Context(), tenant, from, to.AddDate(0, 0, -1))
 	return respondList(w, list, err)

@@ -20,6 +20,8 @@ func TestUsageOfAll(t *testing.T) {
 		{ingesttest.Operator, "?all=true", http.StatusOK},
 		{ingesttest.Operator, "?all=false", http.StatusForbidden}, // it has no tenant
 		{ingesttest.Operator, "?all=maybe", http.StatusBadRequest},
+		{ingesttest.ReadOnly, "?since=2026-11-01&before=2026-11-02", http.StatusOK},
+		{ingesttest.ReadOnly, "?since=2026-11-02&before=2026-11-02", http.StatusBadRequest},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.HTTP.URL+"/v1/usage"+c.query, nil)
 		if err != nil {

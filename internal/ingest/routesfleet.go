@@ -49,6 +49,11 @@ func (s *Server) fleetRoutes() []route {
 			body("application/json", "TenantLimits").
 			returns(200, "TenantLimitsInfo").
 			fails(errcode.BadName, errcode.UnknownTenant),
+		s.queueRow("PATCH /v1/limits/{tenant}", ScopeOperator, s.patchLimits,
+			"changeLimits", "Set limits of a tenant, and keep the others").
+			body("application/json", "TenantLimits").
+			returns(200, "TenantLimitsInfo").
+			fails(errcode.BadName, errcode.UnknownTenant),
 		s.queueRow("POST /v1/workers/{worker}/drain", ScopeOperator, s.postDrain,
 			"drainWorker", "Order a worker to drain and exit").
 			note("The worker claims no more tasks, and exits once its tasks have ended; those that run longer than "+

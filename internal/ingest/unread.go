@@ -20,7 +20,7 @@ import (
 // their senders may add parameters of their own.
 func (r route) changes() bool {
 	method, path, _ := strings.Cut(r.pattern, " ")
-	return slices.Contains([]string{"POST", "PUT", "DELETE"}, method) && strings.HasPrefix(path, "/v1/") &&
+	return slices.Contains([]string{"POST", "PUT", "PATCH", "DELETE"}, method) && strings.HasPrefix(path, "/v1/") &&
 		path != "/v1/events"
 }
 

@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -54,6 +55,57 @@ func (c *Client) SetLimits(
 		return info, err
 	}
 	return c.Limits(ctx, tenant)
+}
+
+// ChangeLimits is like SetLimits, but keeps the limits that change does not set.
+func (c *Client) ChangeLimits(
+	ctx context.Context, tenant string, change schemas.TenantLimits,
+) (info schemas.TenantLimitsInfo, err error) {
+	if err := c.checkTenant(ctx, "tenant", tenant); err != nil {
+		return info, err
+	}
+	if path, err := change.Check(); err != nil {
+		return info, refuse(errcode.BadData, path, "%s", err)
+	}
+	if change.IsZero() {
+		return c.Limits(ctx, tenant)
+	}
+	err = errChanged
+	for try := 0; errors.Is(err, errChanged) && try < swapTries; try++ {
+		err = c.changeLimits(ctx, limitsKey+tenant, change)
+	}
+	if err != nil {
+		return info, fmt.Errorf("change the limits of %s: %w", tenant, err)
+	}
+	return c.Limits(ctx, tenant)
+}
+
+var errChanged = errors.New("other processes change it at the same time")
+
+// changeLimits returns errChanged if another process has changed the limits meanwhile.
+func (c *Client) changeLimits(ctx context.Context, key string, change schemas.TenantLimits) error {
+	seq, data, err := c.lastOfLeader(ctx, "KV_"+bucketControls, "$KV."+bucketControls+"."+key)
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return err
+	}
+	var before schemas.TenantLimits
+	if len(data) > 0 { // neither never stored nor removed
+		if err := json.Unmarshal(data, &before); err != nil {
+			return err
+		}
+	}
+	data, err = json.Marshal(change.Over(before))
+	var kv jetstream.KeyValue
+	if err == nil {
+		kv, err = c.js.KeyValue(ctx, bucketControls)
+	}
+	if err == nil {
+		_, err = kv.Update(ctx, key, data, seq)
+	}
+	if isWrongRevision(err) {
+		return errChanged
+	}
+	return err
 }
 
 // Limits returns the limits of a tenant.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,6 +54,12 @@ func TestLimits(t *testing.T) {
 			t.Errorf("SetLimits with a wrong %s = %v, want bad_data there", path, err)
 		}
 	}
+	for _, tool := range []string{"*/*", "*/drop", "crm/dr*", "crm/a/b", "/drop", "crm/"} { // would limit nothing
+		_, err := f.SetLimits(t.Context(), "acme", schemas.TenantLimits{ToolRates: map[string]schemas.Rate{tool: "1/s"}})
+		if r, ok := errors.AsType[*RefusedError](err); !ok || r.Path != "/tool_rates" {
+			t.Errorf("SetLimits with a rate for the tool %q = %v, want it refused", tool, err)
+		}
+	}
 	if _, err := f.SetLimits(t.Context(), "other", schemas.TenantLimits{Weight: new(1)}); err == nil {
 		t.Error("SetLimits of an unknown tenant = nil, want an error")
 	}
@@ -66,6 +73,40 @@ func TestLimits(t *testing.T) {
 }
 
 // The backlog counts queued and running tasks. A task that was accepted before is still found.
+// TestChangeLimitsAtOnce changes two limits at once, five times each: no change undoes one of the other limit.
+func TestChangeLimitsAtOnce(t *testing.T) {
+	f := newFleet(t)
+	var changing sync.WaitGroup
+	var last int
+	for n := range 5 {
+		last = n + 1
+		for _, change := range []schemas.TenantLimits{{Weight: &last}, {Backlog: &last}} {
+			changing.Go(func() {
+				if _, err := f.ChangeLimits(t.Context(), "acme", change); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		changing.Wait()
+		got, err := f.Limits(t.Context(), "acme")
+		want := schemas.TenantLimits{Weight: &last, Backlog: &last}
+		if diff := cmp.Diff(want, got.Set); err != nil || diff != "" {
+			t.Fatalf("Limits = %v (-want +got):\n%s", err, diff)
+		}
+	}
+	for _, change := range []schemas.TenantLimits{{}, {TaskRate: "7/s"}} { // after a reset
+		f.limit(t, schemas.TenantLimits{})
+		got, err := f.ChangeLimits(t.Context(), "acme", change)
+		if diff := cmp.Diff(change, got.Set); err != nil || diff != "" {
+			t.Errorf("ChangeLimits after a reset = %v (-want +got):\n%s", err, diff)
+		}
+	}
+	_, err := f.ChangeLimits(t.Context(), "acme", schemas.TenantLimits{Weight: new(0)})
+	if r, ok := errors.AsType[*RefusedError](err); !ok || r.Path != "/weight" {
+		t.Errorf("ChangeLimits to the weight 0 = %v, want it refused", err)
+	}
+}
+
 func TestBacklogOfATenant(t *testing.T) {
 	f := newFleet(t)
 	ctx, stop := context.WithCancel(t.Context())
