@@ -226,7 +226,7 @@ func (s *Service) checkTask(ctx context.Context, tenant string, task json.RawMes
 	}
 	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
 		moved := *r
-		moved.Path = "/task/" + strings.TrimPrefix(r.Path, "/")
+		moved.Path = strings.TrimSuffix("/task/"+strings.TrimPrefix(r.Path, "/"), "/")
 		return &moved
 	}
 	return err

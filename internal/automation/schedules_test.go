@@ -257,7 +257,7 @@ func TestRefusedSchedules(t *testing.T) {
 		"bad_data /jitter_s":            func(s *schemas.ScheduleSpec) { s.JitterS = -1 },
 		"bad_data /task/not_before":     func(s *schemas.ScheduleSpec) { s.Task = []byte(`{"not_before":"2020-01-01T00:00:00Z"}`) },
 		"bad_data /task/idempotencykey": func(s *schemas.ScheduleSpec) { s.Task = []byte(`{"idempotencykey":"x"}`) },
-		"bad_data /task/":               func(s *schemas.ScheduleSpec) { s.Task = []byte(`{}`) },
+		"bad_data /task":                func(s *schemas.ScheduleSpec) { s.Task = []byte(`{}`) },
 		"bad_data /task/code":           func(s *schemas.ScheduleSpec) { s.Task = []byte(`{"code":7}`) },
 		"bad_event /task/priority":      func(s *schemas.ScheduleSpec) { s.Task = []byte(`{"code":"x","priority":"urgent"}`) },
 		"bad_name /task/workspace":      func(s *schemas.ScheduleSpec) { s.Task = []byte(`{"code":"x","workspace":"../y"}`) },

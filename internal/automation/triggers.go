@@ -183,7 +183,7 @@ func (s *Service) checkTrigger(ctx context.Context, tenant string, in schemas.Tr
 	}
 	task, err := withInputs(in.Task, json.RawMessage("{}"))
 	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
-		r.Path = "/task" + r.Path
+		r.Path = "/task" + strings.TrimSuffix(r.Path, "/")
 	}
 	if err != nil {
 		return err

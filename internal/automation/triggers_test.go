@@ -102,7 +102,7 @@ func TestRefusedTriggers(t *testing.T) {
 		"bad_data /filter":          func(s *schemas.TriggerSpec) { s.Filter = "data.total >" },
 		"bad_data /task/inputs":     func(s *schemas.TriggerSpec) { s.Task = []byte(`{"code":"x","inputs":1}`) },
 		"bad_data /task/expirytime": func(s *schemas.TriggerSpec) { s.Task = []byte(`{"code":"x","expirytime":""}`) },
-		"bad_data /task/":           func(s *schemas.TriggerSpec) { s.Task = []byte(`{}`) },
+		"bad_data /task":            func(s *schemas.TriggerSpec) { s.Task = []byte(`{}`) },
 		"bad_data ":                 func(s *schemas.TriggerSpec) { s.Filter = strings.Repeat("x", 5000) },
 	} {
 		in := onOrder("t", "")

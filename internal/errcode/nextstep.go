@@ -50,6 +50,10 @@ var nextSteps = map[string]NextStep{
 		Command: "codefleet state set",
 		Tool:    "save_state creates it",
 	},
+	UnknownAutomation: {
+		Command: "codefleet schedules ls, codefleet triggers ls or codefleet webhooks ls",
+		Tool:    "list_automation lists schedules, triggers and webhooks",
+	},
 	UnknownToken:  {Command: "codefleet tokens  (lists the tokens)"},
 	UnknownWorker: {Command: "codefleet workers  (lists the workers)"},
 	NotRetryable: {
