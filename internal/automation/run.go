@@ -72,8 +72,8 @@ func (s *Service) run(ctx context.Context) error {
 		}
 		return s.send(ctx, store, c, d)
 	}
+	start(ctx, func(ctx context.Context) error { return s.queue.MoveDeliveries(ctx) })
 	start(ctx, func(ctx context.Context) error { return s.queue.FollowDeliveries(ctx, send) })
-	start(ctx, func(ctx context.Context) error { return s.queue.FollowOrderedDeliveries(ctx, send) })
 	start(ctx, func(ctx context.Context) error { return s.followRuns(ctx, c) })
 	start(ctx, func(ctx context.Context) error {
 		return s.followSchedules(ctx, store, c, func() {

@@ -95,10 +95,15 @@ func checkWebhook(in schemas.WebhookSpec) error {
 		return err
 	}
 	u, err := url.Parse(in.URL)
-	if err != nil || u.Host == "" || u.User != nil || len(in.URL) > maxURL ||
+	if err != nil || u.Hostname() == "" || u.User != nil || len(in.URL) > maxURL ||
 		u.Scheme != "https" && u.Scheme != "http" {
 		return refuse(errcode.BadData, "/url", "it must be an http or https URL without a user, of at most %d bytes",
 			maxURL)
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return refuse(errcode.BadData, "/url", "the port must be from 1 to 65535")
+		}
 	}
 	return checkMatcher(schemas.TriggerSpec{Type: in.Type, Filter: in.Filter})
 }
@@ -218,7 +223,7 @@ func (s *Service) send(ctx context.Context, store *jobs.Automations, c *cache, d
 		return nil
 	}
 	if !c.beginRequest(d.Tenant, d.Webhook) {
-		return &jobs.RetryError{After: busyDelay}
+		return &jobs.RetryError{After: busyDelay, Busy: true}
 	}
 	defer c.endRequest(d.Tenant, d.Webhook)
 	problem, after, gone := s.post(ctx, w.doc, d)

@@ -148,6 +148,9 @@ func TestHostileTargets(t *testing.T) {
 		"ftp://example.org/":        "it must be an http or https URL",
 		"https://u:p@example.org/":  "it must be an http or https URL",
 		"https://":                  "it must be an http or https URL",
+		"https://:443/":             "it must be an http or https URL",
+		"https://example.org:0/":    "the port must be from 1 to 65535",
+		"https://x.invalid:65536/":  "the port must be from 1 to 65535",
 		"http://x.invalid/?key=abc": "has no address",
 	} {
 		_, err := w.AddWebhook(t.Context(), "acme", schemas.WebhookSpec{Name: "h", URL: target})

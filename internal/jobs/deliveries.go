@@ -11,16 +11,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Events on their way to webhooks wait in DELIVERIES until they are delivered.
+// Events on their way to webhooks wait in ORDERED until they are delivered: see ordered.go, and retries.go for those
+// without a partition key. Earlier versions store the latter in DELIVERIES.
 
 const (
-	streamDeliveries   = "DELIVERIES" // deliver.<tenant>.<webhook>
-	deliverPrefix      = "deliver."
-	deliverer          = "webhooks" // the consumer of deliveries
-	maxDeliveries      = 10_000     // waiting deliveries of one webhook; older ones are dropped
-	deliveryIDHeader   = "Codefleet-Delivery"
-	deliveryForHeader  = "Codefleet-Webhook-Created"
-	deliveriesInFlight = 10_000
+	streamDeliveries  = "DELIVERIES" // deliver.<tenant>.<webhook>
+	deliverPrefix     = "deliver."
+	deliverer         = "webhooks" // the consumer of deliveries
+	maxDeliveries     = 10_000     // waiting deliveries of one webhook; older ones are dropped
+	deliveryIDHeader  = "Codefleet-Delivery"
+	deliveryForHeader = "Codefleet-Webhook-Created"
 
 	// DeliveryTime is how long a delivery is tried.
 	DeliveryTime = 72 * time.Hour
@@ -38,28 +38,34 @@ type Delivery struct {
 // DeliverWebhook stores a delivery. If its event has a partition key, the delivery waits until its turn comes: the
 // webhook's earlier ones with this key were sent or have expired. Since is ignored.
 func (c *Client) DeliverWebhook(ctx context.Context, d Delivery) error {
-	header, data, err := encodeNATS(d.Event)
+	m, err := deliveryMessage(d)
 	if err != nil {
 		return err
 	}
-	header.Set(deliveryIDHeader, d.ID)
-	header.Set(deliveryForHeader, d.For)
-	m := &nats.Msg{Subject: deliverPrefix + d.Tenant + "." + d.Webhook, Header: header, Data: data}
 	if key, _ := partitionKey(d.Event); key != "" {
 		return c.deliverInOrder(ctx, d, key, m)
 	}
-	if _, err = c.js.PublishMsg(ctx, m, jetstream.WithMsgID(d.Tenant+"."+d.ID)); err != nil {
-		return fmt.Errorf("store delivery to webhook %s: %w", d.Webhook, err)
-	}
-	return nil
+	return c.storeWaiting(ctx, d, m, waiting{
+		token: waitingToken(0, d.ID), msgID: d.Tenant + "." + d.ID, life: DeliveryTime,
+	})
 }
 
-// FollowDeliveries is like FollowEvents, for deliveries. If fn returns a *RetryError, the delivery is tried again after
-// the error's time, until it is older than DeliveryTime.
-func (c *Client) FollowDeliveries(ctx context.Context, fn func(ctx context.Context, d Delivery) error) error {
+// deliveryMessage returns the message of a delivery, without its subject.
+func deliveryMessage(d Delivery) (*nats.Msg, error) {
+	header, data, err := encodeNATS(d.Event)
+	if err != nil {
+		return nil, err
+	}
+	header.Set(deliveryIDHeader, d.ID)
+	header.Set(deliveryForHeader, d.For)
+	return &nats.Msg{Header: header, Data: data}, nil
+}
+
+// MoveDeliveries moves the deliveries that earlier versions store in DELIVERIES to ORDERED, until ctx ends.
+func (c *Client) MoveDeliveries(ctx context.Context) error {
 	_, err := c.js.CreateOrUpdateConsumer(ctx, streamDeliveries, jetstream.ConsumerConfig{
 		Durable: deliverer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: followAckWait, MaxDeliver: -1,
-		MaxAckPending: deliveriesInFlight, // those that wait for their next try are in flight, too
+		MaxAckPending: maxDeliveries,
 	})
 	if err != nil {
 		return fmt.Errorf("follow deliveries: %w", err)
@@ -73,7 +79,7 @@ func (c *Client) FollowDeliveries(ctx context.Context, fn func(ctx context.Conte
 		if !ok {
 			return nil
 		}
-		return fn(ctx, d)
+		return c.retryDelivery(ctx, d, 0, streamDeliveries, meta.Sequence.Stream)
 	})
 }
 
@@ -87,6 +93,9 @@ func (c *Client) delivery(
 	if err != nil {
 		c.opts.Log.WarnContext(ctx, "delivery dropped", "tenant", tenant, "webhook", webhook, "error", err)
 		return d, false
+	}
+	if stored, err := time.Parse(time.RFC3339Nano, header.Get(storedHeader)); err == nil {
+		since = stored
 	}
 	return Delivery{
 		Tenant: tenant, Webhook: webhook, ID: header.Get(deliveryIDHeader), For: header.Get(deliveryForHeader),

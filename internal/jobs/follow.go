@@ -257,6 +257,9 @@ func (c *Client) handleFollowed(ctx context.Context, m jetstream.Msg, fn func(co
 }
 
 // RetryError makes the queue deliver a message again after a time.
-type RetryError struct{ After time.Duration }
+type RetryError struct {
+	After time.Duration
+	Busy  bool // no try took place
+}
 
 func (e *RetryError) Error() string { return "try again after " + e.After.String() }

@@ -37,7 +37,7 @@ import (
 // removes the permit, and then looks again, because a delivery that was stored in between has no permit of its own. If
 // the process is lost before it looks, restorePermits stores the permit.
 
-// A suffix of a subject is <tenant>.<webhook>.<hash of the key>.
+// A suffix of a subject is <tenant>.<webhook>.<hash of the key>, or as in retries.go.
 const (
 	streamOrdered   = "ORDERED"
 	orderedEvents   = "ordered.event."   // ordered.event.<tenant>: events to be matched
@@ -140,12 +140,24 @@ func (c *Client) FollowOrderedResults(
 
 // deliverInOrder stores a delivery, in the message m, behind the others of its webhook and key.
 func (c *Client) deliverInOrder(ctx context.Context, d Delivery, key string, m *nats.Msg) error {
+	return c.storeWaiting(ctx, d, m, waiting{token: hashToken(key), msgID: d.Tenant + "." + d.ID, life: DeliveryTime})
+}
+
+// waiting says how a delivery waits in ORDERED.
+type waiting struct {
+	token string // the last one of the subject
+	msgID string
+	life  time.Duration // after which the delivery expires
+	delay time.Duration // of a new permit
+}
+
+// storeWaiting stores a delivery, in the message m, and its permit.
+func (c *Client) storeWaiting(ctx context.Context, d Delivery, m *nats.Msg, w waiting) error {
 	prefix := d.Tenant + "." + d.Webhook + "."
-	suffix := prefix + hashToken(key)
-	m.Subject = orderedWaiting + suffix
-	_, err := c.js.PublishMsg(ctx, m, jetstream.WithMsgID(d.Tenant+"."+d.ID), jetstream.WithMsgTTL(DeliveryTime))
+	m.Subject = orderedWaiting + prefix + w.token
+	_, err := c.js.PublishMsg(ctx, m, jetstream.WithMsgID(w.msgID), jetstream.WithMsgTTL(w.life))
 	if err == nil {
-		err = c.storePermit(ctx, suffix, 0)
+		err = c.storePermit(ctx, prefix+w.token, w.delay)
 	}
 	if err != nil {
 		return fmt.Errorf("store delivery to webhook %s: %w", d.Webhook, err)
@@ -180,9 +192,10 @@ func (c *Client) storePermit(ctx context.Context, suffix string, delay time.Dura
 	return err
 }
 
-// FollowOrderedDeliveries is like FollowDeliveries, for deliveries with a partition key. It calls fn with a delivery
-// when the delivery's turn has come: the webhook's earlier ones with the key were sent or have expired.
-func (c *Client) FollowOrderedDeliveries(
+// FollowDeliveries calls fn with deliveries, several at once, as FollowEvents does. A delivery with a partition key comes
+// when its turn has come: the webhook's earlier ones with the key were sent or have expired. If fn returns a *RetryError,
+// the delivery is tried again after the error's time, until it is older than DeliveryTime.
+func (c *Client) FollowDeliveries(
 	ctx context.Context, fn func(ctx context.Context, d Delivery) error,
 ) error {
 	stream, err := c.js.Stream(ctx, streamOrdered)
@@ -263,13 +276,15 @@ func (c *Client) restorePermits(ctx context.Context, stream jetstream.Stream) er
 	return nil
 }
 
-// sendWaiting calls fn with the deliveries that wait, one after another, and removes those for which fn returns nil.
-// since is when the turn of the first one came. sendWaiting returns how many it has removed. The error is nil if no
-// delivery is left, an empty *RetryError after permitTime, and otherwise the first error.
+// sendWaiting calls fn with the deliveries that wait, one after another, and removes those for which fn returns nil, and
+// those without a key that wait for another try. since is when the turn of the first one came. sendWaiting returns how
+// many it has removed. The error is nil if no delivery is left, an empty *RetryError after permitTime, and otherwise the
+// first error.
 func (c *Client) sendWaiting(
 	ctx context.Context, stream jetstream.Stream, suffix string, since time.Time,
 	fn func(ctx context.Context, d Delivery) error,
 ) (sent int, err error) {
+	delay, unkeyed := delayOf(suffix)
 	for begun := time.Now(); time.Since(begun) < permitTime; sent++ {
 		m, err := first(ctx, stream, suffix)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -278,11 +293,21 @@ func (c *Client) sendWaiting(
 		if err != nil {
 			return sent, err
 		}
-		if sent > 0 {
+		if wait := time.Until(m.Time.Add(delay)); unkeyed && wait > 0 {
+			return sent, &RetryError{After: wait}
+		}
+		switch {
+		case unkeyed:
+			since = m.Time
+		case sent > 0:
 			since = time.Now()
 		}
 		if d, ok := c.delivery(ctx, m.Subject, orderedWaiting, m.Header, m.Data, since); ok {
-			if err := fn(ctx, d); err != nil {
+			err := fn(ctx, d)
+			if later, ok := errors.AsType[*RetryError](err); ok && unkeyed && !later.Busy {
+				err = c.retryDelivery(ctx, d, later.After, streamOrdered, m.Sequence)
+			}
+			if err != nil {
 				return sent, err
 			}
 		}

@@ -88,7 +88,7 @@ func (f *fleet) deliverOrdered(t *testing.T, send func(c *Client, d Delivery) er
 	})
 	running.Go(func() {
 		repeat(func() error {
-			return c.FollowOrderedDeliveries(ctx, func(_ context.Context, d Delivery) error { return send(c, d) })
+			return c.FollowDeliveries(ctx, func(_ context.Context, d Delivery) error { return send(c, d) })
 		})
 	})
 }

@@ -183,11 +183,11 @@ func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 		Subjects: []string{eventsPrefix + "*"}, Retention: jetstream.WorkQueuePolicy, MaxAge: eventsRetention,
 		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: maxEvents,
 	}, {
-		Name: streamDeliveries, Description: "events on their way to webhooks",
+		Name: streamDeliveries, Description: "deliveries to webhooks, as earlier versions store them",
 		Subjects: []string{deliverPrefix + "*.*"}, Retention: jetstream.WorkQueuePolicy, MaxAge: DeliveryTime,
 		MaxMsgsPerSubject: maxDeliveries, Duplicates: dedupeWindow,
 	}, {
-		Name: streamOrdered, Description: "events and deliveries to webhooks with partition keys, and permits",
+		Name: streamOrdered, Description: "deliveries to webhooks, events with partition keys, and permits",
 		Subjects:  []string{orderedEvents + "*", orderedWaiting + "*.*.*", orderedPermits + "*.*.*"},
 		Retention: jetstream.WorkQueuePolicy, MaxMsgsPerSubject: maxDeliveries, AllowMsgTTL: true,
 		Duplicates: dedupeWindow, // without AllowDirect: the leader knows which delivery is the first

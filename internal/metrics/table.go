@@ -114,7 +114,7 @@ var (
 
 var stream = Attribute{
 	Name: "stream", Meaning: "the NATS stream, such as `TASKS`, `DLQ` (dead letters), `EVENTS` (that wait for triggers) " +
-		"or `DELIVERIES` and `ORDERED` (to webhooks, without and with partition keys)",
+		"or `ORDERED` (deliveries to webhooks)",
 }
 
 var kind = Attribute{Name: "kind", Meaning: "what acted", Values: []string{"schedule", "trigger", "webhook"}}

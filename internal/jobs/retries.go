@@ -1,0 +1,67 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+)
+
+// Deliveries without a partition key wait in ORDERED, too, on subjects whose last token is retry-<delay>-<number>. All
+// deliveries on a subject have the same delay, 0s before their first try, so the first one is due first. The subject's
+// permit sends those that are due. A delivery that fails moves to the subject of its next delay, so the others do not
+// wait for it. A webhook has a few permits however many of its deliveries wait, so they hold up no other webhook.
+
+const (
+	retryPrefix   = "retry-"
+	retrySubjects = 4 // of each delay: as many deliveries of a webhook with this delay may be sent at once
+	maxRetryDelay = time.Hour
+	storedHeader  = "Codefleet-Stored" // when the delivery was stored first
+)
+
+// retryDelivery stores a delivery, to be tried again after a time. stream and seq tell the message in which the
+// delivery was: the same message is stored once.
+func (c *Client) retryDelivery(ctx context.Context, d Delivery, after time.Duration, stream string, seq uint64) error {
+	m, err := deliveryMessage(d)
+	if err != nil {
+		return err
+	}
+	m.Header.Set(storedHeader, d.Since.UTC().Format(time.RFC3339Nano))
+	life := (DeliveryTime - time.Since(d.Since)).Truncate(time.Second)
+	if life < time.Second {
+		return nil
+	}
+	delay := retryDelay(after)
+	return c.storeWaiting(ctx, d, m, waiting{
+		token: waitingToken(delay, d.ID),
+		msgID: fmt.Sprintf("%s.%s.%s.%d", d.Tenant, d.ID, stream, seq), life: life, delay: delay,
+	})
+}
+
+// waitingToken returns the last token of the subject of a delivery.
+func waitingToken(delay time.Duration, id string) string {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(id)) // never fails
+	return fmt.Sprintf("%s%s-%d", retryPrefix, delay, hash.Sum32()%retrySubjects)
+}
+
+// retryDelay returns the smallest of 1, 2, 4, 8 seconds and so on that is not below a time, and at most an hour.
+func retryDelay(after time.Duration) time.Duration {
+	delay := time.Second
+	for delay < after && delay < maxRetryDelay {
+		delay *= 2
+	}
+	return min(delay, maxRetryDelay)
+}
+
+// delayOf returns the delay of the deliveries with a suffix, if they have no partition key.
+func delayOf(suffix string) (delay time.Duration, ok bool) {
+	token, ok := strings.CutPrefix(suffix[strings.LastIndexByte(suffix, '.')+1:], retryPrefix)
+	if !ok {
+		return 0, false
+	}
+	text, _, _ := strings.Cut(token, "-")
+	delay, err := time.ParseDuration(text)
+	return delay, err == nil
+}
