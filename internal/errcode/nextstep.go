@@ -60,10 +60,6 @@ var nextSteps = map[string]NextStep{
 		Command: "codefleet status ID; codefleet rerun ID also runs a successful task again",
 		Tool:    "get_task shows its status; submit_task submits it again",
 	},
-	UnknownAutomation: {
-		Command: "codefleet schedules ls, codefleet triggers ls or codefleet webhooks ls",
-		Tool:    "list_automation lists schedules, triggers and webhooks",
-	},
 	NotRedrivable: {
 		Command: "codefleet dead  (lists the tasks that can be redriven)",
 		Tool:    "list_dead_tasks lists the tasks that can be run again; submit_task submits a new one",
