@@ -111,13 +111,21 @@ func TestWatchDisk(t *testing.T) {
 		want    bool
 	}{
 		{"import os\nopen('f', 'w').write('x'); os.mkdir('d')", false},
-		{read, false}, {read, true}, {read, true},
-		{"import os\nos.utime('/workspace', (1, 1))", false}, {read, true},
-		{"import os\nos.utime('/workspace', ns=(1, os.stat('/workspace').st_mtime_ns))", false}, {read, true},
-		{"import mmap\nf = open('f', 'r+')\nmmap.mmap(f.fileno(), 1)[0] = 120", false}, {read, true},
-		{"open('f', 'r+').write('x')", false}, {read, true},
-		{"import os\nos.chmod('d', 0o711)", false}, {read, true},
-		{"import os\nos.rename('d', 'e'); os.rename('e', 'd')", false}, {read, true},
+		{read, false},
+		{read, true},
+		{read, true},
+		{"import os\nos.utime('/workspace', (1, 1))", false},
+		{read, true},
+		{"import os\nos.utime('/workspace', ns=(1, os.stat('/workspace').st_mtime_ns))", false},
+		{read, true},
+		{"import mmap\nf = open('f', 'r+')\nmmap.mmap(f.fileno(), 1)[0] = 120", false},
+		{read, true},
+		{"open('f', 'r+').write('x')", false},
+		{read, true},
+		{"import os\nos.chmod('d', 0o711)", false},
+		{read, true},
+		{"import os\nos.rename('d', 'e'); os.rename('e', 'd')", false},
+		{read, true},
 	} {
 		box := acquire(t, p, "a", executor.Limits{})
 		if i == 0 {
