@@ -33,9 +33,10 @@ type AgentOptions struct {
 	Options // configure the client; without a URL, Locate finds the fleet
 
 	// Settings, if not empty, are the settings of a fleet that NewAgent starts on this machine and Close stops. Their
-	// names are the keys of config.yaml, such as "execution.workspace_dir", "llm.model" or
-	// "execution.state.auto_save"; docs/configuration.md explains them. config.yaml, .env and the environment apply to all other keys. Settings need the binary codefleet, on PATH
-	// or named by CODEFLEET_BIN. With a URL, Settings are an error: the settings of a running fleet cannot be changed.
+	// names are the keys of config.yaml, such as "execution.workspace_dir", "llm.model" or "execution.state.auto_save";
+	// docs/configuration.md explains them. config.yaml, .env and the environment apply to all other keys. Settings need
+	// the binary codefleet, on PATH or named by CODEFLEET_BIN. With a URL, Settings are an error: the settings of a
+	// running fleet cannot be changed.
 	Settings map[string]string
 
 	Workspace string // the tasks' workspace; the default is the tenant's main workspace

@@ -96,8 +96,8 @@ func TestHostileTextOnATerminal(t *testing.T) {
 	}
 }
 
-// TestCarriageReturns prints names and errors with carriage returns, after which a terminal would overwrite the start of
-// the line.
+// TestCarriageReturns prints names and errors with carriage returns, after which a terminal would overwrite the start
+// of the line.
 func TestCarriageReturns(t *testing.T) {
 	const spoof = "a\r\r\nsucceeded in 1 ms"
 	var out, errs strings.Builder
@@ -105,7 +105,8 @@ func TestCarriageReturns(t *testing.T) {
 	row(&out, spoof, spoof)
 	printLines(&out, "artifact", []string{spoof})
 	a.showError(client.Result{Status: "failed", Error: &schemas.Error{Message: spoof, Cause: spoof, Hint: spoof}})
-	if got := out.String() + errs.String(); strings.Contains(got, "\r") || strings.Count(got, "succeeded in 1 ms") != 6 {
+	got := out.String() + errs.String()
+	if strings.Contains(got, "\r") || strings.Count(got, "succeeded in 1 ms") != 6 {
 		t.Errorf("printed %q, want 6 texts without carriage returns", got)
 	}
 }

@@ -283,8 +283,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestErrorsFit checks that an error which quotes an argument does not exceed the limit of a result, and still says what
-// is wrong with the argument.
+// TestErrorsFit checks that an error which quotes an argument does not exceed the limit of a result, and still says
+// what is wrong with the argument.
 func TestErrorsFit(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
@@ -612,7 +612,8 @@ func TestTaskListFits(t *testing.T) {
 	}
 }
 
-// TestCancelledTaskIsDescribed checks that the list says what a program would have done that was cancelled in the queue.
+// TestCancelledTaskIsDescribed checks that the list says what a program would have done that was cancelled in the
+// queue.
 func TestCancelledTaskIsDescribed(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil) // no worker: the task stays queued
 	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
@@ -620,7 +621,8 @@ func TestCancelledTaskIsDescribed(t *testing.T) {
 	invoke(t, cs, "cancel_task", map[string]any{"task_id": task["task_id"]})
 	list, _ := invoke(t, cs, "list_tasks", nil)
 	got, _ := list["tasks"].([]any)[0].(map[string]any)
-	if got["status"] != "cancelled" || got["what"] != "print(json.dumps(1))" || got["error"] != "the task was cancelled" {
+	if got["status"] != "cancelled" || got["what"] != "print(json.dumps(1))" ||
+		got["error"] != "the task was cancelled" {
 		t.Errorf("list_tasks: the cancelled task = %v, want its first statement", got)
 	}
 }

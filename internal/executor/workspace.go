@@ -16,10 +16,10 @@ import (
 // workspaceMode is the mode of a workspace directory when a program starts.
 const workspaceMode = 0o700
 
-// resetWorkspace resets the mode and times of a box's workspace directory after a program, and returns the new time. The
-// program may have removed its own access, which the next program needs, or set the times, which the next program could
-// read. The modes of the files are those that the host sees and stores. A directory that still is as the reset of last
-// left it is not written to, because a write would make the disk look changed, see AcquiredBox.WatchDisk.
+// resetWorkspace resets the mode and times of a box's workspace directory after a program, and returns the new time.
+// The program may have removed its own access, which the next program needs, or set the times, which the next program
+// could read. The modes of the files are those that the host sees and stores. A directory that still is as the reset of
+// last left it is not written to, because a write would make the disk look changed, see AcquiredBox.WatchDisk.
 func resetWorkspace(box Box, dir string, last time.Time) (time.Time, error) {
 	var err error
 	if !isReset(dir, last) {

@@ -223,7 +223,8 @@ func (m *mix) auditOrder(t *testing.T, report *chaosReport) {
 		})
 		report.InOrder += len(arrived)
 		if diff := cmp.Diff(ids, arrived); diff != "" {
-			report.problem("results of %s arrived in a different order from the ends of the tasks (-want +got):\n%s", key, diff)
+			report.problem("results of %s arrived in a different order from the ends of the tasks (-want +got):\n%s",
+				key, diff)
 		}
 	}
 }

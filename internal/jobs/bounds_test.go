@@ -137,8 +137,8 @@ func TestLargeDataIsBounded(t *testing.T) {
 	f.submit(t, "4", data)
 }
 
-// TestReadOfRemovedData removes an object after a read of it has begun: the content first, as the read finds it, and then
-// the object.
+// TestReadOfRemovedData removes an object after a read of it has begun: the content first, as the read finds it, and
+// then the object.
 func TestReadOfRemovedData(t *testing.T) {
 	f := newFleet(t)
 	ctx := t.Context()

@@ -55,7 +55,8 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	for _, tool := range []string{"*/*", "*/drop", "crm/dr*", "crm/a/b", "/drop", "crm/"} { // would limit nothing
-		_, err := f.SetLimits(t.Context(), "acme", schemas.TenantLimits{ToolRates: map[string]schemas.Rate{tool: "1/s"}})
+		rates := schemas.TenantLimits{ToolRates: map[string]schemas.Rate{tool: "1/s"}}
+		_, err := f.SetLimits(t.Context(), "acme", rates)
 		if r, ok := errors.AsType[*RefusedError](err); !ok || r.Path != "/tool_rates" {
 			t.Errorf("SetLimits with a rate for the tool %q = %v, want it refused", tool, err)
 		}

@@ -192,9 +192,9 @@ func (c *Client) storePermit(ctx context.Context, suffix string, delay time.Dura
 	return err
 }
 
-// FollowDeliveries calls fn with deliveries, several at once, as FollowEvents does. A delivery with a partition key comes
-// when its turn has come: the webhook's earlier ones with the key were sent or have expired. If fn returns a *RetryError,
-// the delivery is tried again after the error's time, until it is older than DeliveryTime.
+// FollowDeliveries calls fn with deliveries, several at once, as FollowEvents does. A delivery with a partition key
+// comes when its turn has come: the webhook's earlier ones with the key were sent or have expired. If fn returns a
+// *RetryError, the delivery is tried again after the error's time, until it is older than DeliveryTime.
 func (c *Client) FollowDeliveries(
 	ctx context.Context, fn func(ctx context.Context, d Delivery) error,
 ) error {
@@ -276,10 +276,10 @@ func (c *Client) restorePermits(ctx context.Context, stream jetstream.Stream) er
 	return nil
 }
 
-// sendWaiting calls fn with the deliveries that wait, one after another, and removes those for which fn returns nil, and
-// those without a key that wait for another try. since is when the turn of the first one came. sendWaiting returns how
-// many it has removed. The error is nil if no delivery is left, an empty *RetryError after permitTime, and otherwise the
-// first error.
+// sendWaiting calls fn with the deliveries that wait, one after another, and removes those for which fn returns nil,
+// and those without a key that wait for another try. since is when the turn of the first one came. sendWaiting returns
+// how many it has removed. The error is nil if no delivery is left, an empty *RetryError after permitTime, and
+// otherwise the first error.
 func (c *Client) sendWaiting(
 	ctx context.Context, stream jetstream.Stream, suffix string, since time.Time,
 	fn func(ctx context.Context, d Delivery) error,

@@ -2,7 +2,9 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,7 +41,7 @@ func TestFailingWebhookDelaysNoOther(t *testing.T) {
 	f := newFleet(t)
 	const failing = 1000
 	for i := range failing {
-		d := unkeyed("acme", fmt.Sprint(i))
+		d := unkeyed("acme", strconv.Itoa(i))
 		m, err := deliveryMessage(d)
 		if err == nil {
 			m.Subject = orderedWaiting + "acme.hook." + waitingToken(0, d.ID)
@@ -142,8 +144,10 @@ func TestRetriesOfDeliveries(t *testing.T) {
 				return err
 			}
 			life, err := time.ParseDuration(m.Header.Get(jetstream.MsgTTLHeader))
-			if err != nil || m.Header.Get(deliveryIDHeader) != "msg_late" || life > DeliveryTime || life < DeliveryTime-hangTime {
-				t.Errorf("delivery = %v, %v; want msg_late, which expires %s after it was stored", m.Header, err, DeliveryTime)
+			if err != nil || m.Header.Get(deliveryIDHeader) != "msg_late" || life > DeliveryTime ||
+				life < DeliveryTime-hangTime {
+				t.Errorf("delivery = %v, %v; want msg_late, which expires %s after it was stored", m.Header, err,
+					DeliveryTime)
 			}
 		}
 		return nil
@@ -193,7 +197,7 @@ func TestMoveDeliveries(t *testing.T) {
 		}
 		stop()
 	}()
-	if err := f.MoveDeliveries(ctx); err != nil || context.Cause(ctx) != context.Canceled {
+	if err := f.MoveDeliveries(ctx); err != nil || !errors.Is(context.Cause(ctx), context.Canceled) {
 		t.Errorf("MoveDeliveries = %v, %v, want that the delivery is sent", err, context.Cause(ctx))
 	}
 }

@@ -40,7 +40,8 @@ func TestListsOfFilesAreBounded(t *testing.T) {
 			}
 			continue
 		}
-		want := fmt.Sprintf("changed lists the first %d of %d files; generation 7 of the workspace has all", c.kept, c.files)
+		want := fmt.Sprintf("changed lists the first %d of %d files; generation 7 of the workspace has all",
+			c.kept, c.files)
 		if len(found) != 3 || !strings.Contains(found[0].Message, want) {
 			t.Errorf("%s: findings = %+v, want one for each list; the first: %s", c.name, found, want)
 		}

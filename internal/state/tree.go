@@ -33,8 +33,8 @@ func (s *Store) Tree(dir string, ref Ref) (*Tree, error) {
 	return &Tree{ref: ref, dir: d}, nil
 }
 
-// Watch makes a Commit skip the scan of a large tree that was not written to, see tree.Dir.Watch. It must be called before
-// the first Checkout.
+// Watch makes a Commit skip the scan of a large tree that was not written to, see tree.Dir.Watch. It must be called
+// before the first Checkout.
 func (t *Tree) Watch(untouched func() bool) { t.dir.Watch(untouched) }
 
 // Ref returns the workspace that the tree holds.

@@ -180,7 +180,8 @@ func (b *run) scales(all []selectioneval.Scale) {
 		b.Add(name+", no embeddings", "ms", s.Local...)
 		b.Add(fmt.Sprintf("index %d tools", s.Tools), "ms", s.BuildMS)
 		b.Summarise()
-		b.AtMost(fmt.Sprintf("N11 %dk", s.Tools/1000), name+" by words, vectors, history and embeddings (512 dimensions)",
+		b.AtMost(fmt.Sprintf("N11 %dk", s.Tools/1000),
+			name+" by words, vectors, history and embeddings (512 dimensions)",
 			b.Median(name), targets[i], "ms")
 		if i == len(all)-1 {
 			b.AtMost("N11 index", fmt.Sprintf("index of %d tools", s.Tools),

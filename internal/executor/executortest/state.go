@@ -180,8 +180,9 @@ func testSession(t *testing.T, b *box) {
 			importSession + "checkpoint(x='\"' * 8150)\nraise ValueError('\U0001F600' * 10_000)", session,
 			`{"x": "` + strings.Repeat(`\"`, 8150) + `"}`,
 			want{
-				status: executor.Failed, code: "exception", message: "ValueError: \U0001F600\U0001F600", cause: "ValueError",
-				line: 3,
+				status: executor.Failed, code: "exception", message: "ValueError: \U0001F600\U0001F600",
+				cause: "ValueError",
+				line:  3,
 			},
 		},
 		{"no session", "from client.session import checkpoint\ncheckpoint(step=1)", nil, "", want{

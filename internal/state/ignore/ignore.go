@@ -27,7 +27,8 @@ const MaxFile = 64 << 10
 const maxSteps = 1 << 32
 
 // ErrTooMany means that the patterns would take too long to match so many paths.
-var ErrTooMany = errors.New(FileName + " has too many patterns for so many paths: use fewer or shorter ones with * and ?")
+var ErrTooMany = errors.New(FileName +
+	" has too many patterns for so many paths: use fewer or shorter ones with * and ?")
 
 // Rules are patterns. The zero value excludes nothing. They are safe for concurrent use.
 type Rules struct {

@@ -12,7 +12,8 @@ import (
 func TestMatch(t *testing.T) {
 	rules := ignore.Parse([]byte("# comment\n*.log\nbuild/\n/data/raw\nexact\n[broken\na\\*b\n\n"), []byte("more?\n"))
 	for path, want := range map[string]bool{
-		"a.log": true, "d/a.log": true, "log": false, "build": false, "data/raw": true, "d/data/raw": false, "exact": true,
+		"a.log": true, "d/a.log": true, "log": false, "build": false, "data/raw": true, "d/data/raw": false,
+		"exact":   true,
 		"d/exact": true, "[broken": false, "a*b": true, "axb": false, "more1": true, "more": false, "# comment": false,
 	} {
 		if got := rules.Match(path, false); got != want {
@@ -27,8 +28,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestCostIsBounded matches many long names with patterns that take long to match, with some that take no time, and with
-// a usual number of patterns.
+// TestCostIsBounded matches many long names with patterns that take long to match, with some that take no time, and
+// with a usual number of patterns.
 func TestCostIsBounded(t *testing.T) {
 	var slow, literal strings.Builder
 	for i := range 900 {

@@ -232,7 +232,8 @@ func TestClasses(t *testing.T) {
 			"class Node(TypedDict, total=False):\n    id: str  # Its id.\n    next: Node  # The next.\n    type: str\n",
 		}},
 		{item, "f(items: List[FItemsItem] = UNSET) -> Any", []string{
-			"FItemsItem = TypedDict(\"FItemsItem\", {\n    \"a-b\": \"str\",  # Both.\n    \"str\": \"int\",\n}, total=False)\n",
+			"FItemsItem = TypedDict(\"FItemsItem\", {\n    \"a-b\": \"str\",  # Both.\n    \"str\": \"int\",\n" +
+				"}, total=False)\n",
 		}},
 		{other, `f(node: Literal["x"] = UNSET) -> Any`, nil},
 	} {
