@@ -138,6 +138,9 @@ func explain(err error) *failure {
 		return &failure{code: errcode.ExitFailed, message: "write the output", err: e}
 	}
 	if e, ok := errors.AsType[*callError](err); ok {
+		if isPathError(e.error) { // the command reads or writes a local file
+			return explain(explainFileError(e.error))
+		}
 		return &failure{
 			code: errcode.ExitUnreachable, message: "the fleet does not respond", err: e.error,
 			hint: "start one with `codefleet up`, or check the host with `codefleet doctor`",
@@ -155,7 +158,7 @@ type runError struct{ error }
 
 func (e *runError) Unwrap() error { return e.error }
 
-// callError marks an error that a method of client.Client returned. Unless the error is an APIError, the fleet did not
+// callError marks an error of a command that uses the fleet. Unless explain recognises the error, the fleet did not
 // respond.
 type callError struct{ error }
 

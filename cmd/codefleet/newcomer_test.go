@@ -65,7 +65,7 @@ func TestNewcomer(t *testing.T) {
 		{"workspace|pin|..", 2, `bad_name: ".." is not a valid name`},
 		{"workspace|pin|", 2, `bad_name: "" is not a valid name`},
 		{"workspace|restore|nosuchpin", 2, "the workspace main has no such pin"},
-		{"workspace|restore|nosuchpin", 2, "list the pins of the workspace: codefleet workspace pin"},
+		{"workspace|restore|nosuchpin", 2, "codefleet workspace pin  (lists the pins)"},
 		{"-o|json|run", 2, `{"error":{"message":"want exactly one of`},
 		{"-o|json|status|x", 2, `"code":"unknown_task"`},
 		{"tasks|--nonsense|-o|json", 2, `{"error":{"message":"unknown flag: --nonsense"`},

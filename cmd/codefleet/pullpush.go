@@ -155,10 +155,7 @@ func explainSyncError(err error, hint string) error {
 // explainFileError explains an error of a local file or directory. The error is one of usage if another path can
 // succeed, and otherwise, as on a full disk, a failure. Other errors are returned unchanged.
 func explainFileError(err error) error {
-	_, ofPath := errors.AsType[*fs.PathError](err)
-	_, ofLink := errors.AsType[*os.LinkError](err)
-	_, ofCall := errors.AsType[*os.SyscallError](err)
-	if !ofPath && !ofLink && !ofCall {
+	if _, ofCall := errors.AsType[*os.SyscallError](err); !ofCall && !isPathError(err) {
 		return err
 	}
 	for _, wrongPath := range []error{
@@ -174,6 +171,13 @@ func explainFileError(err error) error {
 		f.hint = "free space, then the same command again"
 	}
 	return f
+}
+
+// isPathError reports whether err names a local file. Errors of the network do not.
+func isPathError(err error) bool {
+	_, ofPath := errors.AsType[*fs.PathError](err)
+	_, ofLink := errors.AsType[*os.LinkError](err)
+	return ofPath || ofLink
 }
 
 // syncOutput is what `workspace pull -o json` and `workspace push -o json` print.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"syscall"
 	"testing"
@@ -32,6 +33,14 @@ func TestExplainFileError(t *testing.T) {
 				t.Errorf("%v: exit code %d, %s, want %d", err, f.code, f.Error(), c.code)
 			}
 		}
+	}
+	local := &fs.PathError{Op: "mkdir", Path: "x", Err: syscall.EACCES}
+	if f := explain(markCall(local)); f.code != errcode.ExitUsage {
+		t.Errorf("%v in a command that uses the fleet: exit code %d, %s, want %d", local, f.code, f.Error(), errcode.ExitUsage)
+	}
+	remote := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	if f := explain(markCall(remote)); f.code != errcode.ExitUnreachable {
+		t.Errorf("%v: exit code %d, %s, want %d", remote, f.code, f.Error(), errcode.ExitUnreachable)
 	}
 	if err := errors.New("no response"); !errors.Is(explainFileError(err), err) {
 		t.Error("an error of no file is not returned unchanged")

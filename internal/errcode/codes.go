@@ -156,6 +156,7 @@ const (
 	StateDisabled    = "state_disabled"
 	UnknownFile      = "unknown_file"
 	UnknownState     = "unknown_state"
+	UnknownPin       = "unknown_pin"
 	UnknownVersion   = "unknown_version"
 	WorkspaceDeleted = "workspace_deleted"
 	WorkspaceExists  = "workspace_exists"

@@ -41,6 +41,10 @@ var nextSteps = map[string]NextStep{
 		Tool:    "get_session lists the newest checkpoints",
 	},
 	UnknownApproval: {Command: "codefleet approvals", Tool: "get_task shows the calls that wait for approval"},
+	UnknownPin: {
+		Command: "codefleet workspace pin  (lists the pins)",
+		Tool:    "list_commits lists the generations",
+	},
 	UnknownVersion: {
 		Command: "codefleet workspace log  (lists the kept versions)",
 		Tool:    "list_commits lists the kept versions",

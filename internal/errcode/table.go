@@ -300,6 +300,8 @@ var workspaces = []Error{
 	row(UnknownFile, "404", "The workspace has no file at this path.", "See `codefleet workspace ls`."),
 	row(UnknownState, "404", "The workspace has no state document of this name.",
 		"Create it with `codefleet state set`."),
+	row(UnknownPin, "400", "A generation was given by the name of a pin that the workspace does not have.",
+		"See `codefleet workspace pin`."),
 	row(UnknownVersion, "404", "The workspace has no such version, or it is no longer kept.",
 		"See `codefleet workspace log`."),
 	row(WorkspaceDeleted, "409", "The workspace was deleted, and perhaps created again, before the change.",

@@ -51,7 +51,7 @@ var (
 	toolErrors      = codeList{errcode.NoTools, errcode.Unavailable, errcode.Stopping}
 	storeErrors     = append(codeList{errcode.NoWorkspaces, errcode.Corrupt, errcode.NoKey}, queueErrors...)
 	workspaceErrors = append(codeList{
-		errcode.BadName, errcode.BadPath, errcode.UnknownVersion, errcode.WorkspaceDeleted,
+		errcode.BadName, errcode.BadPath, errcode.UnknownPin, errcode.UnknownVersion, errcode.WorkspaceDeleted,
 	}, storeErrors...)
 	commitErrors = codeList{errcode.Conflict, errcode.QuotaExceeded}
 )

@@ -142,9 +142,8 @@ func (s *Server) version(ctx context.Context, ref state.Ref, name, text string) 
 }
 
 func unknownPin(name string, ref state.Ref) error {
-	e := apierror.New(errcode.BadParameter, "the workspace %s has no such pin", ref.Workspace)
+	e := apierror.New(errcode.UnknownPin, "the workspace %s has no such pin", ref.Workspace)
 	e.Cause, e.Path = "it must be a generation or a pin", name
-	e.Hint = "list the pins of the workspace: codefleet workspace pin"
 	return e
 }
 
