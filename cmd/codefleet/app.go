@@ -39,7 +39,9 @@ type app struct {
 	output string // -o: text or json
 	color  string // --color: auto, always or never
 
-	watchInterval time.Duration // of tasks --watch; zero selects defaultWatchInterval
+	// watchInterval is the time between two lists of tasks --watch, and before tasks --watch or logs -f repeats a
+	// request that failed; zero selects defaultWatchInterval.
+	watchInterval time.Duration
 
 	explain bool // --explain of run and result: print the unfinished program of a blocked task
 }
@@ -392,7 +394,7 @@ func list[T any](a *app, items []T, header string, cells func(T) []any) error {
 	})
 }
 
-// listOr is like list, but in text mode it prints the text none instead of a table without rows.
+// listOr is like list, but in text mode it prints a sentence, the argument none, instead of a table without rows.
 func listOr[T any](a *app, items []T, none, header string, cells func(T) []any) error {
 	if len(items) == 0 && a.output == "text" {
 		_, err := fmt.Fprintln(a.stdout, none)

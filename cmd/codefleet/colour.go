@@ -29,7 +29,8 @@ func (a *app) colours(w io.Writer) bool {
 	return isTerminal(w) && a.lookup("NO_COLOR") == "" && a.lookup("TERM") != "dumb"
 }
 
-// paint prints text in a colour. Only the text passes through the screen; the escape sequences bypass it.
+// paint prints text in a colour. If w is a screen, it escapes control characters in the text; the colour's own escape
+// sequences go straight to the terminal.
 func (a *app) paint(w io.Writer, c colour, text string) {
 	if c == "" || !a.colours(w) {
 		fmt.Fprint(w, text)

@@ -41,9 +41,10 @@ func (h hostFix) run() error {
 			hint: "sudo codefleet doctor --fix",
 		}
 	}
-	fmt.Fprintf(h.question, `Huge pages for shared memory are off (%s). With them, a box is ready for its next program in up
-to a third less time, and tasks in quick succession may take only a third of the time (docs/benchmarks.md).
-They apply to the shared memory of all programs on this host, which may then use a little more memory.
+	fmt.Fprintf(h.question, `Huge pages for shared memory are off (%s). With them, a box needs up to a third less time
+to get ready for its next program, and tasks in quick succession may take only a third of the time
+(docs/benchmarks.md). The setting applies to the shared memory of all programs on this host, which
+may then use a little more memory.
 This writes "within_size" to
   %s
 and, so that it persists, one line to %s/codefleet.conf. To undo it, write "%s" to the former and

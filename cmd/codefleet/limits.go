@@ -18,8 +18,8 @@ func (a *app) limitsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "limits [TENANT]",
 		Short: "Show or set a tenant's limits and its share of the fleet",
-		Long: "Show the limits of a tenant, or list the tenants whose limits were set at run time. The settings\n" +
-			"have the other tenants' limits (tenants.NAME).",
+		Long: "Show the limits of a tenant, or list the tenants whose limits were set at run time. All other\n" +
+			"tenants have the limits of the settings (tenants.NAME).",
 		Args: atMostOne,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			if len(args) == 1 {
@@ -63,8 +63,9 @@ func (a *app) limitsSetCommand() *cobra.Command {
 	f.IntVar(&maxRunning, "max-running", 0, "`NUMBER` of tasks at once, per task pool and priority")
 	f.IntVar(&backlog, "backlog", 0, "`NUMBER` of unfinished tasks; above it, tasks are refused")
 	f.StringVar(&taskRate, "task-rate", "", "tasks that may start per period; others stay queued")
-	f.StringVar(&tokenRate, "token-rate", "", "tokens of models per period; other tasks for a model wait")
-	f.StringSliceVar(&toolRates, "tool-rate", nil, "calls of `TOOL=RATE` per period; other calls wait (may be repeated)")
+	f.StringVar(&tokenRate, "token-rate", "", "tokens of models per period; further tasks that need a model wait")
+	f.StringSliceVar(&toolRates, "tool-rate", nil,
+		"calls of `TOOL=RATE` per period; further calls wait (may be repeated)")
 	c.RunE = a.withFleet(func(ctx context.Context, fleet *client.Client, args []string) error {
 		given := 0
 		var wrong error

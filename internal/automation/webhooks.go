@@ -36,11 +36,14 @@ const (
 	maxResponse   = 4 << 10          // bytes of a response that are read, so that the connection can be used again
 	maxURL        = 2048             // bytes
 	perWebhook    = 4                // requests of one process at once
-	perTenant     = 8                // fewer than a process sends, so that slow targets of one tenant delay no other
 	busyDelay     = time.Second      // until another request is tried
 	minRetry      = 2 * time.Second
 	maxRetry      = time.Hour
 	webhookOrigin = "codefleet"
+
+	// perTenant is how many requests one process sends at once for one tenant. For all tenants it sends more
+	// (followAtOnce in package jobs), so that slow targets of one tenant delay no other.
+	perTenant = 8
 )
 
 // newSender returns the client that sends to webhooks. It follows no redirects.
@@ -203,7 +206,8 @@ func (s *Service) deliver(ctx context.Context, c *cache, tenant string, e *incom
 	return nil
 }
 
-// addedAt returns the time at which a webhook was added. It tells webhooks that had the same name one after another.
+// addedAt returns the time at which a webhook was added. It distinguishes webhooks that had the same name at different
+// times.
 func addedAt(doc schemas.Webhook) string { return doc.CreatedAt.UTC().Format(time.RFC3339Nano) }
 
 // isFor reports whether a delivery is for this webhook, and not for a removed one that had its name. Earlier versions

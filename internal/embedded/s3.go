@@ -30,8 +30,9 @@ type S3Options struct {
 	Log       *slog.Logger `json:"-"`
 }
 
-// S3 is a running server. It is a child process that executes this binary, because the gateway changes the working
-// directory and allows one instance per process. The child ends with this process, even if this one is killed.
+// S3 is a running server. It is a child process that executes this binary, because versitygw, the gateway that serves
+// S3, changes the working directory and allows one instance per process. The child ends with this process, even if this
+// one is killed.
 type S3 struct {
 	addr     string
 	cmd      *exec.Cmd
@@ -212,6 +213,7 @@ func (w *logWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// lastLine returns the last line of the output as the end of an error's text: ": " and the line, or "".
 func (w *logWriter) lastLine() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

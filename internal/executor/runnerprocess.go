@@ -52,7 +52,7 @@ type template struct {
 	// compiled is the runner that a box compiled, which saves later boxes a tenth of their boot time. It is
 	// trusted because the box had not run any program. Nil until the first box has sent it.
 	compiled atomic.Pointer[runner.Compiled]
-	snapshot snapshot
+	snapshot snapshotKeeper
 }
 
 // startRunner starts the runner in the box, and returns when the runner has forked a process for the first

@@ -13,10 +13,10 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// A snapshot is the saved state of an environment's first box with preloaded modules, taken before its runner
-// forked for any program. Later boxes are restored from it instead of booted. After any failure, boxes are
-// booted for a while. The zero value disables snapshots.
-type snapshot struct {
+// snapshotKeeper takes, keeps and removes the snapshot of an environment: the saved state of a box with preloaded
+// modules, taken before its runner forked for any program. Later boxes are restored from it instead of booted. After
+// any failure, boxes are booted for a while. The zero value disables snapshots.
+type snapshotKeeper struct {
 	dir string // where Snapshotter.Snapshot creates it; its parent exists
 	log *slog.Logger
 
@@ -36,8 +36,8 @@ const (
 const (
 	snapshotDelay    = 10 * time.Minute // after a failure, whose cause may be gone by then
 	snapshotTimeout  = 20 * time.Second // limit for taking a snapshot, or for restoring a box
-	maxSnapshotMB    = 1024             // limit of the box's memory
-	maxShareOfFreeMB = 0.25             // limit of the box's memory, as a share of the disk's free space
+	maxSnapshotMB    = 1024             // a box that uses more memory is not saved
+	maxShareOfFreeMB = 0.25             // the same, as a share of the disk's free space
 )
 
 // bootMode says how the runner of a box starts.
@@ -50,7 +50,7 @@ const (
 )
 
 // bootMode decides how a box starts. Several boxes may start with bootAndSnapshot; take chooses one of them.
-func (s *snapshot) bootMode(box Box, preload []string) bootMode {
+func (s *snapshotKeeper) bootMode(box Box, preload []string) bootMode {
 	if _, ok := box.(Snapshotter); !ok || len(preload) == 0 || s.dir == "" {
 		return bootOnly
 	}
@@ -67,10 +67,10 @@ func (s *snapshot) bootMode(box Box, preload []string) bootMode {
 }
 
 // due reports whether a snapshot should be taken; s.mu is held.
-func (s *snapshot) due() bool { return s.state == noSnapshot && !time.Now().Before(s.notBefore) }
+func (s *snapshotKeeper) due() bool { return s.state == noSnapshot && !time.Now().Before(s.notBefore) }
 
 // take takes a snapshot of a box, unless one exists or is being taken. After an error the box must be destroyed.
-func (s *snapshot) take(ctx context.Context, box Box) error {
+func (s *snapshotKeeper) take(ctx context.Context, box Box) error {
 	snapshotter, ok := box.(Snapshotter)
 	s.mu.Lock()
 	due := ok && s.due()
@@ -99,7 +99,7 @@ func (s *snapshot) take(ctx context.Context, box Box) error {
 }
 
 // checkSize returns an error if the snapshot of a box would be too large for the disk.
-func (s *snapshot) checkSize(ctx context.Context, box Box) error {
+func (s *snapshotKeeper) checkSize(ctx context.Context, box Box) error {
 	reporter, ok := box.(StatsReporter)
 	if !ok {
 		return nil
@@ -119,7 +119,7 @@ func (s *snapshot) checkSize(ctx context.Context, box Box) error {
 }
 
 // fail removes the snapshot after a failure. The next attempt is after snapshotDelay.
-func (s *snapshot) fail(err error) {
+func (s *snapshotKeeper) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state == noSnapshot {
@@ -131,7 +131,7 @@ func (s *snapshot) fail(err error) {
 }
 
 // failUnlessCancelled calls fail with the error of a box's creation, unless the creation was cancelled.
-func (s *snapshot) failUnlessCancelled(ctx context.Context, err error) error {
+func (s *snapshotKeeper) failUnlessCancelled(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestSnapshot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := filepath.Join(t.TempDir(), "snapshot")
-				snap := &snapshot{dir: dir, log: slog.New(slog.DiscardHandler)}
+				snap := &snapshotKeeper{dir: dir, log: slog.New(slog.DiscardHandler)}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if c.cancel {
@@ -88,7 +88,7 @@ func TestSnapshot(t *testing.T) {
 
 func TestNoSnapshot(t *testing.T) {
 	mode := func(dir string, box Box, preload ...string) bootMode {
-		return (&snapshot{dir: dir}).bootMode(box, preload)
+		return (&snapshotKeeper{dir: dir}).bootMode(box, preload)
 	}
 	if got := mode("d", &snapshotBox{}, "x"); got != bootAndSnapshot {
 		t.Errorf("bootMode = %v, want %v", got, bootAndSnapshot)

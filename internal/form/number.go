@@ -32,7 +32,7 @@ func (v *Values) UnmarshalJSON(data []byte) error {
 	return errors.New("the values are not a JSON object")
 }
 
-// exactNumbers makes a decoder keep the digits of numbers that have the type any.
+// exactNumbers makes a decoder keep the digits of numbers that it decodes into a value of type any.
 var exactNumbers = jsonv2.WithUnmarshalers(keepDigits)
 
 var keepDigits = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {

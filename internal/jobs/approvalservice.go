@@ -61,7 +61,7 @@ func (c *Client) handleApprovalRequest(tenant string, q approvalRequest) (respon
 	return response
 }
 
-// natsUser returns the name by which a record calls a tenant's NATS user. The user chose it; it is not verified.
+// natsUser returns the name of a tenant's NATS user in a record. The user chose it; it is not verified.
 func natsUser(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {

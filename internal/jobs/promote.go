@@ -15,8 +15,8 @@ const (
 	fullBacklogWait = 5 * time.Second  // delay until a due message is tried again if its lane is full
 )
 
-// promote moves due messages from DELAYED to TASKS until ctx ends. It finishes the last one until late ends. Every
-// worker does so, for all pools.
+// promote moves due messages from DELAYED to TASKS until ctx ends. A message that it is moving then may still be moved
+// until late ends. Every worker does so, for all pools.
 func (w *Worker) promote(ctx, late context.Context) {
 	out := outage{log: w.log, failed: "delayed task not promoted", again: "delayed tasks promoted again"}
 	for ctx.Err() == nil {
@@ -49,7 +49,7 @@ func (w *Worker) promoteNext(ctx, late context.Context) error {
 		return nil
 	case err != nil:
 		return err
-	case msg.Reply == "": // a status: nothing was due
+	case msg.Reply == "": // a status instead of a message; 408 means that nothing was due
 		if status := msg.Header.Get("Status"); status != "408" {
 			return fmt.Errorf("request a due message: status %s %s", status, msg.Header.Get("Description"))
 		}

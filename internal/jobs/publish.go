@@ -43,9 +43,9 @@ func (c *Client) publishOnce(ctx context.Context, msg *nats.Msg, id string) (uin
 	return ack.Sequence, nil
 }
 
-// publishRetrying publishes msg until the server acknowledges or refuses it, for requestTimeout at most, because the
-// stream's leader may be lost, or another process may be publishing the same message. The message id prevents a second
-// copy.
+// publishRetrying publishes msg, repeatedly if necessary, until the server acknowledges or refuses it, for
+// requestTimeout at most. It repeats because the stream's leader may be lost, or another process may be publishing the
+// same message. The message id prevents a second copy.
 func (c *Client) publishRetrying(ctx context.Context, msg *nats.Msg, id string) (*jetstream.PubAck, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -79,7 +79,7 @@ func (p *Pipeline) runProgram(
 	t := s.task
 	t.job.Emit(ctx, schemas.Progress{Stage: "run"})
 	out := newOutput(func(stream, text string) {
-		if !p.holdsOutput(g) { // otherwise the stage review emits it
+		if !p.holdsOutput(g) { // otherwise the review stage emits it
 			t.job.Emit(ctx, schemas.Progress{Stream: stream, Text: text})
 		}
 	})

@@ -35,8 +35,9 @@ func inDoubt(code string) bool {
 	return false
 }
 
-// repair returns the draft for the next attempt, or the same draft and false if there is none. The calls of
-// failed attempts are not made again: the model learns of them, and equal calls are replayed from the journal.
+// repair returns the draft for the next attempt. If there is none, it returns false, and a draft with the same program.
+// The calls of failed attempts are not made again: the model learns of them, and equal calls are replayed from the
+// journal.
 func (p *Pipeline) repair(ctx context.Context, s steps) (d draft, repaired bool, err error) {
 	d = s.draft
 	if !s.repairable(s.attempts[len(s.attempts)-1]) {

@@ -12,7 +12,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 )
 
-// logs makes the logger send its records to the endpoint as well, with the level and the replacements of the log.
+// logs makes the logger send its records to the endpoint as well, from the log's level on, and with the same private
+// values hidden.
 func (t *Telemetry) logs(ctx context.Context, o Options, res *resource.Resource) error {
 	endpoint, err := url.JoinPath(o.Endpoint, "v1/logs")
 	if err != nil {
@@ -27,24 +28,24 @@ func (t *Telemetry) logs(ctx context.Context, o Options, res *resource.Resource)
 		return fmt.Errorf("create the log exporter: %w", err)
 	}
 	p := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(exporter)), sdklog.WithResource(res))
-	exported := exported{otelslog.NewHandler("codefleet", otelslog.WithLoggerProvider(p)), level, o.Log.Hide}
-	t.Logger = slog.New(slog.NewMultiHandler(t.Logger.Handler(), exported))
+	handler := exportHandler{otelslog.NewHandler("codefleet", otelslog.WithLoggerProvider(p)), level, o.Log.Hide}
+	t.Logger = slog.New(slog.NewMultiHandler(t.Logger.Handler(), handler))
 	t.onShutdown(p.Shutdown)
 	return nil
 }
 
-// exported is a handler of records at a level or above, in which it replaces private values.
-type exported struct {
+// exportHandler passes on the records at a level or above, with their private values replaced.
+type exportHandler struct {
 	next  slog.Handler
 	level slog.Level
 	hide  func(string) string // may be nil
 }
 
-func (h exported) Enabled(ctx context.Context, l slog.Level) bool {
+func (h exportHandler) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= h.level && h.next.Enabled(ctx, l)
 }
 
-func (h exported) Handle(ctx context.Context, r slog.Record) error {
+func (h exportHandler) Handle(ctx context.Context, r slog.Record) error {
 	if h.hide == nil {
 		return h.next.Handle(ctx, r)
 	}
@@ -57,7 +58,7 @@ func (h exported) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // hidden replaces the private values in an attribute, or in those of a group.
-func (h exported) hidden(a slog.Attr) slog.Attr {
+func (h exportHandler) hidden(a slog.Attr) slog.Attr {
 	if a.Value = a.Value.Resolve(); a.Value.Kind() != slog.KindGroup {
 		return hiding(h.hide)(nil, a)
 	}
@@ -68,7 +69,7 @@ func (h exported) hidden(a slog.Attr) slog.Attr {
 	return slog.Attr{Key: a.Key, Value: slog.GroupValue(group...)}
 }
 
-func (h exported) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h exportHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if h.hide != nil {
 		hidden := make([]slog.Attr, len(attrs))
 		for i, a := range attrs {
@@ -76,9 +77,9 @@ func (h exported) WithAttrs(attrs []slog.Attr) slog.Handler {
 		}
 		attrs = hidden
 	}
-	return exported{h.next.WithAttrs(attrs), h.level, h.hide}
+	return exportHandler{h.next.WithAttrs(attrs), h.level, h.hide}
 }
 
-func (h exported) WithGroup(name string) slog.Handler {
-	return exported{h.next.WithGroup(name), h.level, h.hide}
+func (h exportHandler) WithGroup(name string) slog.Handler {
+	return exportHandler{h.next.WithGroup(name), h.level, h.hide}
 }

@@ -55,7 +55,7 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 		}
 	}
 	f, err := dirsync.Open(o.Dir, remote{store, o.Ref}, options)
-	if errors.Is(err, dirsync.ErrOtherWorkspace) { // StatePath belongs to another directory
+	if errors.Is(err, dirsync.ErrOtherWorkspace) { // StatePath is of another workspace or directory
 		if err = os.Remove(o.StatePath); err == nil {
 			f, err = dirsync.Open(o.Dir, remote{store, o.Ref}, options)
 		}
@@ -76,7 +76,8 @@ func (l *live) withSync(next jobs.Handler) jobs.Handler {
 		if (state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}) != l.ref {
 			return next(ctx, j)
 		}
-		exit, stop := jobs.UntilExit(ctx) // created before the task, so that it ends FinishTime after a drain
+		// This is created before the task, so that FinishTime counts from the end of a drain, not of the task.
+		exit, stop := jobs.UntilExit(ctx)
 		defer stop()
 		if err := l.importChanges(ctx); err != nil {
 			return importFailed(l.ref, err)
@@ -89,8 +90,9 @@ func (l *live) withSync(next jobs.Handler) jobs.Handler {
 	}
 }
 
-// importFailed blocks a task if the folder cannot be imported until the user changes it: the task would run
-// on files that differ from those that the user sees. After any other error the task is retried.
+// importFailed returns the result or the error of a task before which the import failed. If only the user can correct
+// the folder, the task is blocked, because it would run on files other than those that the user sees. After any other
+// error it is retried.
 func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 	_, bad := errors.AsType[*state.EditError](err)
 	if !bad && !errors.Is(err, state.ErrQuota) && !errors.Is(err, fs.ErrPermission) {

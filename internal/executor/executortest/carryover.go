@@ -152,10 +152,11 @@ def connect():
 found["abstract socket"] = attempt(connect)
 sockets = attempt(lambda: [line.split()[7:] for line in open("/proc/net/unix")])
 found["unix"] = sorted(name for name in sockets if name)
-# This process, and each child that the runner keeps for later programs, has a pair.
 def parent(path):
     return attempt(lambda: int(open(path + "/stat").read().rpartition(")")[2].split()[1]))
 children = [p for p in glob.glob("/proc/[0-9]*") if parent(p) == os.getppid()]
+# This process, and each child that the runner keeps for later programs, has a pair of unnamed sockets:
+# they do not count.
 found["unnamed sockets"] = sockets.count([]) - 2 * len(children)
 found["tcp"] = attempt(lambda: len([line for line in open("/proc/net/tcp") if line.split()[3] == "0A"]))
 found["mounts"] = text("/proc/self/mounts")

@@ -59,11 +59,11 @@ which.which()`, `"changed"`)
 	first := "import sys\nsys.path.insert(0, '/workspace')\n"
 	run("v3", first+which, `["v3",false,true]`)
 	run("v3", first+which, `["v3",true,true]`)
-	noCatalogue := `"evil"` // a module of the workspace
+	wantWithoutCatalogue := `"evil"` // the program finds the module that is in the workspace
 	if b.spec.Views != "" {
-		noCatalogue = `"none"`
+		wantWithoutCatalogue = `"none"`
 	}
-	run("", "import servers\ngetattr(servers, 'which', lambda: 'none')()", noCatalogue)
+	run("", "import servers\ngetattr(servers, 'which', lambda: 'none')()", wantWithoutCatalogue)
 
 	for _, forged := range []string{
 		"7", "{}", "[7]", "['servers.../evil']", "['os']", "['servers.a.b.c']", "['servers.a\\n']",

@@ -24,9 +24,9 @@ type boxConfig struct {
 	args     []string
 }
 
-// config returns the OCI configuration of a box. Only /workspace, /tmp and /dev/shm are writable, there is no
-// network, and the first process has the capabilities that the runner needs to become another user and to
-// stop and kill that user's processes.
+// config returns the OCI configuration of a box. Only /workspace, /tmp and /dev/shm are writable, and there is no
+// network. The first process has the capabilities that the runner needs to become another user and to stop and kill
+// that user's processes; in a rootless box, which has only one user, it has none.
 func (b boxConfig) config() *specs.Spec {
 	return &specs.Spec{
 		Version:  specs.Version,

@@ -7,19 +7,20 @@ import (
 	"unicode/utf8"
 )
 
-// normalized is a text in which every decimal digit is an ASCII digit, every space and hyphen the ASCII one, and which
-// contains no invisible characters and no escaped ones, such as \n, so that a value is found however it is written.
+// normalized is a text in which every decimal digit, space and hyphen is the ASCII one, as are a full-width @ and full
+// stop. Invisible characters are left out, and escaped white space, such as \n, is blank. So a value is found however
+// it is written.
 type normalized struct {
 	text   string
-	shifts []shift // in order; empty if the text is unchanged
+	shifts []shift // in order; empty if no offset has changed
 }
 
-// shift maps offsets: from here on, the character at offset at of the normalized text is that at offset from of the
+// shift maps offsets. Up to the next shift, offset at+n of the normalized text corresponds to offset from+n of the
 // original.
 type shift struct{ at, from int }
 
 func normalize(text string) normalized {
-	text = unescape(text)
+	text = blankEscapes(text)
 	i := firstChange(text)
 	if i < 0 {
 		return normalized{text: text}
@@ -46,9 +47,9 @@ func normalize(text string) normalized {
 	return normalized{b.String(), shifts}
 }
 
-// unescape returns the text with two spaces in place of each escaped white space of JSON, Python and other languages,
-// so that its letter is not part of a value.
-func unescape(text string) string {
+// blankEscapes replaces each escape of white space in JSON, Python and other languages, such as \n, with two spaces, so
+// that the escape's letter is not taken for part of a value.
+func blankEscapes(text string) string {
 	i := strings.IndexByte(text, '\\')
 	if i < 0 {
 		return text

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Limits of paths that hold for every quota. Linux file systems have the first two.
+// Limits of paths, whatever a workspace's quota. The first two are those of Linux file systems.
 const (
 	MaxPath      = 4096 // bytes
 	MaxComponent = 255  // bytes

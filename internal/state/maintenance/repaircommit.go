@@ -65,7 +65,7 @@ func (r *repairer) restoreHead(h *format.Head) {
 	}
 }
 
-// recordGaps lists the manifests that cannot be read in the pins object, so that the history skips them.
+// recordGaps lists in the pins object the manifests that cannot be read, so that the history skips them.
 func (r *repairer) recordGaps(ctx context.Context) error {
 	p, _, err := r.repo.ReadPins(ctx, r.ref)
 	if err != nil && !format.IsDamage(err) {
@@ -106,14 +106,16 @@ func (r *repairer) recordGaps(ctx context.Context) error {
 	})
 }
 
-// gaps returns the unreadable manifests that p does not list as gaps yet, without those that garbage collection
-// removed.
+// gaps returns the gaps to record: the unreadable manifests that p does not list, or lists with another Before. It
+// omits those that garbage collection removed.
 func (r *repairer) gaps(p format.Pins) []format.Gap {
 	var gaps []format.Gap
 	for i, s := range r.lineage {
 		if s.NamedManifest != nil {
 			continue
 		}
+		// Garbage collection removed this manifest if it is missing, not damaged, older than the base and newer than a
+		// kept version, and no readable manifest builds on it.
 		if i > r.at && !r.bad[s.name] && len(p.Older(format.ManifestRef{Name: s.name}.Generation())) > 0 &&
 			!r.inChain(s.name) {
 			continue

@@ -27,98 +27,98 @@ func convert(cfg Config) layer {
 		if err != nil {
 			return r, err
 		}
-		s := &spiller{cfg: cfg, call: c}
+		conv := &converter{cfg: cfg, call: c}
 		if r.raw.IsError {
-			err := toolError(ctx, s, *r.raw)
-			return Result{files: s.files}, err
+			err := toolError(ctx, conv, *r.raw)
+			return Result{files: conv.files}, err
 		}
-		value, extra, err := s.convert(ctx, *r.raw)
+		value, extra, err := conv.convert(ctx, *r.raw)
 		if err != nil {
 			return Result{}, markSent(asError(ctx, c, err))
 		}
-		return Result{Value: value, Content: extra, files: s.files}, nil
+		return Result{Value: value, Content: extra, files: conv.files}, nil
 	}
 }
 
-func (s *spiller) convert(ctx context.Context, res tools.Result) (value, extra json.RawMessage, err error) {
+func (c *converter) convert(ctx context.Context, res tools.Result) (value, extra json.RawMessage, err error) {
 	if res.Structured == nil {
-		value, err = unstructured(ctx, s, res)
-	} else if value, err = structured(ctx, s, res); err == nil {
-		extra, err = s.blocks(ctx, slices.DeleteFunc(slices.Clone(res.Content), func(b tools.Content) bool {
+		value, err = unstructured(ctx, c, res)
+	} else if value, err = structured(ctx, c, res); err == nil {
+		extra, err = c.blocks(ctx, slices.DeleteFunc(slices.Clone(res.Content), func(b tools.Content) bool {
 			return repeats(b, res.Structured) || repeats(b, value)
 		}))
 	}
 	if err == nil {
-		value, err = s.deliver(ctx, "all.json", value)
+		value, err = c.deliver(ctx, "all.json", value)
 	}
 	return value, extra, err
 }
 
 // deliver returns a value as the program gets it: tokenised and, if it is large, as a reference to a file.
-func (s *spiller) deliver(ctx context.Context, suffix string, v json.RawMessage) (json.RawMessage, error) {
-	v, err := tokenise(ctx, s.cfg, s.call, v)
-	if err == nil && len(v) > s.cfg.SpillAt {
-		return s.spill(ctx, suffix, "application/json", v)
+func (c *converter) deliver(ctx context.Context, suffix string, v json.RawMessage) (json.RawMessage, error) {
+	v, err := tokenise(ctx, c.cfg, c.call, v)
+	if err == nil && len(v) > c.cfg.SpillAt {
+		return c.spill(ctx, suffix, "application/json", v)
 	}
 	return v, err
 }
 
 // blocks returns content blocks as a list, or nil if there are none. A large list becomes a file; the list that the
 // program gets then contains only the reference to it.
-func (s *spiller) blocks(ctx context.Context, list []tools.Content) (json.RawMessage, error) {
+func (c *converter) blocks(ctx context.Context, list []tools.Content) (json.RawMessage, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	converted, err := s.contents(ctx, list)
+	converted, err := c.contents(ctx, list)
 	if err != nil {
 		return nil, err
 	}
 	all, err := json.Marshal(converted)
 	if err == nil {
-		all, err = tokenise(ctx, s.cfg, s.call, all)
+		all, err = tokenise(ctx, c.cfg, c.call, all)
 	}
-	if err != nil || len(all) <= s.cfg.SpillAt {
+	if err != nil || len(all) <= c.cfg.SpillAt {
 		return all, err
 	}
-	file, err := s.spill(ctx, "content.json", "application/json", all)
+	file, err := c.spill(ctx, "content.json", "application/json", all)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal([]json.RawMessage{file})
 }
 
-// maxErrorText bounds a tool's text, and its structured content, in an error message, in bytes.
+// maxErrorText is how many bytes of a tool's text, and how many of its structured content, an error message may have.
 const maxErrorText = 4000
 
 // toolError converts a tool's error result. The message is its text, and its structured content if the text does not
 // contain it.
-func toolError(ctx context.Context, s *spiller, res tools.Result) error {
+func toolError(ctx context.Context, c *converter, res tools.Result) error {
 	var parts []string
 	for _, b := range res.Content {
 		if b.Text != "" {
 			parts = append(parts, b.Text)
 		}
 	}
-	message := quoted(ctx, s.cfg, s.call, strings.Join(parts, "\n"))
+	message := quoted(ctx, c.cfg, c.call, strings.Join(parts, "\n"))
 	inText := func(b tools.Content) bool { return repeats(b, res.Structured) }
 	if res.Structured != nil && !slices.ContainsFunc(res.Content, inText) {
-		message = strings.TrimPrefix(message+"\n"+quotedJSON(ctx, s.cfg, s.call, res.Structured), "\n")
+		message = strings.TrimPrefix(message+"\n"+quotedJSON(ctx, c.cfg, c.call, res.Structured), "\n")
 	}
-	e := fail(s.call, errcode.ToolFailed, "%s", cmp.Or(message, "the tool failed without a message"))
-	return markSent(s.attach(ctx, e, res))
+	e := fail(c.call, errcode.ToolFailed, "%s", cmp.Or(message, "the tool failed without a message"))
+	return markSent(c.attach(ctx, e, res))
 }
 
-// attach adds what the tool sent to an error. It omits what cannot be stored, because the error itself is more
+// attach adds to an error what the tool sent. It omits what cannot be stored, because the error itself is more
 // important.
-func (s *spiller) attach(ctx context.Context, e *Error, res tools.Result) *Error {
+func (c *converter) attach(ctx context.Context, e *Error, res tools.Result) *Error {
 	var structuredErr, contentErr error
 	if res.Structured != nil {
-		e.Structured, structuredErr = s.deliver(ctx, "all.json", res.Structured)
+		e.Structured, structuredErr = c.deliver(ctx, "all.json", res.Structured)
 	}
-	e.Content, contentErr = s.blocks(ctx, res.Content)
+	e.Content, contentErr = c.blocks(ctx, res.Content)
 	if err := errors.Join(structuredErr, contentErr); err != nil {
-		s.cfg.Log.WarnContext(ctx, "content of a tool's error lost",
-			"task_id", s.cfg.Task.ID, "tool", s.call.ID(), "error", err)
+		c.cfg.Log.WarnContext(ctx, "content of a tool's error lost",
+			"task_id", c.cfg.Task.ID, "tool", c.call.ID(), "error", err)
 	}
 	return e
 }
@@ -140,7 +140,7 @@ func repeats(b tools.Content, v json.RawMessage) bool {
 	return err == nil && bytes.Equal(parsed, want)
 }
 
-// quoted returns what a tool sent in a form for error messages. It replaces private values with tokens before it
+// quoted makes text that a tool sent fit for an error message. It replaces private values with tokens before it
 // truncates the text, because a truncated value would not be recognised.
 func quoted(ctx context.Context, cfg Config, c Call, message string) string {
 	if cfg.Hooks.Tokenise != nil {
@@ -170,8 +170,8 @@ func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.
 }
 
 // unstructured returns the value of a result without structured content: its only block, or the list of its blocks.
-func unstructured(ctx context.Context, s *spiller, res tools.Result) (json.RawMessage, error) {
-	values, err := s.contents(ctx, res.Content)
+func unstructured(ctx context.Context, c *converter, res tools.Result) (json.RawMessage, error) {
+	values, err := c.contents(ctx, res.Content)
 	switch {
 	case err != nil:
 		return nil, err
@@ -184,10 +184,10 @@ func unstructured(ctx context.Context, s *spiller, res tools.Result) (json.RawMe
 }
 
 // contents converts content blocks.
-func (s *spiller) contents(ctx context.Context, list []tools.Content) ([]json.RawMessage, error) {
+func (c *converter) contents(ctx context.Context, list []tools.Content) ([]json.RawMessage, error) {
 	var values []json.RawMessage
 	for i, b := range list {
-		v, err := content(ctx, s, i, b)
+		v, err := content(ctx, c, i, b)
 		if err != nil {
 			return nil, err
 		}
@@ -197,25 +197,25 @@ func (s *spiller) contents(ctx context.Context, list []tools.Content) ([]json.Ra
 }
 
 // structured returns the value of a result's structured content.
-func structured(ctx context.Context, s *spiller, res tools.Result) (json.RawMessage, error) {
-	c, v := s.call, res.Structured
-	if schema := s.cfg.Schemas.get(c.def).output; schema != nil {
+func structured(ctx context.Context, c *converter, res tools.Result) (json.RawMessage, error) {
+	v := res.Structured
+	if schema := c.cfg.Schemas.get(c.call.def).output; schema != nil {
 		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(v))
 		if err == nil {
 			err = schema.validate(doc)
 		}
 		if err != nil {
-			e := fail(c, errcode.Unavailable,
+			e := fail(c.call, errcode.Unavailable,
 				"the tool's result does not match its schema: %s; the result is %s", explain(err),
-				quotedJSON(ctx, s.cfg, c, v))
-			return nil, s.attach(ctx, e, res)
+				quotedJSON(ctx, c.cfg, c.call, v))
+			return nil, c.attach(ctx, e, res)
 		}
 	}
 	var mark struct {
 		Wrapped    bool                       `json:"x-fastmcp-wrap-result"`
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
-	if json.Unmarshal(c.def.OutputSchema, &mark) == nil && mark.Wrapped && len(mark.Properties) == 1 {
+	if json.Unmarshal(c.call.def.OutputSchema, &mark) == nil && mark.Wrapped && len(mark.Properties) == 1 {
 		var wrapped struct {
 			Result json.RawMessage `json:"result"`
 		}
@@ -228,14 +228,14 @@ func structured(ctx context.Context, s *spiller, res tools.Result) (json.RawMess
 
 // content converts one block. Text stays a string unless it is a JSON object or list. In particular, text
 // that looks like a number stays a string, so that the type of a tool's result does not depend on its value.
-func content(ctx context.Context, s *spiller, i int, b tools.Content) (json.RawMessage, error) {
+func content(ctx context.Context, c *converter, i int, b tools.Content) (json.RawMessage, error) {
 	switch {
 	case b.Data != nil:
 		data := b.Data
-		if s.cfg.Hooks.Tokenise != nil && utf8.Valid(data) {
-			data = []byte(tokenText(ctx, s.cfg.Hooks, s.call, string(data)))
+		if c.cfg.Hooks.Tokenise != nil && utf8.Valid(data) {
+			data = []byte(tokenText(ctx, c.cfg.Hooks, c.call, string(data)))
 		}
-		return s.spill(ctx, fmt.Sprintf("%d.%s", i+1, extension(b.MediaType)), b.MediaType, data)
+		return c.spill(ctx, fmt.Sprintf("%d.%s", i+1, extension(b.MediaType)), b.MediaType, data)
 	case b.Type == "resource_link":
 		return link(b)
 	}
@@ -261,27 +261,26 @@ func link(b tools.Content) (json.RawMessage, error) {
 	return json.Marshal(out)
 }
 
-// spiller writes parts of one result to files.
-type spiller struct {
+// converter converts one result of a tool, and writes parts of it to files.
+type converter struct {
 	cfg   Config
 	call  Call
 	files []File
 }
 
 // spill writes data to a file and returns the reference that the program gets in its place.
-func (s *spiller) spill(ctx context.Context, suffix, mediaType string, data []byte) (json.RawMessage, error) {
-	c := s.call
-	if s.cfg.Hooks.Spill == nil {
-		return nil, fail(c, errcode.ResultTooLarge, "the result is %d bytes of %s, and this task cannot store files",
-			len(data), mediaType)
+func (c *converter) spill(ctx context.Context, suffix, mediaType string, data []byte) (json.RawMessage, error) {
+	if c.cfg.Hooks.Spill == nil {
+		return nil, fail(c.call, errcode.ResultTooLarge,
+			"the result is %d bytes of %s, and this task cannot store files", len(data), mediaType)
 	}
 	name := fmt.Sprintf("%s-%s-%s-%d-%s",
-		fileNamePart(c.Server), fileNamePart(c.Tool), c.key.ArgsHash[:8], c.key.N, suffix)
-	path, err := s.cfg.Hooks.Spill(ctx, name, mediaType, data)
+		fileNamePart(c.call.Server), fileNamePart(c.call.Tool), c.call.key.ArgsHash[:8], c.call.key.N, suffix)
+	path, err := c.cfg.Hooks.Spill(ctx, name, mediaType, data)
 	if err != nil {
 		return nil, fmt.Errorf("write the result to a file: %w", err)
 	}
-	s.files = append(s.files, File{Name: name, MediaType: mediaType, Data: data})
+	c.files = append(c.files, File{Name: name, MediaType: mediaType, Data: data})
 	return json.Marshal(map[string]any{"path": path, "media_type": mediaType, "bytes": len(data)})
 }
 

@@ -44,7 +44,8 @@ const (
 
 var errIncomplete = errors.New("open-meteo's response is incomplete")
 
-// outlook validates a response that arrived at a time.
+// outlook returns the weather of a response, if it is valid. Its first day must be the day, at the place, of the time
+// arrived.
 func (r *forecastResponse) outlook(arrived time.Time) (outlook, error) {
 	for got, want := range map[string]string{
 		r.CurrentUnits["temperature_2m"]: "°C", r.CurrentUnits["wind_speed_10m"]: "km/h",

@@ -7,8 +7,11 @@ import (
 )
 
 const (
-	runKept    = 30 * 24 * time.Hour // how long a run is kept after its end
-	retainUnit = 24 * time.Hour      // versions are kept until the beginning of a day, so that runs share these times
+	runKept = 30 * 24 * time.Hour // how long a run is kept after its end
+
+	// retainUnit rounds the times until which versions are retained to days, so that runs share the objects that retain
+	// them.
+	retainUnit = 24 * time.Hour
 )
 
 // retainVersions retains the versions of the workspace with which steps began, as long as the run is kept: Rerun begins
