@@ -28,6 +28,9 @@ func countFlags(c *cobra.Command) {
 			_, isList := f.Value.(pflag.SliceValue)
 			if _, done := f.Value.(*counted); !isList && !done {
 				f.Value = &counted{Value: f.Value}
+				if f.DefValue == "0s" { // pflag does not know that it is the zero value of a counted one
+					f.DefValue = ""
+				}
 			}
 		})
 	}

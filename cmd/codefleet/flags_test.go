@@ -21,6 +21,9 @@ func TestFlagsAreGivenOnce(t *testing.T) {
 			visit(append(path, sub.Name()), sub)
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.DefValue == "0s" {
+				t.Errorf("%s: the help of --%s says (default 0s)", strings.Join(path, " "), f.Name)
+			}
 			_, isList := f.Value.(pflag.SliceValue)
 			value := values[f.Value.Type()]
 			for _, args := range [][]string{{value, value}, {""}} {

@@ -145,7 +145,9 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 }
 
 // selectors are the arguments that narrow what a call does, or identify it.
-var selectors = []string{"workspace", "session", "tools", "idempotency_key", "source", "filter", "cause"}
+var selectors = []string{
+	"workspace", "session", "tools", "idempotency_key", "source", "filter", "cause", "if_version",
+}
 
 // noEmptySelector refuses an empty selector: the call would be about the default, or about everything.
 func noEmptySelector(raw json.RawMessage) error {

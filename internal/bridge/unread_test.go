@@ -21,6 +21,7 @@ func TestUnclearArgumentsAreRefused(t *testing.T) {
 		{"execute_task", `{"code":"1","Workspace":"other"}`, "Workspace"},
 		{"execute_task", `{"code":"1","tools":[]}`, "tools is empty"},
 		{"execute_task", `{"code":"1","workspace":""}`, "workspace is empty"},
+		{"save_state", `{"state":{},"if_version":""}`, "if_version is empty"},
 		{"execute_task", `{"code":"1","idempotency_key":""}`, "idempotency_key is empty"},
 		{"add_trigger", `{"name":"t","type":"a.b","code":"1","filter":""}`, "filter is empty"},
 		{"add_trigger", `{"name":"t","type":"a.b","code":"1","source":""}`, "source is empty"},

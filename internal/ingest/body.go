@@ -25,8 +25,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	}
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
-		// The deadline is for the body only. It must not end a request that waits for a task.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		endBodyTime(w)
 		return body, nil
 	}
 	w.Header().Set("Connection", "close") // otherwise net/http would read the rest of the body
@@ -37,6 +36,11 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 		return nil, apierror.New(errcode.BodyTimeout, "the body did not arrive within %s", s.o.Limits.BodyTime)
 	}
 	return nil, apierror.New(errcode.BadBody, "the connection ended before the whole body arrived")
+}
+
+// endBodyTime ends the time limit of a body that has arrived, so that it does not end a request that takes longer.
+func endBodyTime(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
 func (s *Server) bodyTooLarge() error {

@@ -33,14 +33,14 @@ func (r route) inQuery() []string {
 }
 
 // checkUnread refuses what no handler of the route would read.
-func (r route) checkUnread(req *http.Request) error {
+func (r route) checkUnread(w http.ResponseWriter, req *http.Request) error {
 	if err := r.checkQuery(req.URL.RawQuery); err != nil || !r.changes() {
 		return err
 	}
 	if err := r.checkHeader(req.Header); err != nil || r.takesBody() {
 		return err
 	}
-	return r.checkNoBody(req)
+	return r.checkNoBody(w, req)
 }
 
 // checkQuery refuses a parameter that occurs twice, unless it is a list. It refuses a change with an invalid query, an
@@ -93,12 +93,13 @@ func (r route) checkHeader(h http.Header) error {
 }
 
 // checkNoBody refuses a body, whose parameters would be ignored. It accepts {}, which says nothing.
-func (r route) checkNoBody(req *http.Request) error {
+func (r route) checkNoBody(w http.ResponseWriter, req *http.Request) error {
 	if req.ContentLength == 0 {
 		return nil
 	}
 	start, err := io.ReadAll(io.LimitReader(req.Body, 4))
 	if said := strings.TrimSpace(string(start)); err == nil && (said == "" || said == "{}") && len(start) < 4 {
+		endBodyTime(w)
 		return nil
 	}
 	e := apierror.New(errcode.BadBody, "this request has no body")

@@ -46,7 +46,8 @@ const (
 	orderedMatcher  = "matcher"          // the consumer of events to be matched
 	orderedSender   = "sender"           // the consumer of permits
 	orderedFollower = "ordered-results-" // ordered-results-<tenant>: the consumer of the tenant's records
-	permitTime      = followTime / 2     // time limit for one use of a permit; leaves time for the last request
+	permitTime      = followTime / 4     // time limit for one use of a permit; leaves time for the last request
+	failedPause     = 2 * time.Second    // after a use in which tries failed, so that other webhooks have a turn
 	permitRestore   = 2 * time.Minute
 	orderedHeader   = "Codefleet-Ordered" // the event is in ORDERED, too
 	delayHeader     = "Codefleet-Pause"   // header of a permit: the delay before the permit is used
@@ -221,8 +222,15 @@ func (c *Client) FollowDeliveries(
 			_ = clock.Sleep(ctx, permitRestore) // the loop ends with ctx
 		}
 	})
-	return c.follow(ctx, streamOrdered, orderedSender, func(ctx context.Context, m jetstream.Msg) error {
-		return c.usePermit(ctx, stream, m, fn)
+	send := func(handling context.Context, d Delivery) error {
+		if ctx.Err() != nil { // this process ends; another one sends the delivery
+			return &RetryError{Busy: true}
+		}
+		return fn(handling, d)
+	}
+	return c.follow(ctx, streamOrdered, orderedSender, func(handling context.Context, m jetstream.Msg) error {
+		_ = m.InProgress() // the permit may have waited in this process; without it, another process may send, too
+		return c.usePermit(handling, stream, m, send)
 	})
 }
 
@@ -278,13 +286,14 @@ func (c *Client) restorePermits(ctx context.Context, stream jetstream.Stream) er
 
 // sendWaiting calls fn with the deliveries that wait, one after another, and removes those for which fn returns nil,
 // and those without a key that wait for another try. since is when the turn of the first one came. sendWaiting returns
-// how many it has removed. The error is nil if no delivery is left, an empty *RetryError after permitTime, and
-// otherwise the first error.
+// how many it has removed. The error is nil if no delivery is left, a *RetryError after permitTime, and otherwise the
+// first error.
 func (c *Client) sendWaiting(
 	ctx context.Context, stream jetstream.Stream, suffix string, since time.Time,
 	fn func(ctx context.Context, d Delivery) error,
 ) (sent int, err error) {
 	delay, unkeyed := delayOf(suffix)
+	var pause time.Duration // before the permit is used again
 	for begun := time.Now(); time.Since(begun) < permitTime; sent++ {
 		m, err := first(ctx, stream, suffix)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -293,7 +302,8 @@ func (c *Client) sendWaiting(
 		if err != nil {
 			return sent, err
 		}
-		if wait := time.Until(m.Time.Add(delay)); unkeyed && wait > 0 {
+		// The clocks of the queue and of this host may differ.
+		if wait := min(time.Until(m.Time.Add(delay)), delay); unkeyed && wait > 0 {
 			return sent, &RetryError{After: wait}
 		}
 		switch {
@@ -306,16 +316,20 @@ func (c *Client) sendWaiting(
 			err := fn(ctx, d)
 			if later, ok := errors.AsType[*RetryError](err); ok && unkeyed && !later.Busy {
 				err = c.retryDelivery(ctx, d, later.After, streamOrdered, m.Sequence)
+				pause = failedPause
 			}
 			if err != nil {
 				return sent, err
 			}
 		}
 		if err := stream.DeleteMsg(ctx, m.Sequence); err != nil {
+			if sent > 0 && errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+				err = &RetryError{After: pause} // it was trimmed, or has expired, while it was sent
+			}
 			return sent, err
 		}
 	}
-	return sent, &RetryError{}
+	return sent, &RetryError{After: pause}
 }
 
 // first returns the first delivery that waits, or ErrMsgNotFound.

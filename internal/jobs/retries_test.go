@@ -201,3 +201,60 @@ func TestMoveDeliveries(t *testing.T) {
 		t.Errorf("MoveDeliveries = %v, %v, want that the delivery is sent", err, context.Cause(ctx))
 	}
 }
+
+// TestDeliveryIsRemovedWhileItIsSent removes a delivery while it is sent, as happens above the limit of a webhook. The
+// permit is used again, without a warning; after a failed try, others have a turn first.
+func TestDeliveryIsRemovedWhileItIsSent(t *testing.T) {
+	f := newFleet(t)
+	stream, err := f.js.Stream(t.Context(), streamOrdered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	suffix := "acme.hook." + waitingToken(0, unkeyed("acme", "1").ID)
+	for range 3 {
+		m, err := deliveryMessage(unkeyed("acme", "1"))
+		if err == nil {
+			m.Subject = orderedWaiting + suffix
+			_, err = f.js.PublishMsg(t.Context(), m)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	sent, err := f.sendWaiting(t.Context(), stream, suffix, time.Now(), func(ctx context.Context, _ Delivery) error {
+		m, err := first(ctx, stream, suffix)
+		if err != nil {
+			return err
+		}
+		if m.Sequence == 1 {
+			return &RetryError{After: time.Minute}
+		}
+		return stream.DeleteMsg(ctx, m.Sequence)
+	})
+	if later, ok := errors.AsType[*RetryError](err); sent != 1 || !ok || later.After != failedPause {
+		t.Errorf("sendWaiting = %d, %v, want 1 and a RetryError after %s", sent, err, failedPause)
+	}
+}
+
+// TestDeliveriesStopWithTheProcess ends the work of a process during a delivery. It sends no further one.
+func TestDeliveriesStopWithTheProcess(t *testing.T) {
+	f := newFleet(t)
+	for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} { // more than subjects, so one has several
+		if err := f.DeliverWebhook(t.Context(), unkeyed("acme", id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var late atomic.Int32
+	err := f.FollowDeliveries(ctx, func(context.Context, Delivery) error {
+		if ctx.Err() != nil {
+			late.Add(1)
+		}
+		cancel()
+		return nil
+	})
+	if err != nil || late.Load() != 0 {
+		t.Errorf("FollowDeliveries = %v, %d deliveries after its end, want none", err, late.Load())
+	}
+}

@@ -45,9 +45,13 @@ func Decode(data []byte, v any) error {
 	return emptyMember(data, reflect.ValueOf(v).Elem())
 }
 
-// DecodeOpen is like Decode, but ignores unknown members.
+// DecodeOpen is like Decode, for JSON that other programs than our clients write: it ignores unknown members, and takes
+// null for a member that was left out.
 func DecodeOpen(data []byte, v any) error {
-	return explain(jsonv2.Unmarshal(data, v, jsonv2.WithUnmarshalers(noNull)))
+	if jsontext.Value(data).Kind() == 'n' {
+		return &Error{Offset: -1, Reason: errNull.Error()}
+	}
+	return explain(jsonv2.Unmarshal(data, v))
 }
 
 // Check returns an error unless data is one JSON value. It permits null.

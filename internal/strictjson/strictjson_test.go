@@ -77,6 +77,10 @@ func TestDecodeRefuses(t *testing.T) {
 	if err := strictjson.DecodeOpen([]byte(`{"other":1,"count":2}`), &v); err != nil || v.Count != 2 {
 		t.Errorf("DecodeOpen with an unknown field = %v, count %d, want none and 2", err, v.Count)
 	}
+	v.Count = 0
+	if err := strictjson.DecodeOpen([]byte(`{"other":null,"count":null}`), &v); err != nil || v.Count != 0 {
+		t.Errorf("DecodeOpen with null = %v, count %d, want none and 0", err, v.Count)
+	}
 	if err := strictjson.DecodeOpen([]byte(`{"other":{"a":1,"a":2}}`), &v); err == nil {
 		t.Error("DecodeOpen accepts a name that occurs twice in an unknown field")
 	}
