@@ -36,7 +36,8 @@ func TestExplainFileError(t *testing.T) {
 	}
 	local := &fs.PathError{Op: "mkdir", Path: "x", Err: syscall.EACCES}
 	if f := explain(markCall(local)); f.code != errcode.ExitUsage {
-		t.Errorf("%v in a command that uses the fleet: exit code %d, %s, want %d", local, f.code, f.Error(), errcode.ExitUsage)
+		t.Errorf("%v in a command that uses the fleet: exit code %d, %s, want %d",
+			local, f.code, f.Error(), errcode.ExitUsage)
 	}
 	remote := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	if f := explain(markCall(remote)); f.code != errcode.ExitUnreachable {
