@@ -1,6 +1,7 @@
 package automation
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
@@ -344,4 +347,60 @@ func TestRemovedWebhookLeavesNothing(t *testing.T) {
 func extensionOf(ev event.Event) string {
 	key, _ := ev.Extensions()["partitionkey"].(string)
 	return key
+}
+
+// TestSlowTargets sends to targets that take longer than the time limit of a request.
+func TestSlowTargets(t *testing.T) {
+	for name, c := range map[string]struct {
+		respond func(w io.Writer) error // called each second until it fails
+		first   string                  // of the response
+		problem string
+	}{
+		"mute":         {func(io.Writer) error { return nil }, "", "the target did not respond in time"},
+		"slow headers": {writeText("X-A: a\r\n"), "HTTP/1.1 200 OK\r\n", "the target did not respond in time"},
+		"slow body":    {writeText("x"), "HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n", ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			stop := make(chan struct{})
+			sender := newSender(nil)
+			sender.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				go func() {
+					defer theirs.Close()
+					_, err := http.ReadRequest(bufio.NewReader(theirs))
+					if err == nil {
+						_, err = io.WriteString(theirs, c.first)
+					}
+					for err == nil {
+						select {
+						case <-stop:
+							return
+						case <-time.After(time.Second):
+							err = c.respond(theirs)
+						}
+					}
+				}()
+				return ours, nil
+			}
+			s := &Service{sender: sender}
+			begun := time.Now()
+			problem, _, gone := s.post(t.Context(), schemas.Webhook{
+				WebhookSpec: schemas.WebhookSpec{URL: "http://target.example/"}, Secret: "whsec_AAAA",
+			}, jobs.Delivery{ID: "msg_1", Event: taskOf(t, "1")})
+			if took := time.Since(begun); problem != c.problem || gone || took != sendTimeout {
+				t.Errorf("%s: post = %q, gone %v, after %v; want %q after %v", name, problem, gone, took, c.problem,
+					sendTimeout)
+			}
+			close(stop)
+			sender.CloseIdleConnections()
+			synctest.Wait()
+		})
+	}
+}
+
+func writeText(text string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	}
 }

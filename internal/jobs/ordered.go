@@ -149,7 +149,6 @@ type waiting struct {
 	token string // the last one of the subject
 	msgID string
 	life  time.Duration // after which the delivery expires
-	delay time.Duration // of a new permit
 }
 
 // storeWaiting stores a delivery, in the message m, and its permit.
@@ -158,7 +157,7 @@ func (c *Client) storeWaiting(ctx context.Context, d Delivery, m *nats.Msg, w wa
 	m.Subject = orderedWaiting + prefix + w.token
 	_, err := c.js.PublishMsg(ctx, m, jetstream.WithMsgID(w.msgID), jetstream.WithMsgTTL(w.life))
 	if err == nil {
-		err = c.storePermit(ctx, prefix+w.token, w.delay)
+		err = c.storePermit(ctx, prefix+w.token, 0)
 	}
 	if err != nil {
 		return fmt.Errorf("store delivery to webhook %s: %w", d.Webhook, err)

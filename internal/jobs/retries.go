@@ -32,10 +32,9 @@ func (c *Client) retryDelivery(ctx context.Context, d Delivery, after time.Durat
 	if life < time.Second {
 		return nil
 	}
-	delay := retryDelay(after)
 	return c.storeWaiting(ctx, d, m, waiting{
-		token: waitingToken(delay, d.ID),
-		msgID: fmt.Sprintf("%s.%s.%s.%d", d.Tenant, d.ID, stream, seq), life: life, delay: delay,
+		token: waitingToken(retryDelay(after), d.ID),
+		msgID: fmt.Sprintf("%s.%s.%s.%d", d.Tenant, d.ID, stream, seq), life: life,
 	})
 }
 
