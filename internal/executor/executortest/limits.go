@@ -29,6 +29,12 @@ var limited = []struct {
 		want: want{status: "failed", code: "memory_limit", message: "100 MB", line: 1},
 	},
 	{
+		name:   "memory, recursion",
+		code:   "import sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()",
+		limits: executor.Limits{MemoryMB: 20},
+		want:   want{status: "failed", code: "memory_limit", message: "20 MB", line: 3},
+	},
+	{
 		name: "memory, caught", code: "try: bytearray(150 << 20)\nexcept MemoryError: result = 'small'",
 		limits: executor.Limits{MemoryMB: 100},
 		want:   want{result: `"small"`},

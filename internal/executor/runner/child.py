@@ -352,7 +352,7 @@ class Program:
         except SystemExit as error:
             failure = self.exited(error.code)
         except BaseException as error:
-            failure = uncaught(error, names)
+            failure = uncaught(error, names, self.limits["memory"])
         if os.getpid() != self.process:  # a forked process that ran to the end of the program
             leave()
         try:
@@ -365,7 +365,7 @@ class Program:
         except jsonable.TooLarge:
             failure, result = too_large(self.result_bytes), b""
         except BaseException as error:
-            failure, result = uncaught(error, names), b""
+            failure, result = uncaught(error, names, self.limits["memory"]), b""
         return failure, result
 
     def exited(self, code):
@@ -443,17 +443,28 @@ def unparsed(error, memory):
         failure["message"] = "%s: %s" % (type(error).__name__, error.msg)
         failure["line"] = error.lineno or 0
         failure["cause"] = "".join(traceback.format_exception_only(type(error), error))[:4000]
-    elif isinstance(error, MemoryError) and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 > memory // 2:
+    elif isinstance(error, MemoryError) and has_used_half(memory):
         failure["code"] = "memory_limit"
     elif isinstance(error, (RecursionError, MemoryError)):  # the parser's stack is full
         failure["message"] = "the program is nested too deeply"
     return failure
 
 
-def uncaught(error, names):
-    """Returns the failure for an uncaught exception."""
+def has_used_half(memory):
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 > memory // 2
+
+
+def is_out_of_memory(error, memory):
+    """Reports whether an exception was raised for want of memory. In a deep recursion the interpreter may lose the
+    MemoryError, and raise a SystemError that says so."""
+    lost = isinstance(error, SystemError) and "without" in str(error) and "exception" in str(error)
+    return isinstance(error, MemoryError) or lost and has_used_half(memory)
+
+
+def uncaught(error, names, memory):
+    """Returns the failure for an uncaught exception. memory is the program's limit, in bytes."""
     failure = {"code": "exception", "message": type(error).__name__}
-    if isinstance(error, MemoryError):
+    if is_out_of_memory(error, memory):
         failure["code"] = "memory_limit"
         names.clear()
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
