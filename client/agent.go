@@ -35,8 +35,8 @@ type AgentOptions struct {
 	// Settings, if not empty, are the settings of a fleet that NewAgent starts on this machine and Close stops. Their
 	// names are the keys of config.yaml, such as "execution.workspace_dir", "llm.model" or "execution.state.auto_save";
 	// docs/configuration.md explains them. config.yaml, .env and the environment apply to all other keys. Settings need
-	// the binary codefleet, on PATH or named by CODEFLEET_BIN. With a URL, Settings are an error: the settings of a
-	// running fleet cannot be changed.
+	// the binary codefleet, on PATH or named by CODEFLEET_BIN. With a URL or a Located.Path, Settings are an error: the
+	// settings of a running fleet cannot be changed.
 	Settings map[string]string
 
 	Workspace string // the tasks' workspace; the default is the tenant's main workspace
@@ -46,7 +46,7 @@ type AgentOptions struct {
 
 	Model   string   // a model profile of the fleet
 	Tools   []string // tools that the tasks may call, as "server/tool" or "server/*"; empty allows all tools
-	Network []string // hosts that the tasks request, as "example.org" or "*"; the tenant's settings permit them or not
+	Network []string // hosts that tasks ask to reach, as "example.org" or "*"; the tenant's settings must permit them
 	Limits  Limits
 	Labels  map[string]string
 
@@ -64,13 +64,13 @@ type Agent struct {
 // NewAgent returns an agent with a new client.
 func NewAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	if len(o.Settings) > 0 {
-		return newOwnAgent(ctx, o)
+		return newAgentWithFleet(ctx, o)
 	}
 	return newAgent(ctx, o)
 }
 
-// newOwnAgent returns an agent with a fleet of its own.
-func newOwnAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
+// newAgentWithFleet starts a fleet with the settings, and returns an agent that uses it.
+func newAgentWithFleet(ctx context.Context, o AgentOptions) (*Agent, error) {
 	if o.URL != "" || o.Located.Path != "" {
 		return nil, errors.New("AgentOptions.Settings: a running fleet's settings cannot be changed; set them in its " +
 			"config.yaml, or leave out the URL to start a fleet with them")
@@ -106,7 +106,8 @@ func newAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 // Client returns the client that the agent uses.
 func (a *Agent) Client() *Client { return a.client }
 
-// Close ends the agent's connections, and its own fleet after the running tasks have ended.
+// Close ends the agent's connections. If the agent has started a fleet, Close also stops it, once its running tasks have
+// ended or 30 seconds (worker.drain) have passed, and removes its data.
 func (a *Agent) Close() error {
 	err := a.client.Close()
 	if a.own != nil {
@@ -115,8 +116,9 @@ func (a *Agent) Close() error {
 	return err
 }
 
-// CopyDirectory copies a directory of this machine into the agent's workspace, under the same name. It leaves out
-// symbolic links. Changes that tasks make are not copied back.
+// CopyDirectory copies the regular files of a directory of this machine into the agent's workspace, under the same
+// name. It leaves out symbolic links and empty directories. Each file is a commit, so after an error some files may
+// have been copied. Changes that tasks make are not copied back.
 func (a *Agent) CopyDirectory(ctx context.Context, dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -164,6 +166,7 @@ func (a *Agent) Execute(ctx context.Context, t Task) (Result, string, error) {
 	return outcome(r)
 }
 
+// outcome returns what Execute returns for a task with this record.
 func outcome(r Record) (Result, string, error) {
 	if r.Result == nil {
 		return Result{TaskID: r.TaskID, Status: r.Status}, "", fmt.Errorf("task %s is %s and has no result", r.TaskID,
@@ -180,6 +183,7 @@ func outcome(r Record) (Result, string, error) {
 	return *r.Result, r.Result.Output, e
 }
 
+// submission adds the agent's values to a task.
 func (a *Agent) submission(t Task) Submission {
 	t.Model = cmp.Or(t.Model, a.o.Model)
 	if t.Tools == nil && len(a.o.Tools) > 0 {

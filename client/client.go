@@ -58,7 +58,7 @@ type Options struct {
 	NATSUser, NATSPassword string
 	// NATSFleet reports whether the NATS credentials are the fleet's, which permit everything. A tenant's credentials
 	// permit submitting tasks of up to 1 MiB, reading their records, waiting for them, deciding on approvals and
-	// registering tools. With them, Watch, Cancel, List, Dead, Redrive, RedriveAll, Audit and Fleet need HTTP.
+	// registering tools. With them, Watch, Cancel, List, Audit, Fleet and the methods for dead letters need HTTP.
 	NATSFleet bool
 }
 
@@ -78,7 +78,7 @@ type Client struct {
 
 // conn is a connection to a fleet, over HTTP or NATS.
 type conn interface {
-	// submit returns the record after the wait.
+	// submit submits a task, and returns its record once the task has ended, or after the wait.
 	submit(ctx context.Context, s Submission, w wait) (Record, error)
 	// record returns the record once the task has ended, or after the wait.
 	record(ctx context.Context, id string, w wait) (Record, error)
@@ -238,7 +238,8 @@ func (c *Client) Redrive(ctx context.Context, id string) (Record, error) {
 }
 
 // RedriveAll redrives all dead-lettered tasks of the tenant, the oldest first, and calls fn for each, including those
-// that cannot be redriven. If fn returns an error, RedriveAll returns it.
+// that cannot be redriven. If fn returns an error, RedriveAll returns it. Its requests are not retried after a lost
+// connection.
 func (c *Client) RedriveAll(ctx context.Context, fn func(RedrivenTask) error) error {
 	return c.redriveAll(ctx, "", fn)
 }

@@ -41,11 +41,12 @@ type (
 	FilePart = dirsync.Part
 )
 
-// Pull writes what has changed in the workspace since the last Pull or Push into an existing directory. Files that have
-// changed only in the directory stay. The directory's file .codefleet-workspace.json records the last version. Pull
-// skips and reports paths that could do harm: symbolic links that point outside the directory, .git, and names with
-// control characters. Paths have the modes of the workspace, without the bits of the process's umask. If Pull fails,
-// the report lists what it had written before; each of these files is complete, and another Pull continues.
+// Pull updates an existing directory: it writes the files that have changed in the workspace since the last Pull or
+// Push, and removes those that were removed there. Files that have changed only in the directory stay. The directory's
+// file .codefleet-workspace.json records the last version. Pull skips and reports paths that could do harm: symbolic
+// links that point outside the directory, .git, and names with control characters. Paths have the modes of the
+// workspace, without the bits of the process's umask. If Pull fails, the report lists what it had written before; each
+// of these files is complete, and another Pull continues.
 func (w *Workspace) Pull(ctx context.Context, dir string, policy ConflictPolicy) (SyncReport, error) {
 	f, err := w.openFolder(dir)
 	if err != nil {
@@ -57,7 +58,7 @@ func (w *Workspace) Pull(ctx context.Context, dir string, policy ConflictPolicy)
 
 // Push commits what has changed in a directory since the last Pull or Push, all of it or nothing. Files that have
 // changed only in the workspace stay. policy is Refuse or Ours. Push excludes __pycache__, .venv, node_modules, .git
-// and the paths in .workspaceignore.
+// and the paths in .workspaceignore. The request that commits is not retried; another Push continues.
 func (w *Workspace) Push(ctx context.Context, dir, message string, policy ConflictPolicy) (SyncReport, error) {
 	f, err := w.openFolder(dir)
 	if err != nil {
@@ -67,8 +68,8 @@ func (w *Workspace) Push(ctx context.Context, dir, message string, policy Confli
 	return r, errors.Join(err, f.Close())
 }
 
-// ReadFiles calls fn with the content of each of the files at paths, in any order. It sends one request. It skips paths
-// that are not files of the version.
+// ReadFiles calls fn with the path and the content of each of the files at paths in a generation, in any order. It
+// sends one request. It skips paths that are not files.
 func (w *Workspace) ReadFiles(
 	ctx context.Context, generation int64, paths []string, fn func(path string, content io.Reader) error,
 ) error {
@@ -147,7 +148,7 @@ func (r remote) Write(ctx context.Context, base int64, message string, edits []d
 		header: http.Header{"Content-Type": {"multipart/form-data; boundary=" + boundary}},
 		stream: func() io.Reader {
 			out, in := io.Pipe()
-			go func() { in.CloseWithError(writeForm(in, boundary, edits)) }() // ends when the request closes out
+			go func() { in.CloseWithError(writeForm(in, boundary, edits)) }() // ends when the request closes the pipe
 			return out
 		},
 	}, 0, decoder(&done))

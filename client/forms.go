@@ -24,7 +24,7 @@ type FilledForm struct {
 // FieldSource says where the value of a field comes from.
 type FieldSource struct {
 	By    string `json:"by"`              // rules, model, default or person
-	Line  int    `json:"line,omitempty"`  // of the document, from 1
+	Line  int    `json:"line,omitempty"`  // line of the document, from 1
 	Quote string `json:"quote,omitempty"` // the text of the document that has the value
 }
 

@@ -33,7 +33,7 @@ type httpConn struct {
 	retryFor time.Duration
 }
 
-// location is where a fleet is.
+// location is where a fleet is, with the token for it.
 type location struct {
 	base  *url.URL // without a host if that is not known yet
 	token string
@@ -41,7 +41,8 @@ type location struct {
 
 func (d *httpConn) base() *url.URL { return d.at.Load().base }
 
-// relocate reads the fleet file. It reports whether the fleet's location or token has changed.
+// relocate reads the fleet file, and stores the location in it. It reports whether that differs from the location
+// before.
 func (d *httpConn) relocate(before *location) bool {
 	if d.located.Path == "" {
 		return false
@@ -50,7 +51,7 @@ func (d *httpConn) relocate(before *location) bool {
 	if err != nil {
 		return false // the fleet has stopped, and may start again
 	}
-	now := &location{token: before.token} // kept if the caller set it, instead of the file
+	now := &location{token: before.token} // kept unless it comes from the file
 	if d.located.Credentials {
 		now.token = o.Token
 	}
@@ -266,8 +267,8 @@ func (d *httpConn) open(ctx context.Context, r httpRequest) (io.ReadCloser, erro
 	return resp.Body, nil
 }
 
-// send sends r once. It returns a successful response or an error. If the request had no effect because the fleet may
-// have moved, and the fleet file names another location, send sends the request there.
+// send sends r once. It returns a successful response or an error. If the error may mean that the fleet has moved, the
+// request had no effect; if the fleet file then names another location, send sends the request there.
 func (d *httpConn) send(ctx context.Context, r httpRequest) (*http.Response, error) {
 	at := d.at.Load()
 	if at.base.Host == "" && d.relocate(at) {

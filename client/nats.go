@@ -54,7 +54,7 @@ func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
 	}, nil
 }
 
-// relocateNATS returns where the queue is, according to the fleet file.
+// relocateNATS returns where the queue is, according to the fleet file, or false if there is no file that can be read.
 func (o Options) relocateNATS() (jobs.Location, bool) {
 	if o.Located.Path == "" {
 		return jobs.Location{}, false

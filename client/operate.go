@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Types of what operators see and set. Package schemas documents their fields.
+// Types for operators. Package schemas documents their fields.
 type (
 	// Pause stops workers from starting tasks of a tenant, of a task pool, or of the whole fleet.
 	Pause = schemas.Pause
@@ -123,7 +123,7 @@ func (c *Client) Tokens(ctx context.Context, tenant string) ([]Token, error) {
 // TokenOptions describe a token to create.
 type TokenOptions struct {
 	Name      string    `json:"name,omitempty"`      // in lists and logs; the default is the token's id
-	Tenant    string    `json:"tenant,omitempty"`    // empty for an operator, who needs the scope operator
+	Tenant    string    `json:"tenant,omitempty"`    // empty for an operator's token, which has the scope operator
 	Scopes    []string  `json:"scopes,omitempty"`    // the default is submit and read
 	ExpiresAt time.Time `json:"expires_at,omitzero"` // the zero time means never
 }
@@ -146,7 +146,7 @@ func (c *Client) RevokeToken(ctx context.Context, id string) error {
 }
 
 // DrainWorker orders a worker to claim no more tasks, and to exit once its tasks have ended or were requeued. It
-// returns at once, with the worker as it was.
+// returns at once, with the worker's presence before the order.
 func (c *Client) DrainWorker(ctx context.Context, name string) (Worker, error) {
 	return sendRequest[Worker](ctx, c, httpRequest{method: http.MethodPost}, "workers", name, "drain")
 }
@@ -158,7 +158,8 @@ func (c *Client) DeadLetter(ctx context.Context, id string) (DeadLetter, error) 
 
 // Retry runs a task again that has ended without success. A dead-lettered task runs again under its own id. Any other
 // is submitted again as a new task, whose record Retry returns; repeated calls return the same new task. If the task
-// has not ended or has succeeded, the error has the code "not_retryable".
+// has not ended or has succeeded, the error has the code "not_retryable". The request is not retried after a lost
+// connection.
 func (c *Client) Retry(ctx context.Context, id string) (Record, error) {
 	return sendRequest[Record](ctx, c, httpRequest{method: http.MethodPost, once: true}, "tasks", id, "retry")
 }

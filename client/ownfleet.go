@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	fleetStart = time.Minute      // for a fleet to become ready
-	fleetStop  = 35 * time.Second // for a fleet to finish its tasks
-	maxReady   = 1 << 20          // bytes of what a fleet prints when it is ready
+	fleetStart = time.Minute      // time limit for a fleet to become ready
+	fleetStop  = 35 * time.Second // time limit for a fleet to finish its tasks and stop
+	maxReady   = 1 << 20          // size limit, in bytes, of the JSON that a fleet prints when it is ready
 )
 
-// ownFleet is a fleet that runs as a process of an agent. It ends with this process, too, because its standard input
-// closes.
+// ownFleet is a fleet that an agent has started, in a child process. If this process ends without closing the agent,
+// the fleet also ends, because its standard input closes.
 type ownFleet struct {
 	dir   string
 	cmd   *exec.Cmd
@@ -94,8 +94,8 @@ func settingVariables(settings map[string]string) []string {
 	return list
 }
 
-// startError returns the error with which the fleet ended: the last line of its log that is JSON, or else err and the
-// last line.
+// startError returns the error with which the fleet ended: the message of the last error in its log that is JSON, or
+// else err and the last line of the log.
 func (f *ownFleet) startError(err error) error {
 	lines := strings.Split(strings.TrimSpace(f.log.String()), "\n")
 	for _, line := range slices.Backward(lines) {
@@ -111,7 +111,7 @@ func (f *ownFleet) startError(err error) error {
 	return fmt.Errorf("start a fleet with these settings: %w: %s", err, lines[len(lines)-1])
 }
 
-// close stops the fleet, which finishes its tasks, and removes its data.
+// close stops the fleet, which first finishes its tasks, and removes its data. It kills the fleet after fleetStop.
 func (f *ownFleet) close() error {
 	if f.cmd != nil && f.cmd.Process != nil {
 		_ = f.stdin.Close() // asks the fleet to stop; it may have exited

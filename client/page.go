@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// PageLink returns a page link. It logs the user who opens it in to the fleet's web page with the client's token, once
-// and within an hour. Each call returns another link.
+// PageLink returns a page link. The first user who opens the link within an hour is logged in to the fleet's web page
+// with the client's token. Each call returns another link.
 func (c *Client) PageLink(ctx context.Context) (string, error) {
 	created, err := sendRequest[struct {
 		Link string `json:"link"`

@@ -72,7 +72,7 @@ func NewTool[In, Out any](info ToolInfo, fn func(ctx context.Context, in In) (Ou
 		t.err = fmt.Errorf("tool %q: %w", info.Name, t.err)
 		return t
 	}
-	wrapped := out.Type != "object" && !anyValue(out)
+	wrapped := out.Type != "object" && !permitsAnyValue(out)
 	if wrapped {
 		out = &jsonschema.Schema{
 			Type: "object", Properties: map[string]*jsonschema.Schema{"result": out}, Required: []string{"result"},
@@ -80,7 +80,7 @@ func NewTool[In, Out any](info ToolInfo, fn func(ctx context.Context, in In) (Ou
 		}
 	}
 	t.def.InputSchema, err1 = json.Marshal(in)
-	if !anyValue(out) {
+	if !permitsAnyValue(out) {
 		t.def.OutputSchema, err2 = json.Marshal(out)
 	}
 	t.err = errors.Join(err1, err2, t.def.Check())
@@ -107,8 +107,8 @@ func schemaOf[T any]() (*jsonschema.Schema, error) {
 	}})
 }
 
-// anyValue reports whether a schema permits every value.
-func anyValue(s *jsonschema.Schema) bool {
+// permitsAnyValue reports whether a schema permits every value.
+func permitsAnyValue(s *jsonschema.Schema) bool {
 	data, err := json.Marshal(s)
 	return err == nil && (string(data) == "true" || string(data) == "{}")
 }
@@ -218,6 +218,7 @@ type toolServer struct {
 	log  *slog.Logger
 }
 
+// handle responds to a call of a tool. If the response is too large or cannot be encoded, it responds with an error.
 func (s toolServer) handle(ctx context.Context, name jobs.ToolName, data []byte) []byte {
 	out, err := encode(s.respond(ctx, name, data))
 	if err == nil && len(out) <= jobs.MaxToolResponse {

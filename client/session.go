@@ -44,7 +44,7 @@ func (c *Client) Session(ctx context.Context, name string, limit int) (Session, 
 }
 
 // SaveCheckpoint sets a session's checkpoint: a JSON object that says how far the work is, such as
-// {"step": 3, "context": "…"}. It returns the session's log.
+// {"step": 3, "context": "…"}. It returns the session's log. The request is not retried.
 func (c *Client) SaveCheckpoint(ctx context.Context, name string, data json.RawMessage) (Session, error) {
 	var s Session
 	err := c.session(ctx, http.MethodPost, []string{name, "checkpoints"}, 0, data, &s)
@@ -52,7 +52,7 @@ func (c *Client) SaveCheckpoint(ctx context.Context, name string, data json.RawM
 }
 
 // ResumeSession returns a session's log, for tasks that go on with it. Unless checkpoint is 0, ResumeSession first
-// makes the checkpoint with this id the session's newest.
+// makes the checkpoint with this id the session's newest. The request is not retried.
 func (c *Client) ResumeSession(ctx context.Context, name string, checkpoint uint64) (Session, error) {
 	var s Session
 	body, err := json.Marshal(map[string]uint64{"checkpoint": checkpoint})

@@ -84,7 +84,7 @@ func stateRequest(method string, s State) (httpRequest, error) {
 	if s.File == "" {
 		return r, nil
 	}
-	if badPath(s.File) {
+	if isBadPath(s.File) {
 		return r, &APIError{
 			Status: http.StatusBadRequest, Code: errcode.BadStateFile, Path: "state_file",
 			Message: "the name is not valid for a state document", Cause: badPathCause(s.File),

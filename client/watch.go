@@ -51,8 +51,9 @@ type watcher struct {
 	record Record // the final record, once it has been received
 }
 
-// stream reads the events of one connection until an error. The error is permanent if it is errEnded, because the task
-// has ended, or comes from fn. After other errors, such as a lost connection, another call continues the stream.
+// stream reads the events of one connection until an error. The error is permanent if the task has ended (errEnded), if
+// fn returned it, or if the fleet refused the request. After other errors, such as a lost connection, another call
+// continues the stream.
 func (w *watcher) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -54,13 +54,13 @@ func (c *Client) WorkflowRun(ctx context.Context, id string) (WorkflowRun, error
 	return get[WorkflowRun](ctx, c, url.Values{}, "workflows", "runs", id)
 }
 
-// WaitWorkflow reads a run until it has ended, and calls changed, unless it is nil, with each state that it reads. It
-// returns early if changed returns false.
-func (c *Client) WaitWorkflow(ctx context.Context, id string, changed func(WorkflowRun) bool) (WorkflowRun, error) {
+// WaitWorkflow reads a run until it has ended. After each read it calls goOn, unless it is nil, with the run. If goOn
+// returns false, WaitWorkflow returns early.
+func (c *Client) WaitWorkflow(ctx context.Context, id string, goOn func(WorkflowRun) bool) (WorkflowRun, error) {
 	const first, last = 50 * time.Millisecond, time.Second
 	for delay := first; ; delay = min(delay*5/4, last) {
 		run, err := c.WorkflowRun(ctx, id)
-		if err != nil || changed != nil && !changed(run) || run.Status.Ended() {
+		if err != nil || goOn != nil && !goOn(run) || run.Status.Ended() {
 			return run, err
 		}
 		if err := clock.Sleep(ctx, delay); err != nil {
@@ -69,8 +69,8 @@ func (c *Client) WaitWorkflow(ctx context.Context, id string, changed func(Workf
 	}
 }
 
-// CancelWorkflow cancels a run: its running steps are cancelled, then its steps under finally run. A second call
-// cancels these, too.
+// CancelWorkflow cancels a run: its running steps are cancelled, and then the steps of `finally` run. A second call
+// cancels these, too, so the request is not retried after a lost connection.
 func (c *Client) CancelWorkflow(ctx context.Context, id string) (WorkflowRun, error) {
 	r := httpRequest{method: http.MethodPost, once: true}
 	return sendRequest[WorkflowRun](ctx, c, r, "workflows", "runs", id, "cancel")

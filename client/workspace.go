@@ -264,8 +264,8 @@ func setCondition(h http.Header, etag string) {
 	}
 }
 
-// badPath reports whether p would change the path of a URL to which it is joined.
-func badPath(p string) bool { return !fs.ValidPath(p) || p == "." }
+// isBadPath reports whether p would change the path of a URL to which it is joined.
+func isBadPath(p string) bool { return !fs.ValidPath(p) || p == "." }
 
 func badPathCause(p string) string {
 	return fmt.Sprintf("%q is empty or absolute, or contains ., .. or an empty name", p)
@@ -273,7 +273,7 @@ func badPathCause(p string) string {
 
 func (w *Workspace) fileRequest(method, path string) (httpRequest, error) {
 	path = strings.TrimSuffix(path, "/")
-	if badPath(path) {
+	if isBadPath(path) {
 		return httpRequest{}, &APIError{
 			Status: http.StatusBadRequest, Code: errcode.BadPath, Path: "path",
 			Message: "the path is not valid in a workspace", Cause: badPathCause(path),
@@ -317,7 +317,7 @@ func (w *Workspace) do(
 	if err != nil {
 		return err
 	}
-	if badPath(w.name) || strings.Contains(w.name, "/") {
+	if isBadPath(w.name) || strings.Contains(w.name, "/") {
 		return &APIError{
 			Status: http.StatusBadRequest, Code: errcode.BadName,
 			Message: fmt.Sprintf("%q is not a valid name of a workspace", w.name),

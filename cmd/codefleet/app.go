@@ -39,8 +39,8 @@ type app struct {
 	output string // -o: text or json
 	color  string // --color: auto, always or never
 
-	// watchInterval is the time between two lists of tasks --watch, and before tasks --watch or logs -f repeats a
-	// request that failed; zero selects defaultWatchInterval.
+	// watchInterval is how long tasks --watch waits before it lists the tasks again, and how long it and logs -f wait
+	// before they repeat a request that failed. Zero selects defaultWatchInterval.
 	watchInterval time.Duration
 
 	explain bool // --explain of run and result: print the unfinished program of a blocked task
@@ -59,7 +59,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		err = unwritten(out.failed())
+		err = writeFailure(out.failed())
 	}
 	if err != nil && wantsJSON(args) {
 		a.output = "json" // cobra stops at the first error in the command line, which may precede this flag
@@ -202,7 +202,7 @@ func limitFlag(c *cobra.Command, limit *int, items string) {
 	}
 }
 
-// completeFlag completes a flag with fixed values.
+// completeFlag makes the shell complete a flag with fixed values.
 func completeFlag(c *cobra.Command, flag string, values ...string) {
 	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -298,18 +298,18 @@ func (a *app) load(flags ...config.Flag) (*config.Config, error) {
 
 // print prints v as JSON with -o json, and calls write otherwise.
 func (a *app) print(v any, write func(w io.Writer)) error {
-	return unwritten(a.write(v, write))
+	return writeFailure(a.write(v, write))
 }
 
-// unwritten returns the error of a command whose output could not be written, or nil.
-func unwritten(err error) error {
+// writeFailure returns the failure of a command whose output could not be written because of err. It returns nil for nil.
+func writeFailure(err error) error {
 	if err == nil {
 		return nil
 	}
 	return &failure{code: errcode.ExitFailed, message: "write the output", err: err}
 }
 
-// checkedWriter remembers its first error, because most commands print line by line and ignore the errors of lines.
+// checkedWriter remembers its first error, because most commands ignore the errors of single writes.
 type checkedWriter struct {
 	io.Writer
 	mu  sync.Mutex
@@ -332,11 +332,12 @@ func (w *checkedWriter) failed() error {
 	return w.err
 }
 
+// write is print with the bare error.
 func (a *app) write(v any, write func(w io.Writer)) error {
 	if a.output == "json" {
 		return a.encodeJSON(v, true)
 	}
-	if a.colours(a.stdout) {
+	if a.hasColours(a.stdout) {
 		var table bytes.Buffer
 		err := align(&table, write)
 		a.paintTable(a.stdout, table.String())
@@ -384,7 +385,7 @@ func (a *app) encodeJSON(v any, indent bool) error {
 	return err
 }
 
-// list prints items as JSON, or as a table with one row per item. The header is separated by tabs.
+// list prints items as JSON, or as a table with one row per item. Tabs separate the columns of the header.
 func list[T any](a *app, items []T, header string, cells func(T) []any) error {
 	return a.print(orEmpty(items), func(w io.Writer) {
 		fmt.Fprintln(w, header)
@@ -409,7 +410,7 @@ func row(w io.Writer, cells ...any) {
 	fmt.Fprintln(w, strings.Join(columns, "\t"))
 }
 
-// printLines prints one line for each untrusted text, which follows the label.
+// printLines prints each of the untrusted texts on a line of its own, after the label.
 func printLines(w io.Writer, label string, texts []string) {
 	for _, s := range texts {
 		fmt.Fprintln(w, label, printable(s))

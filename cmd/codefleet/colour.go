@@ -17,9 +17,9 @@ const (
 	yellow colour = "33"
 )
 
-// colours reports whether output to w has colours. With --color auto, output to a terminal has them unless the
+// hasColours reports whether output to w has colours. With --color auto, output to a terminal has them unless the
 // environment disables them.
-func (a *app) colours(w io.Writer) bool {
+func (a *app) hasColours(w io.Writer) bool {
 	switch a.color {
 	case "always":
 		return true
@@ -29,10 +29,10 @@ func (a *app) colours(w io.Writer) bool {
 	return isTerminal(w) && a.lookup("NO_COLOR") == "" && a.lookup("TERM") != "dumb"
 }
 
-// paint prints text in a colour. If w is a screen, it escapes control characters in the text; the colour's own escape
-// sequences go straight to the terminal.
+// paint prints text in a colour. If w is a screen, control characters in the text are escaped; the colour's own escape
+// sequences are not.
 func (a *app) paint(w io.Writer, c colour, text string) {
-	if c == "" || !a.colours(w) {
+	if c == "" || !a.hasColours(w) {
 		fmt.Fprint(w, text)
 		return
 	}
@@ -81,7 +81,7 @@ func (a *app) paintTable(w io.Writer, table string) {
 
 // paintDiff prints a diff, with removed lines in red and added lines in green.
 func (a *app) paintDiff(w io.Writer, diff string) {
-	if !a.colours(w) {
+	if !a.hasColours(w) {
 		fmt.Fprint(w, diff)
 		return
 	}

@@ -68,7 +68,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&clean, "clean", false,
 		"remove what killed workers left on this host: mounts, loop devices, control groups, processes, directories")
-	c.Flags().BoolVar(&fix, "fix", false, "as root, ask, enable huge pages on this host, then check the host")
+	c.Flags().BoolVar(&fix, "fix", false, "as root: enable huge pages on this host after asking, then check the host")
 	c.Flags().BoolVar(&yes, "yes", false, "let --fix change this host without asking")
 	c.RunE = a.do(func(ctx context.Context, _ []string) error {
 		if fix {
@@ -127,6 +127,7 @@ func showCheckResults(w io.Writer, results []checkResult) {
 	}
 }
 
+// checkConfig loads the settings, and returns the row for them. If they cannot be loaded, they are nil.
 func (a *app) checkConfig() ([]checkResult, *config.Config) {
 	c, err := config.Load(config.Source{File: a.config, Env: a.env})
 	if err != nil {
@@ -181,6 +182,7 @@ func (p *hostCheck) python(ctx context.Context) checkResult {
 // maxEngineAge is the age above which doctor suggests a newer engine.
 const maxEngineAge = 365 * 24 * time.Hour
 
+// engine checks the runsc binary, which is optional if microsandbox can be used instead.
 func (p *hostCheck) engine(ctx context.Context) checkResult {
 	const name, install = "runsc", "make build  (puts bin/runsc beside this binary), or set execution.runsc"
 	path, err := sandbox.Runsc(p.Config)
@@ -209,6 +211,7 @@ func (p *hostCheck) hugePages(context.Context) checkResult {
 	return hugePages(p.Execution.SandboxType, gvisor.HugePages())
 }
 
+// hugePages judges what gvisor.HugePages returned.
 func hugePages(sandboxType, state string) checkResult {
 	const name, gain = "huge pages", "; enable them to make gVisor boxes ready for the next program sooner"
 	switch {

@@ -53,6 +53,7 @@ func (p *hostCheck) cgroups(context.Context) checkResult {
 	}
 }
 
+// writable returns the result of the check name, which finds a problem unless dir is writable.
 func writable(name, dir, detail string) checkResult {
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return checkResult{
@@ -91,6 +92,7 @@ func (p *hostCheck) disk(context.Context) checkResult {
 	return r
 }
 
+// openFiles checks how many files a process may open.
 func (p *hostCheck) openFiles(context.Context) checkResult {
 	const name, warnBelow = "open files", 8192
 	var l unix.Rlimit

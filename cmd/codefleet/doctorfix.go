@@ -47,8 +47,8 @@ to get ready for its next program, and tasks in quick succession may take only a
 may then use a little more memory.
 This writes "within_size" to
   %s
-and, so that it persists, one line to %s/codefleet.conf. To undo it, write "%s" to the former and
-remove the latter.
+and, so that it persists, one line to %s/codefleet.conf. To undo it, write "%s" to the first file
+and remove the second.
 `, h.state, gvisor.HugePagesFile, tmpfilesDir, h.state)
 	if !h.yes && !h.confirmed() {
 		return &failure{

@@ -82,7 +82,7 @@ func (p *hostCheck) secretsInUse(ctx context.Context) []checkResult {
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	store, err := p.workspaces()
+	store, err := p.openStore()
 	if err != nil {
 		return []checkResult{{name, warning, unknown + err.Error(), ""}}
 	}
@@ -112,8 +112,8 @@ func (p *hostCheck) secretsInUse(ctx context.Context) []checkResult {
 	return out
 }
 
-// workspaces opens the object store that the settings name, or else the embedded store of the running fleet.
-func (p *hostCheck) workspaces() (*state.Store, error) {
+// openStore opens the object store that the settings name, or else the embedded store of the running fleet.
+func (p *hostCheck) openStore() (*state.Store, error) {
 	c := p.Config
 	if c.S3.Endpoint == "" {
 		path := cmp.Or(p.app.fleet, filepath.Join(c.Data, config.FleetFileName))

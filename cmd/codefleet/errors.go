@@ -109,7 +109,7 @@ func (a *app) reportJSON(f *failure) int {
 	}
 	data, err := json.Marshal(errorOutput{e})
 	if err != nil {
-		data = []byte(f.Error()) // strings and numbers cannot fail
+		data = []byte(f.Error()) // encoding strings and numbers does not fail
 	}
 	fmt.Fprintln(a.stderr, string(text.UnescapeHTML(data)))
 	return f.code

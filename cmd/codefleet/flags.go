@@ -28,7 +28,7 @@ func countFlags(c *cobra.Command) {
 			_, isList := f.Value.(pflag.SliceValue)
 			if _, done := f.Value.(*counted); !isList && !done {
 				f.Value = &counted{Value: f.Value}
-				if f.DefValue == "0s" { // pflag does not know that it is the zero value of a counted one
+				if f.DefValue == "0s" { // a zero default, which pflag does not recognise in a counted flag
 					f.DefValue = ""
 				}
 			}

@@ -30,8 +30,8 @@ func (a *app) formCheckCommand() *cobra.Command {
 		Use:   "check FORM",
 		Short: "Check a form, and values for it",
 		Long: "Without --values, list the fields of a form. With --values, list what is wrong with the\n" +
-			"values, each with its field; the exit code is then 1. A form is a flat JSON Schema: see\n" +
-			"docs/forms.md.",
+			"values, each with its field; if something is wrong, the exit code is 1. A form is a flat\n" +
+			"JSON Schema: see docs/forms.md.",
 		Example: "  codefleet form check claim.json\n  codefleet form check claim.json --values answers.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.do(func(_ context.Context, args []string) error {
@@ -162,7 +162,7 @@ func (a *app) formFillCommand() *cobra.Command {
 			return nil
 		}),
 	}
-	c.Flags().StringVar(&o.from, "from", "", "`FILE`, - for standard input, or the id of a task, whose output is read")
+	c.Flags().StringVar(&o.from, "from", "", "`FILE`, - for standard input, or the id of a task, whose output and result are read")
 	c.Flags().StringVar(&o.by, "by", "", "find values only by rules, or only by the model")
 	c.Flags().StringArrayVar(&o.set, "set", nil, "`FIELD=VALUE`, instead of a value that is found")
 	c.Flags().BoolVar(&o.noAsk, "no-ask", false, "do not ask for what is missing")
@@ -210,7 +210,7 @@ func (a *app) fillForm(ctx context.Context, f form.Form, o formFill) (form.Fille
 	return filled, nil
 }
 
-// formDocument returns the text of a file, or the output of a task.
+// formDocument returns the text of a file or of standard input, or the output and the result of a task.
 func (a *app) formDocument(ctx context.Context, from string) (string, error) {
 	_, err := os.Stat(from)
 	if from == "" {
@@ -247,8 +247,8 @@ func isTaskID(s string) bool {
 // maxAsked is how often a person is asked for one field.
 const maxAsked = 3
 
-// askMissing asks a person for missing and wrong values, until the form has no problems or the input ends. An empty
-// line skips a field.
+// askMissing asks a person for missing and wrong values, until the form has no problems, each field with a problem has
+// been asked for maxAsked times, or the input ends. An empty line skips a field.
 func askMissing(in *bufio.Reader, out io.Writer, f form.Form, filled *form.Filled) {
 	asked := map[string]int{}
 	for {
@@ -264,7 +264,7 @@ func askMissing(in *bufio.Reader, out io.Writer, f form.Form, filled *form.Fille
 		if !known {
 			continue
 		}
-		fmt.Fprintf(out, "%s\n%s%s: ", printable(p.Message), printable(field.Label()), offered(field))
+		fmt.Fprintf(out, "%s\n%s%s: ", printable(p.Message), printable(field.Label()), choicesText(field))
 		answer, err := in.ReadString('\n')
 		if v, ok := field.Read(answer); ok {
 			filled.Put(f, p.Field, v)
@@ -277,8 +277,8 @@ func askMissing(in *bufio.Reader, out io.Writer, f form.Form, filled *form.Fille
 	}
 }
 
-// offered lists the choices of a field.
-func offered(field form.Field) string {
+// choicesText lists the choices of a field in parentheses.
+func choicesText(field form.Field) string {
 	if len(field.Choices) == 0 {
 		return ""
 	}

@@ -59,8 +59,8 @@ func (j serverJSON) render(s mcpServer) any {
 	return map[string]any{j.key: map[string]any{"codefleet": fields}}
 }
 
-// startCommand returns s as a command that connects to the URL, for clients whose file can list only commands.
-func (s mcpServer) startCommand() mcpServer {
+// asCommand returns s as a command that connects to the URL, for clients whose file can list only commands.
+func (s mcpServer) asCommand() mcpServer {
 	if s.url == "" {
 		return s
 	}
@@ -81,7 +81,7 @@ func mcpClients() []mcpClient {
 	return []mcpClient{
 		{name: "claude-code", text: claudeCode},
 		{name: "claude-desktop", file: "claude_desktop_config.json", json: func(s mcpServer) any {
-			return standard.render(s.startCommand())
+			return standard.render(s.asCommand())
 		}},
 		{name: "cline", file: "cline_mcp_settings.json", json: cline.render},
 		{name: "codex", file: "~/.codex/config.toml", text: codex},
@@ -122,7 +122,7 @@ func codex(s mcpServer) string {
 	if s.url != "" {
 		return fmt.Sprintf("[mcp_servers.codefleet]\nurl = %q\nbearer_token_env_var = \"CODEFLEET_TOKEN\"", s.url)
 	}
-	args, _ := json.Marshal(s.args) // strings cannot fail
+	args, _ := json.Marshal(s.args) // encoding strings does not fail
 	return fmt.Sprintf("[mcp_servers.codefleet]\ncommand = %q\nargs = %s", s.command, args) +
 		s.formatEnv("\nenv.%s = %q")
 }

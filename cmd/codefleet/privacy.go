@@ -88,6 +88,7 @@ func privacyTypes(names []string) ([]privacy.Type, error) {
 	return types, nil
 }
 
+// readForScan returns the text of a file, or of standard input for -, in UTF-8.
 func (a *app) readForScan(name string) (string, error) {
 	in := a.stdin
 	if name != "-" {
@@ -107,6 +108,7 @@ func (a *app) readForScan(name string) (string, error) {
 	return string(data), explainFileError(err)
 }
 
+// matchesIn returns what d finds in the data of the file name.
 func matchesIn(d *privacy.Detector, name, data string) []privacyMatch {
 	var found []privacyMatch
 	line, column, from := 1, 1, 0

@@ -152,8 +152,8 @@ func explainSyncError(err error, hint string) error {
 	return explainFileError(err)
 }
 
-// explainFileError explains an error of a local file or directory. The error is one of usage if another path can
-// succeed, and otherwise, as on a full disk, a failure. Other errors are returned unchanged.
+// explainFileError explains an error of a local file or directory. If another path can succeed, it returns a usage
+// error; otherwise, as on a full disk, it returns ExitFailed. It returns errors that do not concern files unchanged.
 func explainFileError(err error) error {
 	if _, ofCall := errors.AsType[*os.SyscallError](err); !ofCall && !isPathError(err) {
 		return err

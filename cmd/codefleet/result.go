@@ -135,7 +135,7 @@ func resultText(v json.RawMessage) string {
 	return string(text.UnescapeHTML(v))
 }
 
-// newlines replaces carriage returns, with which the text after them would replace what is before them on a terminal.
+// newlines replaces carriage returns, because on a terminal the text after one would overwrite the text before it.
 var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
 func (a *app) showError(r client.Result) {
@@ -223,7 +223,7 @@ func toolsLine(r client.Result) string {
 	return strings.Join(parts, " · ")
 }
 
-// timing summarises how long each stage of a task took.
+// timing returns a line with the status of a task, how long it and each of its stages took, and its id.
 func timing(r client.Result) string {
 	t := r.TimingMS
 	var parts []string

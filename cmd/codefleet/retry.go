@@ -196,8 +196,8 @@ func (f *taskFlags) change(s *client.Submission, stdin io.Reader) error {
 	return json.Unmarshal(data, s) // keeps what parts lacks
 }
 
-// edit opens a submission in $EDITOR, and replaces it with the edited one. It returns an error if the edited one is not
-// valid.
+// edit opens a submission in the editor that VISUAL or EDITOR names, and replaces it with the edited one. It returns an
+// error if the edited one is not valid.
 func (a *app) edit(ctx context.Context, s *client.Submission) error {
 	editor := strings.Fields(a.lookup("VISUAL"))
 	if len(editor) == 0 {

@@ -106,6 +106,7 @@ func (a *app) begin(ctx context.Context, s client.Submission) (*foreground, clie
 	return r, rec, markCall(err)
 }
 
+// connect finds or starts a fleet, and sets r.client.
 func (r *foreground) connect(ctx context.Context) error {
 	_, err := client.Locate(r.a.fleet)
 	if errors.Is(err, client.ErrNoFleet) || err == nil && r.stale() {
@@ -122,7 +123,7 @@ func (r *foreground) stale() bool {
 	return !r.a.namesFleet() && dir != "" && !up.Running(dir)
 }
 
-// startFleet starts a fleet for this task.
+// startFleet starts a fleet for this task, or connects to a fleet that has started in the meantime.
 func (r *foreground) startFleet(ctx context.Context) error {
 	c, err := r.a.load()
 	if err != nil {
@@ -265,7 +266,8 @@ func serves(workers []client.Worker, pool string) bool {
 	return slices.ContainsFunc(workers, func(w client.Worker) bool { return slices.Contains(w.Pools, pool) })
 }
 
-// askDetach asks whether the task should continue without this command. Without a terminal it returns false.
+// askDetach asks whether the task should continue without this command. It returns false without asking if there is no
+// terminal, or if the fleet ends with this command.
 func (r *foreground) askDetach() bool {
 	if r.private != nil || !isTerminal(r.a.stdin) || !isTerminal(r.a.stderr) {
 		return false

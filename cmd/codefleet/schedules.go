@@ -19,7 +19,7 @@ func (a *app) schedulesCommand() *cobra.Command {
 		Use:   "schedules",
 		Short: "Submit tasks at the times of cron expressions",
 		Long: "Submit tasks at the times of cron expressions. Any worker or ingest of the fleet fires the\n" +
-			"schedules, each firing once. docs/automation.md has the details.",
+			"schedules; each firing takes place once. docs/automation.md has the details.",
 	},
 		a.schedulesAddCommand(), a.schedulesListCommand(), a.schedulesShowCommand(), a.schedulesRemoveCommand(),
 		a.schedulesPauseCommand("pause", "Pause a schedule", "Firings during the pause do not take place later.",
@@ -67,7 +67,7 @@ func (a *app) schedulesAddCommand() *cobra.Command {
 	c.Flags().StringVar(&spec.Missed, "missed", "last",
 		"which firings take place later if the fleet was down: skip, last or all")
 	c.Flags().DurationVar(&jitter, "jitter", 0,
-		"delay all firings by a constant time below this, which depends on the name")
+		"delay all firings by the same time, which depends on the name and is less than this")
 	flags.declareTask(c)
 	a.completeTaskFlags(c)
 	completeFlag(c, "missed", schemas.MissedSkip, schemas.MissedLast, schemas.MissedAll)

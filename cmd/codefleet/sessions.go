@@ -142,6 +142,7 @@ func firstLine(s string) string {
 	return text.Truncate(line, 200)
 }
 
+// printSessionEnd prints where a session stands.
 func printSessionEnd(w io.Writer, s client.Session) {
 	row(w, "session", s.SessionID)
 	row(w, "workspace", s.Workspace)
