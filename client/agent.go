@@ -61,7 +61,7 @@ type Agent struct {
 	own    *ownFleet // nil if the agent has not started a fleet
 }
 
-// NewAgent returns an agent with a new client.
+// NewAgent returns an agent with a new client. If o.Settings is not empty, it first starts a fleet for the agent.
 func NewAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	if len(o.Settings) > 0 {
 		return newAgentWithFleet(ctx, o)
@@ -106,8 +106,8 @@ func newAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 // Client returns the client that the agent uses.
 func (a *Agent) Client() *Client { return a.client }
 
-// Close ends the agent's connections. If the agent has started a fleet, Close also stops it, once its running tasks have
-// ended or 30 seconds (worker.drain) have passed, and removes its data.
+// Close ends the agent's connections. If the agent has started a fleet, Close also stops it, once its running tasks
+// have ended or 30 seconds (worker.drain) have passed, and removes its data.
 func (a *Agent) Close() error {
 	err := a.client.Close()
 	if a.own != nil {

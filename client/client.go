@@ -13,7 +13,7 @@
 // retried; their comments say so.
 //
 // A method returns an [*APIError] if the fleet refused the request, and another error if the fleet could not be
-// reached. A task that fails is not an error of the method; its [Status] tells how it ended.
+// reached. For methods of [Client], a task that fails is not an error; its [Status] tells how it ended.
 package client
 
 import (

@@ -294,6 +294,7 @@ func mayHaveMoved(err error) bool {
 	return ok && e.Op == "dial"
 }
 
+// sendTo sends r once, to the location at.
 func (d *httpConn) sendTo(ctx context.Context, at *location, r httpRequest) (*http.Response, error) {
 	if !fs.ValidPath(strings.Join(r.path, "/")) { // an empty segment or dots would change the URL's path
 		return nil, backoff.Permanent(invalidPath(r.path))

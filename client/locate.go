@@ -126,6 +126,7 @@ func locateNATS(path, tenant string, env func(string) string) (Options, error) {
 	}, nil
 }
 
+// dataDir returns the directory in which `codefleet up` keeps its data.
 func dataDir(env func(string) string) (string, error) {
 	if d := env("CODEFLEET_DATA"); d != "" {
 		return d, nil

@@ -13,7 +13,7 @@ import tarfile
 import zipfile
 
 _ROOT = os.path.dirname(os.path.abspath(__file__))
-_TIME = (1980, 1, 1, 0, 0, 0)  # constant, so that equal files give equal archives
+_TIME = (1980, 1, 1, 0, 0, 0)  # constant, so that equal files give equal wheels
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

@@ -114,8 +114,8 @@ def create_agent(workspace_dir=None, servers_dir=None, skills_dir=None, config=N
     for a task).
 
     Settings of a fleet (workspace_dir, servers_dir, skills_dir, config, sandbox_image, llm_*, state_*, …) start a fleet
-    with these settings on this machine, until this process ends. An agent of a running fleet cannot change its settings:
-    with url, token or fleet they are an error.
+    with these settings on this machine. It runs until this process ends. The settings of a running fleet cannot be
+    changed: with url, token or fleet, they are an error.
     """
     given = {"workspace_dir": workspace_dir, "servers_dir": servers_dir, "skills_dir": skills_dir, "config": config}
     given.update({name: options.pop(name) for name in list(options) if name not in _AGENT_OPTIONS})
@@ -214,7 +214,7 @@ class Agent:
         return Registration(self, [_Tool(f, n) for f, n in zip(functions, names or [None] * len(functions))], server, description)
 
     def execute_code(self, code, inputs=None, verbose=False, description=None):
-        """Run a program, in which the variable `inputs` has the value of `inputs`. Return what execute_task returns. The
+        """Run a program, which finds `inputs` in its variable of that name. Return what execute_task returns. The
         description is kept as a label of the task."""
         task = {"code": code}
         if description:
@@ -300,12 +300,13 @@ class Agent:
         return self._request("GET", self._in_workspace("files", path), raw=True)
 
     def write_file(self, path, content):
-        """Write a file of the workspace (text or bytes) and return the commit. The last writer wins."""
+        """Write text or bytes to a file of the workspace, and return the commit. The last writer wins."""
         content = _utf8(content, "the content") if isinstance(content, str) else bytes(memoryview(content))
         return self._request("PUT", self._in_workspace("files", path), content, {"Content-Type": "application/octet-stream"})
 
     def copy_directory(self, directory):
-        """Copy a directory of this machine into the workspace, under the same name. Symbolic links are left out."""
+        """Copy the files of a directory of this machine into the workspace, under the same name, each as a commit. Symbolic
+        links and empty directories are left out."""
         parent = os.path.dirname(os.path.abspath(directory))
         for folder, _, names in os.walk(os.path.abspath(directory)):
             for name in sorted(names):
@@ -344,8 +345,8 @@ class Agent:
         return self._request("POST", self._session(session, "checkpoints"), data, once=True)
 
     def resume_session(self, session=None, checkpoint=0):
-        """Continue a session: the agent's next tasks belong to it and use its workspace. Return its log. The id of an
-        earlier checkpoint makes that one the newest first."""
+        """Continue a session: the agent's next tasks belong to it and use its workspace. Return its log. With the id of an
+        earlier checkpoint, first make that checkpoint the newest."""
         log = self._request("POST", self._session(session, "resume"), {"checkpoint": checkpoint}, once=True)
         self._defaults["session"] = log["session_id"]
         self._defaults["workspace"] = log["workspace"] or self._defaults["workspace"]
@@ -359,9 +360,10 @@ class Agent:
         return self._execute(task, verbose)
 
     def save_skill(self, name, code=None, description="", task=None, inputs=None, base=0):
-        """Save a program, or the program of a task that succeeded, as a skill. The fleet runs it once before it is saved:
-        with inputs, a dictionary of arguments, or if its function run needs none. base is the version to replace; 0
-        means that the name must be free. Return a dictionary with the version and the smoke run."""
+        """Save a program, or the program of a task that succeeded, as a skill. Before that, the fleet imports it, and calls
+        its function run with inputs, a dictionary of arguments. Without inputs, it calls run only if run needs no
+        arguments. base is the version to replace; 0 means that the name must be free. Return a dictionary with the version
+        and the smoke run."""
         draft = {"code": code, "task": task, "description": description, "inputs": inputs, "base": base}
         return self._request("PUT", _path("skills", _skill(name)), {k: v for k, v in draft.items() if v}, timeout=120)
 
@@ -395,11 +397,12 @@ class Agent:
         return self._request("GET", _path("workflows", "runs", run_id))
 
     def workflow_runs(self, limit=100):
-        """Return the records of the runs, the one that changed last first, without results."""
+        """Return the records of the runs, without results. The run with the latest change comes first."""
         return self._request("GET", f"{_path('workflows', 'runs')}?limit={limit}")
 
     def wait_workflow(self, run_id, timeout=None):
-        """Wait until a run has ended, or waits for people, time or events, and return its record."""
+        """Return the record of a run once the run has ended, or waits for people, time or events. Raise TimeoutError after
+        `timeout` seconds."""
         end, pause = None if timeout is None else time.monotonic() + timeout, 0.05
         while (run := self.workflow_run(run_id))["status"] == "running":
             if end is not None and time.monotonic() >= end:
@@ -415,7 +418,7 @@ class Agent:
         return self._request("POST", _path("workflows", "runs", run_id, "answer"), body)
 
     def cancel_workflow(self, run_id):
-        """Cancel a run and return its record. Its running steps are cancelled, then its steps of `finally` run."""
+        """Cancel a run and return its record. Its running steps are cancelled, and then the steps of `finally` run."""
         return self._request("POST", _path("workflows", "runs", run_id, "cancel"), once=True)
 
     def rerun_workflow(self, run_id, step, inputs=None):
@@ -425,7 +428,7 @@ class Agent:
                              {"Idempotency-Key": secrets.token_hex(16)})
 
     def schedules(self):
-        """Return the schedules of the tenant by name."""
+        """Return the schedules of the tenant, sorted by name."""
         return self._request("GET", _path("schedules"))
 
     def add_schedule(self, name, cron, task, **options):
@@ -451,7 +454,7 @@ class Agent:
         return self._request("POST", _path("schedules", name, "run"), once=True)
 
     def triggers(self):
-        """Return the triggers of the tenant by name."""
+        """Return the triggers of the tenant, sorted by name."""
         return self._request("GET", _path("triggers"))
 
     def add_trigger(self, name, type, task, **options):
@@ -474,7 +477,7 @@ class Agent:
         return self._request("POST", "/v1/events", _event(event), _EVENT_HEADERS)
 
     def webhooks(self):
-        """Return the webhooks of the tenant by name, without their secrets."""
+        """Return the webhooks of the tenant, sorted by name, without their secrets."""
         return self._request("GET", _path("webhooks"))
 
     def add_webhook(self, name, url, **options):
@@ -491,8 +494,8 @@ class Agent:
 
     def fill_form(self, form, document="", values=None):
         """Find values for a form (a dictionary: a flat JSON Schema) in a text, and check them together with `values`, the
-        answers of people. Return values, sources and problems. Ask people for what the problems name, and call it again
-        with their answers."""
+        answers of people. Return values, sources and problems. Ask people for what the problems name, and call fill_form
+        again with their answers."""
         body = {"form": form, "document": document, "values": values or {}}
         return self._request("POST", _path("forms", "fill"), body)
 
@@ -598,6 +601,7 @@ class Registration:
         return response, events
 
     def _serve(self, events):
+        """Start the calls that arrive. When the stream ends, connect again, until close is called."""
         pause = 0.1
         while not self._closed.is_set():
             with contextlib.suppress(OSError, ValueError, http.client.HTTPException, RuntimeError):
@@ -788,7 +792,7 @@ def _opener(url):
 
 
 def _locate(path):
-    """Return the URL and the token of the fleet that a fleet.json or the environment names."""
+    """Return the URL and the token in a fleet.json, or of the fleet that the environment names."""
     path = path or os.environ.get("CODEFLEET_FLEET")
     if not path and os.environ.get("CODEFLEET_URL"):
         return os.environ["CODEFLEET_URL"], os.environ.get("CODEFLEET_TOKEN")

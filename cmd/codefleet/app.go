@@ -301,7 +301,7 @@ func (a *app) print(v any, write func(w io.Writer)) error {
 	return writeFailure(a.write(v, write))
 }
 
-// writeFailure returns the failure of a command whose output could not be written because of err. It returns nil for nil.
+// writeFailure returns the failure of a command whose output could not be written because of err, or nil for nil.
 func writeFailure(err error) error {
 	if err == nil {
 		return nil

@@ -89,8 +89,8 @@ func (a *app) artifactsGetCommand() *cobra.Command {
 	return c
 }
 
-// chosenArtifacts returns the artifacts with the given paths, or all if there are no paths. It returns an error if a path
-// is unknown, or if two of the artifacts have the same file name.
+// chosenArtifacts returns the artifacts with the given paths, or all if there are no paths. It returns an error if a
+// path is unknown, or if two of the artifacts have the same file name.
 func chosenArtifacts(list []client.Artifact, id string, paths []string) ([]client.Artifact, error) {
 	var chosen []client.Artifact
 	for _, p := range paths {
@@ -175,8 +175,8 @@ func saveArtifact(
 	return nil
 }
 
-// artifactLine describes an artifact and how to download it. If a shell would change the path, the command downloads all
-// artifacts instead.
+// artifactLine describes an artifact and how to download it. If a shell would change the path, the command downloads
+// all artifacts instead.
 func artifactLine(id string, f client.Artifact) string {
 	command := "codefleet artifacts get " + id
 	if !strings.ContainsAny(f.Path, " '\"\\$`*?;&|<>()#~!\t\n") {

@@ -115,6 +115,7 @@ func exampleNumbers() []string {
 	return mapSlice(bench.Examples(), func(e bench.Example) string { return e.Number })
 }
 
+// runBench runs the examples of the sequence or, if it is nil, measures the scenarios.
 func runBench(ctx context.Context, o bench.Options, sequence []bench.Example, verbose bool) ([]*bench.Report, error) {
 	if sequence == nil {
 		return bench.Run(ctx, o, bench.Scenarios())

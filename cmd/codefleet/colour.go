@@ -55,7 +55,8 @@ func colourOf(status string) colour {
 	return ""
 }
 
-// paintTable prints a table or a list of fields, with task statuses in colour.
+// paintTable prints a table or a list of fields, with task statuses in colour: the words in the column STATUS, or the
+// word after the field status.
 func (a *app) paintTable(w io.Writer, table string) {
 	header, _, _ := strings.Cut(table, "\n")
 	before, _, found := strings.Cut(header, "STATUS")

@@ -36,7 +36,7 @@ func countFlags(c *cobra.Command) {
 	}
 }
 
-// checkGiven refuses a flag that is not a list and is given twice, and a flag with an empty value, as in
+// checkGiven refuses flags that are given twice, except lists, and flags with an empty value, as in
 // --workspace "$UNSET".
 func checkGiven(c *cobra.Command) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {

@@ -162,7 +162,8 @@ func (a *app) formFillCommand() *cobra.Command {
 			return nil
 		}),
 	}
-	c.Flags().StringVar(&o.from, "from", "", "`FILE`, - for standard input, or the id of a task, whose output and result are read")
+	c.Flags().StringVar(&o.from, "from", "",
+		"`FILE`, - for standard input, or the id of a task, whose output and result are read")
 	c.Flags().StringVar(&o.by, "by", "", "find values only by rules, or only by the model")
 	c.Flags().StringArrayVar(&o.set, "set", nil, "`FIELD=VALUE`, instead of a value that is found")
 	c.Flags().BoolVar(&o.noAsk, "no-ask", false, "do not ask for what is missing")

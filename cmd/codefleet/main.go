@@ -1,8 +1,8 @@
 // Command codefleet is the command-line interface of a fleet. `codefleet up` runs a whole fleet in one process tree.
 //
 // Each command has its own file. Commands that use a fleet call package client; some, such as up, doctor and tools,
-// also use this host and its settings. Results go to standard output, everything else to standard error. docs/errors.md lists the
-// exit codes.
+// also use this host and its settings. Results go to standard output, everything else to standard error. docs/errors.md
+// lists the exit codes.
 package main
 
 import (

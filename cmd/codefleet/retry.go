@@ -84,7 +84,7 @@ func showDeadLetter(w io.Writer, d client.DeadLetter, output string) {
 		row(w, "RUN", "WORKER", "STARTED", "OUTCOME", "ERROR")
 	}
 	for _, run := range d.Record.Attempts {
-		row(w, strconv.Itoa(run.Run), run.Worker, day(run.StartedAt), run.Outcome, cell(run.Error))
+		row(w, strconv.Itoa(run.Run), run.Worker, localMinute(run.StartedAt), run.Outcome, cell(run.Error))
 	}
 	if output != "" {
 		fmt.Fprintln(w, "\nlast output:")

@@ -79,7 +79,7 @@ func (a *app) runTask(ctx context.Context, s client.Submission) error {
 	return err
 }
 
-// foreground runs one task in the foreground.
+// foreground connects a command to a fleet, which it starts if none is found, and follows one task.
 type foreground struct {
 	a              *app
 	client         *client.Client
@@ -93,7 +93,8 @@ type foreground struct {
 	begun          bool // whether an event of the task has arrived
 }
 
-// claimTime is how long after submission the command checks that a worker serves the task's task pool.
+// claimTime is the time within which a task is usually claimed. After it, the command checks whether a worker serves
+// the task's task pool at all.
 const claimTime = 3 * time.Second
 
 // begin finds or starts a fleet and submits the task.

@@ -115,7 +115,7 @@ func lastOf(s client.Schedule) string {
 	return s.LastTask
 }
 
-// localTime formats a time in the zone of this host.
+// localTime formats a time to the second, in the zone of this host. The zero time is "-".
 func localTime(t time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -124,14 +124,14 @@ type saveFlags struct {
 func (f *saveFlags) declare(a *app, c *cobra.Command) {
 	s := c.Flags()
 	s.StringVar(&f.inputs, "inputs", "", "`JSON`, or @FILE, with the arguments of the smoke run")
-	s.IntVar(&f.base, "base", 0, "replace this `VERSION`; fail if another save was first")
+	s.IntVar(&f.base, "base", 0, "replace this `VERSION`; fail if it is not the newest")
 	s.BoolVar(&f.replace, "replace", false, "replace the skill if it exists, whatever its version")
 	s.StringVar(&f.pool, "pool", "", "`NAME` of the task pool of the smoke run")
 	a.workspaceFlag(c, &f.workspace)
 	c.MarkFlagsMutuallyExclusive("base", "replace")
 }
 
-// saveSkill saves a skill.
+// saveSkill saves a skill as the flags say. With --replace, it replaces the newest version.
 func (a *app) saveSkill(
 	ctx context.Context, c *client.Client, name string, d client.SkillDraft, f saveFlags,
 ) (client.SavedSkill, error) {
@@ -193,9 +193,9 @@ func (a *app) skillsSaveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "save NAME (--file FILE|- | --code TEXT | --task ID)",
 		Short: "Save a program, or the program of a task that succeeded, as a skill",
-		Long: "Save a program as a skill. Its function `run`, or the function with the skill's name, is what\n" +
-			"others import; a program without one runs as a whole, with the variable inputs. Before it is\n" +
-			"saved, the fleet runs it once in a sandbox, without changing a workspace.",
+		Long: "Save a program as a skill. Other programs import its function `run`, or the function with the\n" +
+			"skill's name; a program without such a function runs as a whole, with the variable inputs.\n" +
+			"Before it is saved, the fleet runs it once in a sandbox, without changing a workspace.",
 		Example: "  codefleet skills save double-number --file double_number.py \\\n" +
 			"    --description 'Doubles a number.' --inputs '{\"x\": 15}'\n" +
 			"  codefleet skills save weekly-report --task ID --description 'Writes the weekly report.'",
@@ -402,7 +402,7 @@ func skillVersionFlag(c *cobra.Command, version *int, text string) {
 	c.Flags().IntVar(version, "version", 0, "`NUMBER`: "+text)
 }
 
-// skillName accepts the name of the module for that of the skill: double_number for double-number.
+// skillName returns the name of a skill, which may be given as the name of its module: double_number for double-number.
 func skillName(arg string) string { return skills.NameOf(arg) }
 
 // completeSkills completes the name of a skill.

@@ -75,9 +75,9 @@ func showRecord(w io.Writer, r client.Record) {
 	if !r.EndedAt.IsZero() {
 		row(w, "ended", ago(r.EndedAt))
 	}
-	for _, at := range r.Attempts {
-		if at.Error != "" {
-			row(w, fmt.Sprintf("run %d", at.Run), at.Outcome+": "+strings.TrimPrefix(at.Error, at.Outcome+": "))
+	for _, run := range r.Attempts {
+		if run.Error != "" {
+			row(w, fmt.Sprintf("run %d", run.Run), run.Outcome+": "+strings.TrimPrefix(run.Error, run.Outcome+": "))
 		}
 	}
 	showApprovals(w, r)
@@ -126,7 +126,8 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%dms", max(d, 0).Milliseconds())
 }
 
-// timeLeft returns a duration rounded up to minutes, so that a task for +2h "runs in 2h", not "in 1h".
+// timeLeft formats a duration with up to two units, rounded up to minutes. Right after a submission with --at +2h it
+// returns 2h, while the function duration returns 1h.
 func timeLeft(d time.Duration) string {
 	if d < time.Minute {
 		return duration(d)

@@ -26,7 +26,7 @@ import (
 // maxTask is the size limit, in bytes, of a task with its files over HTTP.
 const maxTask = 32 << 20
 
-// taskFlags are the flags of run, submit and schedules add.
+// taskFlags are the flags that describe a task, for commands such as run, submit and schedules add.
 type taskFlags struct {
 	code, file, inputs string
 	skill              string
@@ -43,6 +43,7 @@ type taskFlags struct {
 	flags *pflag.FlagSet // nil in tests
 }
 
+// declare declares all flags of a command that submits one task.
 func (f *taskFlags) declare(c *cobra.Command) {
 	f.declareTask(c)
 	s := c.Flags()
@@ -51,7 +52,8 @@ func (f *taskFlags) declare(c *cobra.Command) {
 	s.StringVar(&f.partition, "partition-key", "", "`KEY` of results that a webhook gets in order")
 }
 
-// declareTask declares the flags that say what to run, and not when.
+// declareTask declares the flags that also make sense for the task of a schedule or trigger, which is submitted many
+// times.
 func (f *taskFlags) declareTask(c *cobra.Command) {
 	s := c.Flags()
 	f.flags = s
@@ -137,8 +139,8 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		f.readLimits(&s), f.readStart(&s), f.readNetwork(&s))
 }
 
-// acceptFileName treats the name of a Python file in place of a task description as --file. It rejects the name of any
-// other file, because a file name is not a task.
+// acceptFileName treats the only argument as --file if it is the name of a Python file. It rejects the name of another
+// file, the path of a directory, and the name of a Python file that does not exist, because these are not tasks.
 func (f *taskFlags) acceptFileName(args []string, s *client.Submission) error {
 	if len(args) != 1 || f.code != "" || f.file != "" || f.skill != "" || strings.ContainsAny(args[0], "\n") {
 		return nil
@@ -310,7 +312,7 @@ func (f *taskFlags) readLimits(s *client.Submission) error {
 		return usage("--timeout %s: want a time from %s to %s (7 days)", f.timeout, shortestTimeout, longestTimeout)
 	case set("memory", f.memory != 0) && f.memory < minMemoryMB:
 		return usage("--memory %d: want at least %d MB", f.memory, minMemoryMB)
-	case set("cpus", f.cpus != 0) && !(f.cpus > 0 && f.cpus <= maxCPUs): // also NaN
+	case set("cpus", f.cpus != 0) && !(f.cpus > 0 && f.cpus <= maxCPUs): // this also refuses NaN
 		return usage("--cpus %v: want a number above 0, such as 0.5, up to %d", f.cpus, maxCPUs)
 	}
 	if f.timeout > 0 || f.memory > 0 || f.cpus > 0 {

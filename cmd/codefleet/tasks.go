@@ -52,7 +52,7 @@ func (a *app) tasksCommand() *cobra.Command {
 	return c
 }
 
-// defaultWatchInterval is the time between two lists of `tasks --watch`, and before a request that failed is repeated.
+// defaultWatchInterval is the default of app.watchInterval.
 const defaultWatchInterval = 2 * time.Second
 
 // watchTasks lists tasks again and again until ctx ends, even if the fleet does not respond for a while.
@@ -141,8 +141,8 @@ func (a *app) deadCommand() *cobra.Command {
 		Use:   "dead",
 		Short: "List dead-lettered tasks and events, and redrive tasks",
 		Long: "List the tasks that the fleet could not run and the events that it could not accept.\n" +
-			"After the cause is removed, `codefleet dead redrive` queues tasks again. `codefleet dead show` has\n" +
-			"the attempts and the last output of one.",
+			"After the cause is removed, `codefleet dead redrive` queues tasks again. `codefleet dead show`\n" +
+			"shows the attempts and the last output of a task.",
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			dead, err := c.DeadWithCause(ctx, cause, limit)
 			if err != nil {

@@ -34,8 +34,8 @@ func (a *app) tenantsCommand() *cobra.Command {
 	add := &cobra.Command{
 		Use:   "add TENANT",
 		Short: "Add a tenant, without a restart",
-		Long: "Add a tenant, without a restart. It may do what a tenant without settings of its own may;\n" +
-			"`codefleet limits set` limits it. Create a token for it with `codefleet tokens add`.",
+		Long: "Add a tenant, without a restart. It has the limits and permissions of a tenant without settings\n" +
+			"of its own; `codefleet limits set` changes its limits. Create a token for it with `codefleet tokens add`.",
 		Args: oneArgument("tenants add", "tenant"),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			t, err := c.CreateTenant(ctx, args[0])
@@ -118,8 +118,8 @@ func (a *app) tokensCommand() *cobra.Command {
 					id = "(settings)"
 				}
 				return []any{
-					id, t.Name, cmp.Or(t.Tenant, "-"), strings.Join(t.Scopes, ","), day(t.CreatedAt),
-					expiryText(t.ExpiresAt), day(t.UsedAt),
+					id, t.Name, cmp.Or(t.Tenant, "-"), strings.Join(t.Scopes, ","), localMinute(t.CreatedAt),
+					expiryText(t.ExpiresAt), localMinute(t.UsedAt),
 				}
 			})
 		}),
@@ -129,8 +129,8 @@ func (a *app) tokensCommand() *cobra.Command {
 	return c
 }
 
-// day returns a time to the minute, or "-" for the zero time.
-func day(t time.Time) string {
+// localMinute formats a time to the minute, in the zone of this host. The zero time is "-".
+func localMinute(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
@@ -141,7 +141,7 @@ func expiryText(t time.Time) string {
 	if !t.IsZero() && !time.Now().Before(t) {
 		return "expired"
 	}
-	return day(t)
+	return localMinute(t)
 }
 
 func (a *app) tokensAddCommand() *cobra.Command {

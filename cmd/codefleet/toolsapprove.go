@@ -79,6 +79,8 @@ type pendingTool struct {
 	Warnings    []string `json:"warnings,omitempty"`
 }
 
+// approve prints the new and changed definitions of the tools that ids select, or of all tools if ids is empty. With
+// ids or all, it also approves them.
 func (a *app) approve(dir string, listing *tools.Listing, ids []string, all bool) error {
 	approvals, err := tools.LoadApprovals(dir)
 	if err != nil {

@@ -113,6 +113,7 @@ func serversOf(c *config.Config, named []string) ([]string, error) {
 	return all, nil
 }
 
+// generate writes the Python modules for the tools of a server, and reports what has changed.
 func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server string) error {
 	defs, about, err := upstreams.Definitions(ctx, server, config.DefaultTenant, "")
 	if err != nil {

@@ -70,6 +70,8 @@ type published struct {
 	Usable  int    `json:"usable"` // how many of the tools are local or approved
 }
 
+// publish publishes the catalogue of execution.servers_dir. If version is not empty, it makes that published version
+// the current one instead.
 func publish(ctx context.Context, c *config.Config, version string) (published, []tools.Broken, error) {
 	if c.S3.Endpoint == "" {
 		return published{}, nil, errNoBucket

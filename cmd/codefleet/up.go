@@ -163,7 +163,7 @@ func cannotStart(ctx context.Context, err error) error {
 	if errors.Is(err, up.ErrInUse) {
 		f.code, f.hint = errcode.ExitUsage,
 			"use the running fleet, for example with codefleet tasks, or start another with codefleet up --data DIR; "+
-				"if a codefleet run without a fleet uses the directory, wait until it ends"
+				"if a codefleet run that has started its own fleet uses the directory, wait until it ends"
 	}
 	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.ENOTDIR) {
 		f.code, f.hint = errcode.ExitUsage, "codefleet up --help"
@@ -171,6 +171,7 @@ func cannotStart(ctx context.Context, err error) error {
 	return f
 }
 
+// flush sends the last spans, even after ctx has ended.
 func flush(ctx context.Context, t *telemetry.Telemetry) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
 	defer cancel()

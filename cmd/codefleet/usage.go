@@ -19,7 +19,7 @@ func (a *app) usageCommand() *cobra.Command {
 		Use:   "usage",
 		Short: "Show what tasks used, by tenant and day",
 		Long: "Show what tasks used by tenant and day (UTC): tasks that ran, box-seconds, tokens of models and\n" +
-			"bytes. Workers add up what they count for up to 5 seconds. The counts are kept for 400 days.",
+			"bytes. The counts may lack the last 5 seconds. They are kept for 400 days.",
 		Example: "  codefleet usage\n" +
 			"  codefleet usage --all --since 2026-11-01 --before 2026-12-01 --csv",
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {

@@ -15,8 +15,8 @@ func (a *app) webhooksCommand() *cobra.Command {
 	return commandGroup(&cobra.Command{
 		Use:   "webhooks",
 		Short: "Send results and events to URLs, signed",
-		Long: "Send results and events to URLs, signed as in Standard Webhooks, and again until the target\n" +
-			"accepts them, for 3 days. docs/automation.md has the details.",
+		Long: "Send results and events to URLs, signed as in Standard Webhooks. A delivery is tried again for\n" +
+			"up to 3 days, until the target accepts it. docs/automation.md has the details.",
 	}, a.webhooksAddCommand(), a.webhooksListCommand(), a.webhooksRemoveCommand())
 }
 

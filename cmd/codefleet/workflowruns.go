@@ -30,8 +30,8 @@ func (a *app) workflowRunCommand() *cobra.Command {
 		Short: "Run a workflow, and print its outputs",
 		Long: "Run a workflow, print how its steps end, and then its outputs. If no fleet is found, the\n" +
 			"command starts one for this run. The command also returns when a step asks people and no step is\n" +
-			"running: to continue, use codefleet workflow answer. If the command started the fleet, run\n" +
-			"codefleet up before.",
+			"running: to continue, use codefleet workflow answer. If the command started the fleet, first start\n" +
+			"one that stays, with codefleet up.",
 		Example: "  codefleet workflow run examples/simple_workflow.yaml\n" +
 			"  codefleet workflow run refund.yaml --set order=17 --set amount=250\n" +
 			"  codefleet workflow run -o json refund.yaml --inputs '{\"order\": \"17\"}' | jq .outputs",
@@ -42,7 +42,7 @@ func (a *app) workflowRunCommand() *cobra.Command {
 	c.Flags().BoolVarP(&detach, "detach", "d", false, "print the run's id, and do not wait")
 	c.Flags().StringVarP(&in.Workspace, "workspace", "w", "", "`WORKSPACE` of the steps' tasks (default: main)")
 	c.Flags().StringVarP(&in.Session, "session", "s", "", "`SESSION` of the steps' tasks")
-	c.Flags().StringVar(&in.Priority, "priority", "", "of the steps' tasks: high, normal or low")
+	c.Flags().StringVar(&in.Priority, "priority", "", "priority of the steps' tasks: high, normal or low")
 	c.Flags().StringVar(&in.Key, "key", "", "idempotency `KEY`: a second command with the same key shows the same run")
 	completeFlag(c, "priority", "high", "normal", "low")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -255,7 +255,7 @@ func printAsked(w io.Writer, run client.WorkflowRun, s schemas.StepRun) {
 	}
 }
 
-// runFailure returns an error with the exit code for a run's status, or nil if it has not failed.
+// runFailure returns an error with the exit code for a run that has failed or was cancelled, and nil for any other run.
 func runFailure(run client.WorkflowRun) error {
 	switch run.Status {
 	case schemas.WorkflowFailed:
@@ -274,7 +274,7 @@ func (a *app) workflowRunsCommand() *cobra.Command {
 	limit := 0
 	c := &cobra.Command{
 		Use:   "runs",
-		Short: "List the runs of workflows, the one that changed last first",
+		Short: "List the runs of workflows, the latest change first",
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			runs, err := c.WorkflowRuns(ctx, limit)
 			if err != nil {

@@ -25,7 +25,7 @@ func (a *app) wsCheckCommand() *cobra.Command {
 		Example: "  codefleet workspace check --read-data          also verify all content\n" +
 			"  codefleet workspace check --read-data=2/7      also verify the second seventh of the content",
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
-		o, err := readData(read)
+		o, err := parseReadData(read)
 		if err != nil {
 			return err
 		}
@@ -55,8 +55,8 @@ func (a *app) wsCheckCommand() *cobra.Command {
 	return c
 }
 
-// readData parses --read-data.
-func readData(text string) (client.CheckOptions, error) {
+// parseReadData parses --read-data.
+func parseReadData(text string) (client.CheckOptions, error) {
 	if text == "" {
 		return client.CheckOptions{}, nil
 	}

@@ -170,8 +170,8 @@ func markTooLarge(diffs []pathDiff) {
 	}
 }
 
-// badVersion returns the error for a version that cannot be listed. It prefers the error of the diff request, which
-// tells the versions apart by the request's parameters.
+// badVersion returns the error for a version that cannot be listed. It prefers the error of a diff request, which says
+// whether from or to is the bad version.
 func badVersion(ctx context.Context, ws *client.Workspace, from, to string, listErr error) error {
 	_, diffErr := ws.Diff(ctx, from, to)
 	return cmp.Or(diffErr, listErr)
@@ -185,15 +185,15 @@ func byPath(files []client.WorkspaceFile) map[string]client.WorkspaceFile {
 	return m
 }
 
-// readContent reads the content to compare from one of the versions. of selects the version's side.
+// readContent reads the content to compare from one of the versions. sideOf returns this version's side of a diff.
 func readContent(
-	ctx context.Context, ws *client.Workspace, generation int64, diffs []pathDiff, of func(*pathDiff) *side,
+	ctx context.Context, ws *client.Workspace, generation int64, diffs []pathDiff, sideOf func(*pathDiff) *side,
 ) error {
 	wanted := map[string]*side{}
 	var paths []string
 	for i := range diffs {
 		d := &diffs[i]
-		v := of(d)
+		v := sideOf(d)
 		switch {
 		case v.Kind == "link":
 			v.content = []byte(v.Target)

@@ -49,7 +49,7 @@ func configuration(ctx context.Context, _ runner) error {
 	return want("state", v, map[string]any{"step": 1})
 }
 
-// mcpServer lists the tools of the fleet's MCP server.
+// mcpServer checks which tools the fleet's MCP server lists.
 func mcpServer(ctx context.Context, _ runner) error {
 	c, err := dialMCP(ctx, "go-example-mcp-server")
 	if err != nil {
@@ -102,7 +102,7 @@ func mcpServerClient(ctx context.Context, _ runner) error {
 	return want("result", v, 4)
 }
 
-// mcpClientExample runs one example in both modes.
+// mcpClientExample runs one example with an agent, and as a client of the MCP server.
 func mcpClientExample(ctx context.Context, _ runner) error {
 	a, err := newAgent(ctx, "go-example-both")
 	if err != nil {

@@ -89,7 +89,7 @@ func run(ctx context.Context, name string) error {
 	return fmt.Errorf("no example %q: run without an argument to list them", name)
 }
 
-// agent is an agent with the state of its workspace.
+// agent makes a client.Agent a runner.
 type agent struct {
 	*client.Agent
 	workspace string
@@ -125,10 +125,10 @@ func (a agent) SaveState(ctx context.Context, file string, data map[string]any) 
 	return err
 }
 
-// closing ends the connections of an agent whose tasks have ended.
+// closing closes an agent whose tasks have ended. An error has no consequence then.
 func closing(a io.Closer) { _ = a.Close() }
 
-// want compares a value, as JSON, with what the example expects.
+// want compares a value, as JSON, with what the example expects. It prints the value, or returns an error.
 func want(what string, got, expected any) error {
 	g, err1 := json.Marshal(got)
 	e, err2 := json.Marshal(expected)

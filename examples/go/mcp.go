@@ -18,7 +18,7 @@ import (
 // mcpClient is a minimal MCP client: requests over HTTP at the fleet's /mcp.
 type mcpClient struct {
 	url, token, session, workspace string
-	last                           int
+	last                           int // id of the latest request
 }
 
 func dialMCP(ctx context.Context, workspace string) (*mcpClient, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// valueOf returns the result of a task.
+// valueOf decodes the result of a task.
 func valueOf(r client.Result, _ string, err error) (value any, _ error) {
 	if err == nil {
 		err = json.Unmarshal(r.Result, &value)

@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/plugin/workermain"
 )
 
-var key = regexp.MustCompile(`\bsk-[A-Za-z0-9]{8,}`)
+var apiKey = regexp.MustCompile(`\bsk-[A-Za-z0-9]{8,}`)
 
 // house is a plugin with an organisation's house rules.
 type house struct {
@@ -45,7 +45,7 @@ func (h house) Validate(_ context.Context, _ plugin.Task, p plugin.Program) erro
 // Result adds a label, and redacts text in the output that looks like an API key.
 func (house) Result(_ context.Context, _ plugin.Task, r *plugin.Result) error { //nolint:unparam // an interface
 	r.Labels["house-rules"] = "2026-1"
-	r.Output = key.ReplaceAllString(r.Output, "[key]")
+	r.Output = apiKey.ReplaceAllString(r.Output, "[key]")
 	return nil
 }
 

@@ -97,7 +97,7 @@ class AppConfig:
 
 
 def settings(section, prefix):
-    """Return the fields of one section that differ from their defaults, by the fleet's keys."""
+    """Return the fields of one section that differ from their defaults and from what load_config set, by the fleet's keys."""
     found, defaults = {}, type(section)()
     loaded = getattr(section, "_loaded", {})
     for field in dataclasses.fields(section):
@@ -118,7 +118,7 @@ _OPTIONS = {
 
 
 def options_settings(options):
-    """Return the settings of options of create_agent, such as {"llm_model": "gpt-4o-mini", "workspace_dir": "./w"}."""
+    """Return the settings that options of create_agent give, such as {"llm_model": "gpt-4o-mini", "workspace_dir": "./w"}."""
     options = {name: value for name, value in options.items() if value is not None}
     config = options.pop("config", None)
     found = {} if config is None else config.settings()
@@ -141,7 +141,7 @@ def options_settings(options):
 def load_config(path=None):
     """Return the effective settings of a fleet that is started here: defaults, config.yaml, .env and the environment.
 
-    The binary `codefleet` reads them. Invalid settings are a FleetError that lists all problems.
+    The binary `codefleet` reads them. If settings are invalid, raise a FleetError that lists all problems.
     """
     command = [fleet.binary(), "config", "show", "-o", "json"] + (["--config", str(path)] if path else [])
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
@@ -155,6 +155,7 @@ def load_config(path=None):
 
 
 def _fill(section, prefix, values):
+    """Set the fields of a section to the values of their keys, and remember these for settings()."""
     section._loaded = {}
     for field in dataclasses.fields(section):
         key = prefix + "." + (field.metadata.get("key") or field.name)
@@ -168,6 +169,7 @@ def _fill(section, prefix, values):
 
 
 def _parsed(text, kind):
+    """Return the value of a setting for a field of this type."""
     if "bool" in kind:
         return text == "true"
     if "int" in kind:
@@ -189,7 +191,7 @@ def _seconds(text):
 
 
 def directories(found_settings):
-    """Return the directories to copy into the workspace, as absolute paths, and remove them from the settings."""
+    """Remove the directories to copy into the workspace from the settings, and return their absolute paths."""
     found = [os.path.abspath(path) for path in found_settings.pop("execution.mount_directories", [])]
     for path in found:
         if not os.path.isdir(path):

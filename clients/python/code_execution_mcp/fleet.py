@@ -28,7 +28,7 @@ def binary():
 def own(settings):
     """Return a fleet with these settings. It runs on this machine until this process ends.
 
-    Calls with equal settings return the same fleet. Its fields are url, token and file, the path of its fleet.json.
+    Calls with equal settings in the same working directory return the same fleet. Its fields are url, token and file, the path of its fleet.json.
     """
     key = json.dumps(settings, sort_keys=True) + os.getcwd()
     with _lock:
@@ -40,7 +40,7 @@ def own(settings):
 
 
 def failed(doing, output):
-    """Return the error of a command that failed: what the last JSON line of its output says, or else all of its output."""
+    """Return the error of a command that failed: the last JSON error in its output, or else all of its output."""
     for line in reversed(output.decode(errors="replace").splitlines()):
         try:
             error = json.loads(line)["error"]
@@ -77,7 +77,7 @@ class _Fleet:
         atexit.register(self.close)
 
     def close(self):
-        """Stop the fleet. It also stops when this process is killed, because its standard input closes."""
+        """Stop the fleet and remove its data. It also stops when this process is killed, because its standard input closes."""
         self.process.stdin.close()
         try:
             self.process.wait(35)

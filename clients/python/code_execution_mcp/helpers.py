@@ -1,4 +1,4 @@
-"""The first version's components. Each passes its calls to an agent of a fleet."""
+"""The first version's components. Each passes its calls to a codefleet.Agent."""
 
 import os
 
@@ -95,8 +95,8 @@ class AgentHelper:
 
 
 def _agree(execution, name, value):
-    """Set a directory of the executor's configuration to that of the FilesystemHelper, unless they contradict each other.
-    The first version needed it in both places."""
+    """Set a directory of the executor's configuration to that of the FilesystemHelper. If both are given and differ, raise
+    a FleetError. The first version needed the directory in both places."""
     default = getattr(configuration.ExecutionConfig(), name)
     if value in (None, default):
         return
