@@ -792,7 +792,7 @@ def _opener(url):
 
 
 def _locate(path):
-    """Return the URL and the token in a fleet.json, or of the fleet that the environment names."""
+    """Return the URL and the token of the fleet that a fleet.json or the environment names."""
     path = path or os.environ.get("CODEFLEET_FLEET")
     if not path and os.environ.get("CODEFLEET_URL"):
         return os.environ["CODEFLEET_URL"], os.environ.get("CODEFLEET_TOKEN")

@@ -332,7 +332,7 @@ func (w *checkedWriter) failed() error {
 	return w.err
 }
 
-// write is print with the bare error.
+// write does what print does, but does not explain an error.
 func (a *app) write(v any, write func(w io.Writer)) error {
 	if a.output == "json" {
 		return a.encodeJSON(v, true)

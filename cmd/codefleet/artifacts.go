@@ -175,8 +175,8 @@ func saveArtifact(
 	return nil
 }
 
-// artifactLine describes an artifact and how to download it. If a shell would change the path, the command downloads
-// all artifacts instead.
+// artifactLine describes an artifact and how to download it. If the path has characters that a shell interprets, the
+// command leaves it out and downloads all artifacts.
 func artifactLine(id string, f client.Artifact) string {
 	command := "codefleet artifacts get " + id
 	if !strings.ContainsAny(f.Path, " '\"\\$`*?;&|<>()#~!\t\n") {

@@ -127,7 +127,7 @@ func showCheckResults(w io.Writer, results []checkResult) {
 	}
 }
 
-// checkConfig loads the settings, and returns the row for them. If they cannot be loaded, they are nil.
+// checkConfig loads the settings, and returns its result with them. If it cannot load them, it returns nil.
 func (a *app) checkConfig() ([]checkResult, *config.Config) {
 	c, err := config.Load(config.Source{File: a.config, Env: a.env})
 	if err != nil {

@@ -53,7 +53,7 @@ func (p *hostCheck) cgroups(context.Context) checkResult {
 	}
 }
 
-// writable returns the result of the check name, which finds a problem unless dir is writable.
+// writable returns the result of the check name, which warns unless dir is writable.
 func writable(name, dir, detail string) checkResult {
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return checkResult{

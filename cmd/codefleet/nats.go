@@ -27,8 +27,8 @@ func (a *app) natsSetupCommand() *cobra.Command {
 		Short: "Print accounts and permissions for a NATS server, with new passwords",
 		Long: "Print the accounts of the fleet and of its tenants with their permissions, in the NATS server's\n" +
 			"configuration language. Save the output as a file, include it in the server's configuration, and\n" +
-			"reload the server. Their users and new random passwords are printed on standard error; the file\n" +
-			"has only hashes of the passwords. Tenants are those of the settings and of --tenant.",
+			"reload the server. The users and their new random passwords are printed on standard error; the\n" +
+			"file has only hashes of the passwords. Tenants are those of the settings and of --tenant.",
 		Example: "  codefleet nats setup > /etc/nats/codefleet.conf\n" +
 			"  codefleet nats setup --tenant acme --tenant globex > codefleet.conf",
 		RunE: a.do(func(context.Context, []string) error {

@@ -35,7 +35,8 @@ func (a *app) tenantsCommand() *cobra.Command {
 		Use:   "add TENANT",
 		Short: "Add a tenant, without a restart",
 		Long: "Add a tenant, without a restart. It has the limits and permissions of a tenant without settings\n" +
-			"of its own; `codefleet limits set` changes its limits. Create a token for it with `codefleet tokens add`.",
+			"of its own; `codefleet limits set` changes its limits. Create a token for it with\n" +
+			"`codefleet tokens add`.",
 		Args: oneArgument("tenants add", "tenant"),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			t, err := c.CreateTenant(ctx, args[0])

@@ -28,7 +28,8 @@ def binary():
 def own(settings):
     """Return a fleet with these settings. It runs on this machine until this process ends.
 
-    Calls with equal settings in the same working directory return the same fleet. Its fields are url, token and file, the path of its fleet.json.
+    Calls with equal settings in the same working directory return the same fleet. Its fields are url, token and file, the
+    path of its fleet.json.
     """
     key = json.dumps(settings, sort_keys=True) + os.getcwd()
     with _lock:
