@@ -218,7 +218,8 @@ func (d *dispatcher) holdUntil(l lane, until time.Time) {
 	d.wakeLater(l, time.Until(until))
 }
 
-// useSlot fetches one message of a lane and processes it.
+// useSlot fetches one message of a lane and processes it, unless the tenant's rate of tasks is used up. It reports to
+// the dispatcher what the slot does.
 func (d *dispatcher) useSlot(accept, work, late context.Context, l lane) {
 	began := time.Now()
 	start, until, err := d.w.c.countRate(accept, l.tenant, rateTasks, d.w.limitsOf(l.tenant).TaskRate)
@@ -261,7 +262,8 @@ func (d *dispatcher) askForScan() {
 	}
 }
 
-// scan counts the messages in TASKS: at once, at intervals, after each reconnect, and when it is asked to.
+// scan counts the messages in TASKS for the dispatcher, and sweeps those on invalid subjects: at once, at intervals,
+// after each reconnect, and when it is asked to.
 func (d *dispatcher) scan(ctx context.Context) {
 	every := time.NewTicker(min(max(d.w.opts.AckWait/6, 100*time.Millisecond), 2*time.Second))
 	defer every.Stop()

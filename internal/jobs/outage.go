@@ -13,8 +13,8 @@ type outage struct {
 	failing       bool
 }
 
-// report logs the outcome of one attempt if it differs from that of the last one. An attempt that ends with ctx has no
-// outcome.
+// report logs the outcome of one attempt if it differs from that of the last one. An attempt that failed because ctx
+// ended does not count.
 func (o *outage) report(ctx context.Context, err error) {
 	switch {
 	case err != nil && ctx.Err() != nil:

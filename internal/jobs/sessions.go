@@ -30,9 +30,9 @@ var (
 
 const (
 	sessionsRetention = 90 * 24 * time.Hour
-	sessionsPerTenant = 20_000 // tasks and checkpoints
+	sessionsPerTenant = 20_000 // tasks and checkpoints that are kept
 	maxSessionMessage = 128 << 10
-	maxSessions       = 1000 // sessions in a list; the server's limit is 1,024 subjects
+	maxSessions       = 1000 // messages that Sessions reads, up to two per session; the server's limit is 1,024 subjects
 	defaultSession    = 100  // tasks that Session returns
 	listedCheckpoints = 20   // newest checkpoints that Session returns
 	workspaceInBox    = "/workspace/"
@@ -136,7 +136,7 @@ func sessionTask(description string, r *schemas.Result, hide func(string) string
 	return t
 }
 
-// resultText returns a result as a log has it: a text without quotes, anything else as JSON.
+// resultText returns a result as a log has it: a text without quotes, nothing for null, anything else as JSON.
 func resultText(result json.RawMessage) string {
 	var s string
 	if json.Unmarshal(result, &s) == nil && len(result) > 0 && result[0] == '"' {
@@ -148,8 +148,9 @@ func resultText(result json.RawMessage) string {
 	return string(result)
 }
 
-// checkpointData returns the members of a checkpoint, with personal data and secrets replaced. hide gets the whole
-// object, because the name of a member may tell that its value is personal data.
+// checkpointData returns the members of a checkpoint, with personal data and secrets replaced, and without those that
+// the fleet sets itself. hide gets the whole object, because the name of a member may tell that its value is personal
+// data.
 func checkpointData(checkpoint json.RawMessage, hide func(string) string) (map[string]json.RawMessage, error) {
 	var data map[string]json.RawMessage
 	if err := json.Unmarshal(checkpoint, &data); err != nil {
@@ -377,8 +378,7 @@ func (c *Client) SaveCheckpoint(
 }
 
 // ResumeSession returns a session's log. If checkpoint is not 0, the checkpoint with this id becomes the newest one
-// first. The
-// error is ErrUnknownSession or ErrUnknownCheckpoint.
+// first. The error is ErrUnknownSession or ErrUnknownCheckpoint.
 func (c *Client) ResumeSession(
 	ctx context.Context, tenant, session string, checkpoint uint64,
 ) (schemas.Session, error) {

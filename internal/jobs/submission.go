@@ -49,7 +49,8 @@ const (
 	maxSummary       = 200  // bytes of a description in a list of tasks
 )
 
-// Check returns the *RefusedError with which Submit would refuse ev, or nil. It submits nothing.
+// Check returns the *RefusedError with which Submit would refuse ev, or nil. It submits nothing. Any other error means
+// that ev could not be checked.
 func (c *Client) Check(ctx context.Context, tenant string, ev event.Event) error {
 	_, err := c.newSubmission(ctx, tenant, ev)
 	return err
@@ -86,7 +87,7 @@ func (c *Client) newSubmission(ctx context.Context, tenant string, ev event.Even
 // priority are set, from the message's subject, the event's must be the same.
 func (s *submission) check(anyInbox bool, policy Policy) error {
 	s.id = s.taskID()
-	return cmp.Or(s.checkAttributes(), s.checkReplyTo(anyInbox), s.decode(), s.checkPolicy(policy))
+	return cmp.Or(s.checkAttributes(), s.checkReplyTo(anyInbox), s.decode(), s.checkPolicy(policy)) // calls all four
 }
 
 func (s *submission) taskID() string {
