@@ -276,7 +276,7 @@ var workspaces = []Error{
 	row(BadPath, "400 client", "The path is not valid in a workspace.", "Use a relative path without `..`."),
 	row(BadState, "400 failed blocked", "The content is not JSON or YAML, as the state document's name requires. "+
 		"With the HTTP status 409, the stored document is damaged. "+
-		"In a result: the program uses the variable `state`, and the document cannot be read, or the variable not saved.",
+		"In a result: the program uses the variable `state`, and the document cannot be read, or the variable cannot be saved.",
 		"Correct the content; `codefleet state set` replaces a damaged document."),
 	row(BadStateFile, "400 blocked client", "The name is not valid for a state document.",
 		"Use `state.json`, or `NAME.json` or `NAME.yaml` at the top of the workspace or below `state/`."),
