@@ -12,7 +12,7 @@ import (
 )
 
 // Events on their way to webhooks wait in ORDERED until they are delivered: see ordered.go, and retries.go for those
-// without a partition key. Earlier versions store the latter in DELIVERIES.
+// without a partition key. Earlier versions store those without a key in DELIVERIES.
 
 const (
 	streamDeliveries  = "DELIVERIES" // deliver.<tenant>.<webhook>

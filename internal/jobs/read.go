@@ -29,8 +29,8 @@ type ListOptions struct {
 	Limit  int              // default 100
 }
 
-// List returns the tenant's latest tasks, newest first. Large results stay in the object store (ResultRef);
-// Record returns them.
+// List returns the tenant's tasks that were changed last, sorted by submission, newest first. Large results stay in the
+// object store (ResultRef); Record returns them.
 func (c *Client) List(ctx context.Context, tenant string, opts ListOptions) ([]schemas.Record, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err

@@ -267,13 +267,13 @@ func addTasks(s *schemas.Session, messages []storedMessage) {
 	slices.SortStableFunc(s.Tasks, func(a, b schemas.SessionTask) int { return a.Timestamp.Compare(b.Timestamp) })
 	if n := len(s.Tasks); n > 0 {
 		newest, first := s.Tasks[n-1], slices.IndexFunc(messages, func(m storedMessage) bool { return m.Task != nil })
-		s.StartedAt = begin(*messages[first].Task) // tasks that end together are stored in any order
+		s.StartedAt = startOf(*messages[first].Task) // tasks that end together are stored in any order
 		s.EndedAt, s.Workspace = newest.Timestamp, newest.Workspace
 	}
 }
 
-// begin returns when a task began, or ended if it never ran.
-func begin(t schemas.SessionTask) time.Time { return cmp.Or(t.StartedAt, t.Timestamp) }
+// startOf returns when a task started, or when it ended if it never ran.
+func startOf(t schemas.SessionTask) time.Time { return cmp.Or(t.StartedAt, t.Timestamp) }
 
 // addOmitted sets how many older tasks the log does not list, and when the session began. listed is the number of
 // messages that were read.
@@ -290,7 +290,7 @@ func (c *Client) addOmitted(ctx context.Context, s *schemas.Session, listed int)
 	_, _, err = c.directGet(ctx, streamSessions, first, func(m *nats.Msg, _ uint64) error {
 		f, _, err := parseSession(m)
 		if err == nil && f.Task != nil {
-			s.StartedAt = begin(*f.Task)
+			s.StartedAt = startOf(*f.Task)
 		}
 		return err
 	})
