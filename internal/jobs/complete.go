@@ -149,7 +149,7 @@ func fillFromRecord(res *schemas.Result, rec *schemas.Record, now time.Time) {
 	res.Workspace.Name = cmp.Or(res.Workspace.Name, rec.Workspace)
 }
 
-// resultWith returns the result of a task that did not end because of its program.
+// resultWith returns the result of a task that ended for a reason outside its program.
 func resultWith(status schemas.Status, e *schemas.Error) *schemas.Result {
 	return &schemas.Result{Status: status, Error: e}
 }

@@ -14,9 +14,10 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Run claims and runs tasks until accept ends, then waits for the running ones. When work ends too (after a
-// grace time), handlers are cancelled with ErrDraining and their tasks are requeued, within two FinishTimes: what the
-// queue does not confirm by then, it delivers again after the ack wait. Run returns after all handlers have returned.
+// Run claims and runs tasks until accept ends, then waits for the running ones. When work ends too (after a grace
+// time), handlers are cancelled with ErrDraining and their tasks are requeued, within two FinishTimes. A message that
+// could not be requeued by then is delivered again after the ack wait. Run returns after all handlers have
+// returned.
 func (w *Worker) Run(accept, work context.Context) error {
 	if w.opts.Handler == nil {
 		return errors.New("start worker: WorkerOptions.Handler is required")
@@ -124,7 +125,7 @@ func (d *dispatcher) close() {
 	}
 }
 
-// wake passes a wake-up on, or drops it if too many are queued: the next scan finds its task.
+// wake passes a wake-up on, or drops it if too many are queued: the next scan finds the task.
 func (d *dispatcher) wake(subject string) {
 	if l, ok := laneOf(subject); ok && d.w.accepts(l) {
 		select {
@@ -193,7 +194,8 @@ func (d *dispatcher) paused(l lane) bool {
 	return paused
 }
 
-// heldNow returns a function that reports whether no task of a lane may start now, or nil if no lane is held.
+// heldNow returns a function that reports whether a lane is held, so that none of its tasks may start now, or nil if no
+// lane is held.
 func (d *dispatcher) heldNow() func(lane) bool {
 	set := d.w.c.controls.Load()
 	if set != d.controls { // the rates may have changed

@@ -45,7 +45,7 @@ const (
 // *RefusedError, ErrBacklogFull and connection errors. After a connection error, the event may be stored, and
 // PublishEvent may be called again: triggers submit the same task for the same event (source and id).
 func (c *Client) PublishEvent(ctx context.Context, tenant string, ev event.Event) error {
-	if err := c.checkForeign(ctx, tenant, ev); err != nil {
+	if err := c.checkNonTask(ctx, tenant, ev); err != nil {
 		return err
 	}
 	header, data, err := encodeNATS(ev)
@@ -72,8 +72,8 @@ func (c *Client) PublishEvent(ctx context.Context, tenant string, ev event.Event
 	return nil
 }
 
-// checkForeign checks an event that is not a task.
-func (c *Client) checkForeign(ctx context.Context, tenant string, ev event.Event) error {
+// checkNonTask checks an event that is not a task.
+func (c *Client) checkNonTask(ctx context.Context, tenant string, ev event.Event) error {
 	if err := checkEvent(ev); err != nil {
 		return refuse(errcode.BadEvent, "", "%s", err)
 	}
@@ -109,7 +109,7 @@ func (c *Client) FollowEvents(
 		tenant := strings.TrimPrefix(m.Subject(), eventsPrefix)
 		ev, err := decodeNATS(m.Headers(), m.Data())
 		if err == nil {
-			err = c.checkForeign(ctx, tenant, ev)
+			err = c.checkNonTask(ctx, tenant, ev)
 		}
 		if err != nil {
 			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)

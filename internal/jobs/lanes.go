@@ -25,7 +25,7 @@ type message struct {
 	seq       uint64    // in TASKS
 	stored    time.Time // when it was published
 	pending   int       // messages behind it
-	requested time.Time // the server's ack wait began later
+	requested time.Time // when it was requested; the server's ack wait began later
 }
 
 // lanes fetches messages, and creates the consumers that this requires.

@@ -5,8 +5,8 @@ import (
 	"log/slog"
 )
 
-// outage logs work that is repeated and fails, as during an outage of NATS: once when the work fails for the first
-// time, and once when it succeeds again.
+// outage logs failures of repeated work, as during an outage of NATS: once when the work begins to fail, and once when
+// it succeeds again.
 type outage struct {
 	log           *slog.Logger
 	failed, again string // the messages

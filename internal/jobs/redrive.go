@@ -85,7 +85,7 @@ func (c *Client) awaitEnd(ctx context.Context, rec storedRecord) storedRecord {
 }
 
 // letter returns a task's dead letter and the lane on which its event arrived. The error is jetstream.ErrMsgNotFound if
-// it has none.
+// the task has none.
 func (c *Client) letter(ctx context.Context, tenant, id string) (*jetstream.RawStreamMsg, lane, error) {
 	stream, err := c.js.Stream(ctx, streamDead)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// submission is a checked task event. Submit and the worker check events with the same code, because foreign
-// producers publish events directly to TASKS.
+// submission is a checked task event. Submit and the worker check events with the same code, because other
+// programs may publish events directly to TASKS.
 type submission struct {
 	lane
 	id        string

@@ -93,7 +93,7 @@ func (c *Client) CreateTenant(ctx context.Context, name, by string) (schemas.Ten
 }
 
 // RemoveTenant removes a tenant that an operator has created, and its tokens. Its workspaces and records stay. Its
-// queued tasks, and all later ones, are refused.
+// queued tasks, and all later ones, are refused. The error is an *InSettingsError if the tenant is from the settings.
 func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 	if c.inSettings(name) {
 		return &InSettingsError{What: "tenant " + name}

@@ -142,7 +142,7 @@ func (t *tokenCopy) apply(set *tokenSet, e jetstream.KeyValueEntry) error {
 	}
 	id, ok := strings.CutPrefix(e.Key(), tokenKey)
 	if !ok {
-		return nil // a token of a later version
+		return nil // a key of a later version
 	}
 	if old := set.byID[id]; old != nil {
 		old.end()
