@@ -2,8 +2,8 @@ package schemas
 
 import "time"
 
-// AuditRecord is an audit record of a tool call. It contains neither arguments nor results, only their sizes and
-// the hash of the arguments.
+// AuditRecord says who called which tool, when, and how the call ended. It contains neither arguments nor results, only
+// their sizes and the hash of the arguments.
 type AuditRecord struct {
 	Time        time.Time `json:"time"`  // when the event occurred, not when it was written
 	Event       string    `json:"event"` // one of the constants below

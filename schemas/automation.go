@@ -45,7 +45,7 @@ const (
 type TriggerSpec struct {
 	Name   string `json:"name"`
 	Type   string `json:"type"`             // the event's type; a * at the end matches any rest
-	Source string `json:"source,omitempty"` // the event's source, in the same way; empty matches any
+	Source string `json:"source,omitempty"` // the event's source, with a * as in Type; empty matches any
 	// Filter is a condition in CEL over the event's attributes and its data, such as: data.total > 100
 	Filter string `json:"filter,omitempty"`
 	// Task is the task and its envelope, as the body of POST /v1/tasks, without an idempotency key, times and inputs.
@@ -80,8 +80,8 @@ type AcceptedEvent struct {
 type WebhookSpec struct {
 	Name   string `json:"name"`
 	URL    string `json:"url"`              // https, or http where the network is trusted
-	Type   string `json:"type,omitempty"`   // as of a trigger; default codefleet.task.result.v1, the results of tasks
-	Filter string `json:"filter,omitempty"` // as of a trigger
+	Type   string `json:"type,omitempty"`   // as in TriggerSpec; default codefleet.task.result.v1, the results of tasks
+	Filter string `json:"filter,omitempty"` // as in TriggerSpec
 	// NoHandshake skips the handshake of CloudEvents, in which the target permits the fleet to send.
 	NoHandshake bool `json:"no_handshake,omitempty"`
 }

@@ -44,7 +44,7 @@ type Environment struct {
 	MadeMS   float64        `json:"made_ms,omitempty"`  // time to create the newest box, in milliseconds
 	Restored bool           `json:"restored,omitempty"` // whether that box was restored from a snapshot
 	Error    string         `json:"error,omitempty"`    // why boxes cannot be created
-	Reason   string         `json:"reason,omitempty"`   // the code for Error
+	Reason   string         `json:"reason,omitempty"`   // the reason code that belongs to Error
 }
 
 // Backlog is the load of one task pool.

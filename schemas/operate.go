@@ -169,11 +169,12 @@ func (l TenantLimits) Over(base TenantLimits) TenantLimits {
 	return TenantLimits{
 		Weight: cmp.Or(l.Weight, base.Weight), MaxRunning: cmp.Or(l.MaxRunning, base.MaxRunning),
 		Backlog: cmp.Or(l.Backlog, base.Backlog), TaskRate: cmp.Or(l.TaskRate, base.TaskRate),
-		TokenRate: cmp.Or(l.TokenRate, base.TokenRate), ToolRates: merged(l.ToolRates, base.ToolRates),
+		TokenRate: cmp.Or(l.TokenRate, base.TokenRate), ToolRates: mergeRates(l.ToolRates, base.ToolRates),
 	}
 }
 
-func merged(over, base map[string]Rate) map[string]Rate {
+// mergeRates returns the rates of over, and those of base for which over has none.
+func mergeRates(over, base map[string]Rate) map[string]Rate {
 	if len(over) == 0 {
 		return base
 	}
@@ -190,14 +191,14 @@ func merged(over, base map[string]Rate) map[string]Rate {
 type TenantUsage struct {
 	Tenant       string  `json:"tenant"`
 	Day          string  `json:"day"`           // in UTC, as in 2026-11-23
-	Tasks        int     `json:"tasks"`         // that ran and ended
+	Tasks        int     `json:"tasks"`         // tasks that ran and ended
 	BoxSeconds   float64 `json:"box_seconds"`   // seconds of their runs, including repeated runs
 	Tokens       int     `json:"tokens"`        // tokens of models
 	BytesIn      int     `json:"bytes_in"`      // bytes of the tasks' data
 	BytesOut     int     `json:"bytes_out"`     // bytes of output, results and artifacts
 	NetworkBytes int     `json:"network_bytes"` // bytes of the programs' connections
-	WaitP50S     float64 `json:"wait_p50_s"`    // time in which half of its tasks started their first run; approximate
-	WaitP99S     float64 `json:"wait_p99_s"`    // time in which 99 % of them did
+	WaitP50S     float64 `json:"wait_p50_s"`    // half of its tasks began their first run within this time; approximate
+	WaitP99S     float64 `json:"wait_p99_s"`    // 99 % of its tasks did within this time
 }
 
 // Token is a bearer token, without its secret.

@@ -8,7 +8,7 @@ import (
 
 // Limits of a session's log.
 const (
-	MaxSessionTasks = 1000     // newest tasks and checkpoints that the fleet keeps per session
+	MaxSessionTasks = 1000     // newest tasks that the fleet keeps per session, and as many checkpoints
 	MaxCheckpoint   = 16 << 10 // bytes of a checkpoint as JSON
 )
 
@@ -99,7 +99,7 @@ func (c *Checkpoint) UnmarshalJSON(data []byte) error {
 type SessionSummary struct {
 	SessionID  string      `json:"session_id"`
 	Workspace  string      `json:"workspace"`
-	Tasks      int         `json:"tasks"` // that are kept
+	Tasks      int         `json:"tasks"` // number of tasks that are kept
 	LastTask   string      `json:"last_task,omitempty"`
 	LastStatus Status      `json:"last_status,omitempty"`
 	EndedAt    time.Time   `json:"ended_at,omitzero"`

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Summary says what the task does: its description, or else a line of its program or the name of its skill.
+// Summary says what the task does: its description, or else a line of its program or the name of its skill. For a
+// workflow without a description, it is the word workflow.
 func (t *Task) Summary() string {
 	described := cmp.Or(strings.TrimSpace(t.Description), strings.TrimSpace(t.Labels["description"]))
 	switch {

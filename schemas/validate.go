@@ -103,6 +103,7 @@ func Decode(schema string, data []byte, v any) error {
 	return json.Unmarshal(data, v)
 }
 
+// asInvalid returns an *InvalidError if err is the validator's list of violations, and else err itself.
 func asInvalid(schema string, err error) error {
 	ve, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {

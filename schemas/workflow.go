@@ -40,7 +40,7 @@ type Step struct {
 	ID       string          `json:"id"`
 	Title    string          `json:"title,omitempty"`
 	Code     string          `json:"code,omitempty"`
-	Task     string          `json:"task,omitempty"` // in words
+	Task     string          `json:"task,omitempty"` // a task's description in words
 	Skill    string          `json:"skill,omitempty"`
 	Tool     string          `json:"tool,omitempty"` // "server/tool"
 	Workflow *Workflow       `json:"workflow,omitempty"`
@@ -48,7 +48,7 @@ type Step struct {
 	Ask      *StepAsk        `json:"ask,omitempty"`
 	Emit     *StepEmit       `json:"emit,omitempty"`
 	With     json.RawMessage `json:"with,omitempty"`
-	Needs    *[]string       `json:"needs,omitempty"` // nil means the step before
+	Needs    *[]string       `json:"needs,omitempty"` // nil means the preceding step
 	When     string          `json:"when,omitempty"`
 	ForEach  *StepForEach    `json:"for_each,omitempty"`
 	Retry    *StepRetry      `json:"retry,omitempty"`
@@ -160,7 +160,7 @@ type WorkflowRun struct {
 	Stopping   WorkflowStatus `json:"stopping,omitempty"`
 	Finishing  bool           `json:"finishing,omitempty"` // the steps under finally may begin
 	Error      *WorkflowError `json:"error,omitempty"`
-	Generation int64          `json:"generation,omitempty"` // latest of the workspace that a step has returned
+	Generation int64          `json:"generation,omitempty"` // latest generation of the workspace that a step returned
 
 	Steps   []StepRun       `json:"steps"` // the steps under finally come last
 	Outputs json.RawMessage `json:"outputs,omitempty"`

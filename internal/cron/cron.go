@@ -1,7 +1,8 @@
 // Package cron computes the firing times of cron expressions in a time zone. It has no timers.
 //
 // An expression has five fields (minute, hour, day of month, month, day of week), or is @hourly, @daily, @weekly,
-// @monthly, @yearly or "@every DURATION". If both days are restricted, either may match, as in POSIX.
+// @monthly, @yearly or "@every DURATION". If day of month and day of week are both restricted, a day needs
+// to match only one of them, as in POSIX.
 //
 // When clocks are put forward, the times that they skip fire once, right after the gap. When clocks are put back, the
 // times that occur twice fire at the first occurrence only. Neither rule applies to expressions whose hour field
@@ -105,15 +106,16 @@ func (s Spec) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
+// mod returns the remainder of a divided by b, which is not negative even if a is.
 func mod(a, b int64) int64 { return (a%b + b) % b }
 
-// nextWithin returns the first firing time after from in the period of the zone's offset at t. If there is none, it
-// returns the time at which the offset changes.
+// nextWithin returns the first firing time after from in the period around t in which the zone's offset does not
+// change. If there is none, it returns the end of the period, if it has one.
 func (s Spec) nextWithin(t, from time.Time) (next, change time.Time) {
 	start, change := t.ZoneBounds()
 	offset := offsetOf(t)
 	if !start.IsZero() && !s.everyHour {
-		// Until repeated, the clocks show times for the second time.
+		// Until the time repeated, the clocks show times for the second time.
 		repeated := start.Add(offsetOf(start.Add(-time.Second)) - offset)
 		if from.Before(repeated) {
 			from = repeated.Add(-time.Nanosecond)
@@ -137,7 +139,7 @@ func offsetOf(t time.Time) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// windows are how far Due looks back, so that it need not count all times of a long gap.
+// windows are how far Due looks back, one after another, so that it need not count all times of a long gap.
 var windows = []time.Duration{
 	time.Minute, time.Hour, 24 * time.Hour, 32 * 24 * time.Hour, 366 * 24 * time.Hour, 9 * 366 * 24 * time.Hour,
 }

@@ -107,7 +107,8 @@ var condition = []Error{
 	row(Busy, "429", "Too many uploads are in progress.", "Try again after `Retry-After`."),
 	row(Internal, "500 tool", "The fleet failed unexpectedly.",
 		"Report it, with the log lines that have the same trace id."),
-	row(NotDrainable, "409", "The worker does not obey orders to drain: it is a part of `codefleet up`, or an older version.",
+	row(NotDrainable, "409",
+		"The worker does not obey orders to drain: it is a part of `codefleet up`, or an older version.",
 		"End its process with SIGTERM, which drains it."),
 	row(Stopping, "503", "The process is shutting down.", "Send the request again; another process will serve it."),
 	row(StorageFull, "429", "The large data of the tenant's unfinished tasks fills its share of the queue's storage.",
@@ -165,7 +166,7 @@ var workflows = []Error{
 		"Read the message; test with `has(x.y)` for fields that may be absent."),
 	row(NotWaiting, "409 exit=4", "The step does not wait for an answer, or another one was faster.",
 		"Read the run: the first answer counts."),
-	row(RunActive, "409 exit=4", "The run, or the step of it, has not ended.", "Wait for its end, or cancel the run."),
+	row(RunActive, "409 exit=4", "The run, or that step of it, has not ended.", "Wait for its end, or cancel the run."),
 	row(StepResultTooLarge, "", "An expression uses the result of a step that is larger than 256 KiB.",
 		"Write large data into a file of the workspace, and return its path."),
 	row(StepTimeout, "", "The step was not done within its `timeout`.", "Raise it, or do less in one step."),
@@ -183,7 +184,8 @@ var refusals = []Error{
 	row(Blocked, "blocked", "A check refused the program and gave no code.", "Read the message."),
 	row(CodeRequired, "blocked", "No model wrote the program, and the rules do not understand the whole description.",
 		"Configure a model, or finish the program in `hint` and send it as `code`."),
-	row(GuardrailRefused, "blocked", "The guardrails are strict, and the program breaks a rule; `guardrails` lists all findings.",
+	row(GuardrailRefused, "blocked",
+		"The guardrails are strict, and the program breaks a rule; `guardrails` lists all findings.",
 		"Change the program as the finding says, or ask the operator to set `guardrails.level` to `advise`."),
 	row(FolderNotImported, "blocked",
 		"The live folder of `codefleet up --workspace` has files that a workspace cannot hold.",
@@ -276,7 +278,8 @@ var workspaces = []Error{
 	row(BadPath, "400 client", "The path is not valid in a workspace.", "Use a relative path without `..`."),
 	row(BadState, "400 failed blocked", "The content is not JSON or YAML, as the state document's name requires. "+
 		"With the HTTP status 409, the stored document is damaged. "+
-		"In a result: the program uses the variable `state`, and the document cannot be read, or the variable not saved.",
+		"In a result: the program uses the variable `state`, and the document cannot be read, or the variable cannot be "+
+		"saved.",
 		"Correct the content; `codefleet state set` replaces a damaged document."),
 	row(BadStateFile, "400 blocked client", "The name is not valid for a state document.",
 		"Use `state.json`, or `NAME.json` or `NAME.yaml` at the top of the workspace or below `state/`."),

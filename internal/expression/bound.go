@@ -11,8 +11,9 @@ import (
 // workflow have fewer.
 const maxNodes = 300_000
 
-// bound refuses lists and objects with more than maxNodes values. If a list contains another one many times, CEL
-// charges as little for it as for any list, but a comparison visits each copy, and cannot be interrupted.
+// bound makes an expression fail that constructs a list or an object with more than maxNodes values. If a list contains
+// another one many times, CEL charges as little for it as for any list, but a comparison visits each copy, and cannot
+// be interrupted.
 func bound(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	c, ok := i.(interpreter.InterpretableConstructor)
 	if !ok || len(c.InitVals()) == 0 {
@@ -21,6 +22,7 @@ func bound(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	return bounded{c}, nil
 }
 
+// bounded constructs a list or an object, and refuses one that is too large.
 type bounded struct {
 	interpreter.InterpretableConstructor
 }

@@ -1,5 +1,6 @@
-// Package expression evaluates conditions in CEL, the Common Expression Language (github.com/google/cel-spec), within
-// bounded time: it is the one expression language of the settings.
+// Package expression evaluates conditions and values in CEL, the Common Expression Language
+// (github.com/google/cel-spec), within bounded time. CEL is the only expression language of settings, automations and
+// workflows.
 package expression
 
 import (
@@ -60,7 +61,8 @@ func compile(source string, variables []string) (*cel.Ast, cel.Program, error) {
 	if issues.Err() != nil {
 		return nil, nil, issues.Err()
 	}
-	if nesting(ast.NavigateAST(parsed.NativeRep())) > maxNesting { // the time to check types grows with its third power
+	// The time to check types grows with the third power of the depth.
+	if nesting(ast.NavigateAST(parsed.NativeRep())) > maxNesting {
 		return nil, nil, fmt.Errorf("lists, objects and loops are nested more than %d deep", maxNesting)
 	}
 	checked, issues := env.Check(parsed)
@@ -85,7 +87,7 @@ func nesting(e ast.NavigableExpr) (depth int) {
 	return depth
 }
 
-// environments has a *cel.Env for each list of variables: to make one takes longer than to compile with it.
+// environments has a *cel.Env for each list of variables, because to make one takes longer than to compile with it.
 var environments sync.Map
 
 func environment(variables []string) (*cel.Env, error) {

@@ -43,9 +43,9 @@ func (e *Expression) String() string { return e.source }
 // IsCondition reports whether the value may be true or false.
 func (e *Expression) IsCondition() bool { return isCondition(e.ast) }
 
-// Members returns the members of a variable that the expression selects, each with the members that it selects from
-// them. For the variable v in "v.a.b + v['c']", that is a with [b], and c with an empty list. complete is false if the
-// expression also uses the variable in another way.
+// Members returns the members of a variable that the expression selects. For each of them, it lists the members that
+// the expression selects from that member. For the variable v in "v.a.b + v['c']", that is a with [b], and c with an
+// empty list. complete is false if the expression also uses the variable in another way.
 func (e *Expression) Members(variable string) (members map[string][]string, complete bool) {
 	members = map[string][]string{}
 	uses, selected := 0, 0
@@ -67,9 +67,9 @@ func (e *Expression) Members(variable string) (members map[string][]string, comp
 	return members, uses == selected
 }
 
-// pathOf returns the names of the members that x selects one after another from a variable, such as [a b] for v.a.b,
-// and whether x is such a selection.
-func pathOf(x ast.Expr, variable string) ([]string, bool) {
+// pathOf returns the names of the members that x selects one after another from a variable: [a b] for v.a.b, and no
+// names for the variable itself. ok is false if x is anything else.
+func pathOf(x ast.Expr, variable string) (names []string, ok bool) {
 	switch x.Kind() {
 	case ast.IdentKind:
 		return nil, x.AsIdent() == variable
@@ -82,14 +82,15 @@ func pathOf(x ast.Expr, variable string) ([]string, bool) {
 			return nil, false
 		}
 		path, ok := pathOf(call.Args()[0], variable)
-		name, isConstant := constant(call.Args()[1])
-		return append(path, name), ok && isConstant
+		name, isLiteral := stringLiteral(call.Args()[1])
+		return append(path, name), ok && isLiteral
 	default:
 		return nil, false
 	}
 }
 
-func constant(x ast.Expr) (string, bool) {
+// stringLiteral returns the value of x if x is a literal string.
+func stringLiteral(x ast.Expr) (string, bool) {
 	if x.Kind() != ast.LiteralKind {
 		return "", false
 	}

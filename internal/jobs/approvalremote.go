@@ -28,7 +28,7 @@ type approvalResponse struct {
 	Message string                    `json:"message,omitempty"`
 }
 
-// answerCodes are the error codes of AnswerApproval.
+// answerCodes has the errors of AnswerApproval, by error code.
 var answerCodes = map[string]error{
 	errcode.UnknownTask: ErrUnknownTask, errcode.UnknownApproval: ErrApprovalNotFound,
 	errcode.AlreadyAnswered: ErrAlreadyAnswered, errcode.ApprovalOver: ErrNotPending,
@@ -44,6 +44,8 @@ func AnswerCode(err error) string {
 	return ""
 }
 
+// requestApproval sends a request to any worker and returns its response. If the response has a code, requestApproval
+// returns the error that belongs to the code.
 func (c *Client) requestApproval(
 	ctx context.Context, tenant string, q approvalRequest,
 ) (response approvalResponse, err error) {

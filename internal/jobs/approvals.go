@@ -15,9 +15,10 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-const maxListed = 500 // tasks whose records PendingApprovals reads
+const maxListed = 500 // tasks whose records PendingApprovals reads at most
 
-// indexApproval lists a task in the stream ASKED for d, so that PendingApprovals reads its record.
+// indexApproval adds a task to the stream ASKED, where it stays for d. PendingApprovals reads the records of the tasks
+// in that stream.
 func (c *Client) indexApproval(ctx context.Context, tenant, id string, d time.Duration) error {
 	msg := nats.NewMsg(approvalIndex(tenant) + id)
 	msg.Header.Set(jetstream.MsgTTLHeader, ttl(d+time.Second))
@@ -27,7 +28,8 @@ func (c *Client) indexApproval(ctx context.Context, tenant, id string, d time.Du
 
 func approvalIndex(tenant string) string { return "asked." + tenant + "." }
 
-// PendingApprovals returns the calls of a tenant's tasks that wait for approval, the oldest first.
+// PendingApprovals returns the calls of a tenant's tasks that wait for approval, the oldest first. It reads only the
+// maxListed tasks that asked last.
 func (c *Client) PendingApprovals(ctx context.Context, tenant string) ([]schemas.PendingApproval, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
@@ -75,9 +77,10 @@ func cutLast(subject string) (before, last string, found bool) {
 	return subject[:i], subject[i+1:], true
 }
 
-// AnswerApproval approves or denies one pending call of a task, or all of them, on behalf of the person that
-// by names. It returns the task's record after the change. The first answer counts; the same person may repeat the
-// same answer. The error is ErrUnknownTask if there is no such task, and an *AnswerError if the answer is refused.
+// AnswerApproval approves or denies one pending call of a task, or all of them. by is the name of the person who
+// answers. AnswerApproval returns the task's record after the change. The first answer counts; the same person may
+// repeat the same answer. The error is ErrUnknownTask if there is no such task, and an *AnswerError if the answer is
+// refused.
 func (c *Client) AnswerApproval(
 	ctx context.Context, tenant, id, by string, a schemas.Decision,
 ) (schemas.Record, error) {

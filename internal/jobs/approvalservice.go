@@ -61,7 +61,8 @@ func (c *Client) handleApprovalRequest(tenant string, q approvalRequest) (respon
 	return response
 }
 
-// natsUser returns the name of a tenant's NATS user in a record. The user chose it; it is not verified.
+// natsUser returns the name under which a record mentions a tenant's NATS user. The user chose the name; it is not
+// verified.
 func natsUser(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {

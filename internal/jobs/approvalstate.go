@@ -40,8 +40,8 @@ func findApproval(r *schemas.Record, call string) int {
 	return slices.IndexFunc(r.Approvals, func(a schemas.Approval) bool { return a.Call == call })
 }
 
-// addApproval adds a pending call and returns it. If the call, or every call of its tool, was answered earlier,
-// it returns that approval instead. full reports that too many calls of the task are pending.
+// addApproval adds the pending call q and returns it. If the call was answered earlier, or all calls of its tool were
+// approved, it returns the earlier approval instead. full reports that too many calls of the task are pending.
 func addApproval(r *schemas.Record, q schemas.Approval) (current schemas.Approval, full bool) {
 	r.Approvals = slices.Clone(r.Approvals) // the record that was read must not change
 	for _, a := range r.Approvals {

@@ -36,8 +36,8 @@ type AuditOptions struct {
 	Limit int    // default 100
 }
 
-// auditMargin is by how much the clocks of the queue and of the other hosts may differ, and how long after the end of a
-// task a worker may still write the audit record of one of its calls.
+// auditMargin extends the time in which auditOf looks for a task's audit records: the clocks of the queue and of the
+// other hosts may differ, and a worker may write a record after the task has ended.
 const auditMargin = 10 * time.Minute
 
 // AuditTrail returns the latest audit records of a tenant, newest first.
@@ -61,7 +61,7 @@ func (c *Client) auditRecords(ctx context.Context, tenant string, opts AuditOpti
 			return c.auditOf(ctx, r.Record, opts.Limit)
 		case !errors.Is(err, ErrUnknownTask):
 			return nil, err
-		} // audit records are kept longer than the task's record
+		} // without the record, search all: audit records are kept longer
 	}
 	parse := func(m *nats.Msg) (e schemas.AuditRecord, ok bool, err error) {
 		err = json.Unmarshal(m.Data, &e)

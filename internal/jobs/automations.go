@@ -18,17 +18,17 @@ var (
 	ErrAutomationConflict = errors.New("automation has a different revision")
 )
 
-// Automations is the bucket of what tenants store so that the fleet acts without a request: their schedules, triggers
-// and webhooks. Each is a small JSON document, which is changed by compare-and-swap. It is safe for concurrent use.
+// Automations is the bucket in which the schedules, triggers and webhooks of all tenants are stored. Each is a small
+// JSON document, which is changed by compare-and-swap. It is safe for concurrent use.
 type Automations struct{ kv jetstream.KeyValue }
 
 // Automation is one document. Kind, tenant and name identify it, and must be valid names.
 type Automation struct {
 	Kind, Tenant, Name string
-	Data               []byte // nil in a watch: it was deleted
-	Revision           uint64 // unique in the bucket, and increasing
-	ChangedAt          time.Time
-	Pending            uint64 // in a watch: how many changes are known to follow
+	Data               []byte    // nil in a watch if the document was deleted
+	Revision           uint64    // unique in the bucket, and increasing
+	ChangedAt          time.Time // not set by Get
+	Pending            uint64    // in a watch: how many changes are known to follow
 }
 
 func (a Automation) key() string { return a.Kind + "." + a.Tenant + "." + a.Name }
@@ -79,8 +79,9 @@ func (b *Automations) Get(ctx context.Context, kind, tenant, name string) (Autom
 	return a, nil
 }
 
-// Swap writes a's data if the document still has a's revision, and returns the new one. Revision 0 means that the
-// document does not exist. After ErrAutomationConflict nothing was written; after any other error it may be written.
+// Swap writes a's data if the document still has a's revision, and returns the new revision. Revision 0 means that the
+// document does not exist. After ErrAutomationConflict nothing was written; after any other error, the data may have
+// been written.
 func (b *Automations) Swap(ctx context.Context, a Automation) (uint64, error) {
 	next, err := swapKey(ctx, b.kv, a.key(), a.Data, a.Revision)
 	if errors.Is(err, errStale) {
@@ -141,8 +142,8 @@ func (b *Automations) Count(ctx context.Context, kind, tenant string) (n int, er
 
 // Watch calls fn for each document of all tenants, and then for each change, until ctx ends or the connection is
 // closed. After the existing documents it calls fn once with an empty Kind: Revision is then the bucket's latest one
-// when Watch began, and Pending the number of changes that still follow. With these, fn has got all changes up to
-// Revision, except those that were replaced by a later change of the same document. fn must not block.
+// when Watch began, and Pending the number of changes that still follow. After these changes, fn has got all changes up
+// to Revision, except those that a later change of the same document replaced. fn must not block.
 func (b *Automations) Watch(ctx context.Context, fn func(Automation)) error {
 	_, latest, err := b.Now(ctx)
 	if err != nil {

@@ -139,8 +139,8 @@ func extension(ev event.Event, name string) string {
 	return s
 }
 
-// partitionKey returns the attribute of the CloudEvents extension "partitioning", a string that is not empty, or "" if
-// the event has none.
+// partitionKey returns an event's partition key, the attribute of the CloudEvents extension "partitioning", or "" if it
+// has none. It returns a *RefusedError for a key that is empty, too long or not a string.
 func partitionKey(ev event.Event) (string, error) {
 	v, ok := ev.Extensions()[attrPartition]
 	if !ok {
@@ -156,7 +156,8 @@ func partitionKey(ev event.Event) (string, error) {
 	return key, nil
 }
 
-// checkEvent validates an event with the SDK, whose error it returns on one line, and checks all texts.
+// checkEvent validates an event with the SDK, and checks the texts of its id, type, source, subject and extensions. It
+// returns the SDK's error on one line.
 func checkEvent(ev event.Event) error {
 	if err := ev.Validate(); err != nil {
 		return errors.New(strings.TrimSpace(strings.ReplaceAll(err.Error(), "\n", "; ")))
@@ -228,7 +229,7 @@ func percentEncode(s string) string {
 	var b []byte
 	for i := range len(s) {
 		switch {
-		case !unencoded(s[i]):
+		case mustEncode(s[i]):
 			if b == nil {
 				b = append(make([]byte, 0, len(s)+16), s[:i]...)
 			}
@@ -243,7 +244,7 @@ func percentEncode(s string) string {
 	return string(b)
 }
 
-func unencoded(c byte) bool { return c > 0x20 && c < 0x7f && c != '"' && c != '%' }
+func mustEncode(c byte) bool { return c <= 0x20 || c >= 0x7f || c == '"' || c == '%' }
 
 // percentDecode decodes once. It keeps a % that is not followed by two hex digits, since some producers do not
 // encode.

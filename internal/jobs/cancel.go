@@ -14,8 +14,8 @@ import (
 )
 
 // Cancel cancels a task and returns its record. If the task has never run, it is cancelled when Cancel returns. If it
-// runs or waits for another run, a worker that reads the request ends it, because a run may have committed. A terminal
-// task does not change.
+// runs or waits for another run, Cancel only records the request, and a worker ends the task: it first finds out
+// whether a run has committed. A terminal task does not change.
 func (c *Client) Cancel(ctx context.Context, tenant, id string) (schemas.Record, error) {
 	before, after, err := c.change(ctx, tenant, id, func(r *storedRecord) (bool, error) {
 		if r.Status.Terminal() {
@@ -61,7 +61,7 @@ func (c *Client) promoteNow(ctx context.Context, r storedRecord) error {
 	if r.QueueSeq != 0 {
 		return nil // the message is in TASKS, and delayed by at most maxShortDelay
 	}
-	msg, remove, err := c.queued(ctx, r)
+	msg, remove, err := c.queuedMessage(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -76,13 +76,13 @@ func (c *Client) promoteNow(ctx context.Context, r storedRecord) error {
 	return remove()
 }
 
-// removeQueued sends the result of a task that was cancelled before it ran, and removes its message. If that
-// fails, the worker that gets the message does it.
+// removeQueued sends the result of a task that was cancelled before it ran, keeps the task's event, and removes its
+// message. If the message cannot be removed, the worker that gets it sends the result again and removes it.
 func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 	if strings.HasPrefix(after.Source, WorkflowSource) {
 		return // the worker that gets the message advances the workflow
 	}
-	msg, remove, err := c.queued(ctx, before)
+	msg, remove, err := c.queuedMessage(ctx, before)
 	if err == nil {
 		if ev, decodeErr := decodeNATS(msg.Header, msg.Data); decodeErr == nil {
 			if to := extension(ev, "replyto"); replyAllowed(after.Tenant, to, c.opts.AnyInbox) {
@@ -100,8 +100,10 @@ func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 	}
 }
 
-// queued returns the message of a queued or delayed task, and a function that removes it.
-func (c *Client) queued(ctx context.Context, r storedRecord) (*jetstream.RawStreamMsg, func() error, error) {
+// queuedMessage returns the message of a queued or delayed task, and a function that removes it.
+func (c *Client) queuedMessage(
+	ctx context.Context, r storedRecord,
+) (*jetstream.RawStreamMsg, func() error, error) {
 	name := streamTasks
 	if r.QueueSeq == 0 {
 		name = streamDelayed

@@ -85,8 +85,8 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 	return nil, fmt.Errorf("claim task %s: another process changed its record first, %d times", r.id, swapTries)
 }
 
-// checkMessage fetches the event's data, and checks the event and its data. refused says why they are refused, for the
-// task's record. err means that they could not be checked.
+// checkMessage fetches the event's data, and checks the event and its data. refused says why the event is refused. err
+// means that it could not be checked.
 func (c *Client) checkMessage(ctx context.Context, s *submission, policy Policy) (refused *RefusedError, err error) {
 	err = c.fetchData(ctx, s)
 	if _, isRefused := errors.AsType[*RefusedError](err); err == nil || isRefused {
@@ -120,12 +120,12 @@ func (c *Client) fetchData(ctx context.Context, s *submission) error {
 }
 
 // read reads the record, or makes one for an event without a record, and reports whether this message owns it.
-// It acknowledges duplicates: another message still carries the task, or the task is completed, in which case
-// its result is announced again. A message that arrives too early is requeued.
+// It acknowledges a message whose task is completed, after it has announced the result again, and a message whose task
+// another message carries. It requeues a message that arrives too early.
 func (r *run) read(ctx context.Context) (owned bool, err error) {
 	rec, err := r.w.c.load(ctx, r.tenant, r.id)
 	if err == nil && !r.owns(rec) || errors.Is(err, ErrUnknownTask) && r.w.c.clustered() {
-		rec, err = r.w.c.loadLeader(ctx, r.tenant, r.id) // an outdated record must not lose a task
+		rec, err = r.w.c.loadLeader(ctx, r.tenant, r.id) // acting on an outdated record could lose the task
 	}
 	switch {
 	case errors.Is(err, ErrUnknownTask):
@@ -154,7 +154,7 @@ func (r *run) read(ctx context.Context) (owned bool, err error) {
 }
 
 // early reports whether this message came from DELAYED although the record does not say yet that the task waits there.
-// The process that stored the timer has not written the record yet, or was lost.
+// The process that stored the message there has not written the record yet, or was lost.
 func (r *run) early(rec storedRecord) bool {
 	runs, err := strconv.Atoi(r.m.msg.Header.Get(runHeader))
 	return err == nil && runs == rec.Run && !r.owns(rec)
@@ -174,7 +174,8 @@ func (r *run) owns(rec storedRecord) bool {
 	return (err == nil || header == "") && runs == rec.Run
 }
 
-// skip completes or delays a task that must not run now, and reports whether it did.
+// skip completes or delays a task that must not run now, and reports whether it did. Before that, it marks the latest
+// run as lost if that run has no outcome.
 func (r *run) skip(ctx context.Context, refused *RefusedError) (done bool, err error) {
 	now := time.Now()
 	endRun(&r.rec, now.UTC(), outcomeLost, "")
@@ -196,7 +197,8 @@ func (r *run) skip(ctx context.Context, refused *RefusedError) (done bool, err e
 	return false, nil
 }
 
-// skipWithoutTokens delays a task that needs a model while the tenant's rate of tokens is used up.
+// skipWithoutTokens delays a task that needs a model if the tenant's rate of tokens is used up, and reports whether it
+// did.
 func (r *run) skipWithoutTokens(ctx context.Context) (done bool, err error) {
 	until, err := r.w.c.usedUpUntil(ctx, r.tenant, rateTokens, r.w.limitsOf(r.tenant).TokenRate)
 	if err != nil || until.IsZero() {
@@ -205,7 +207,7 @@ func (r *run) skipWithoutTokens(ctx context.Context) (done bool, err error) {
 	return true, r.delayUntil(ctx, until, func(*storedRecord) {})
 }
 
-// begin changes the record to running. It returns errStale if the record was changed since it was read.
+// begin changes the record to running. It returns errStale if another process has changed the record since it was read.
 func (r *run) begin(ctx context.Context) error {
 	now := time.Now().UTC()
 	rec := r.rec
@@ -215,7 +217,7 @@ func (r *run) begin(ctx context.Context) error {
 		rec.StartedAt = now
 	}
 	if rec.Code == "" && r.task.Code != "" && len(r.task.Code) <= inlineMax {
-		rec.Code, rec.GeneratedBy = r.task.Code, "caller" // saves SaveProgram's write
+		rec.Code, rec.GeneratedBy = r.task.Code, "caller" // so SaveProgram need not write it
 	}
 	if rec.Catalogue == "" && r.w.opts.Catalogue != nil {
 		rec.Catalogue = r.w.opts.Catalogue(ctx, r.tenant)

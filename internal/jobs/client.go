@@ -35,7 +35,7 @@ type Client struct {
 	warnReplicas sync.Once                // logs once that tasks have too few replicas
 
 	misses    atomic.Int32 // submissions in a row that no worker claimed at once
-	inCluster atomic.Bool  // owned by clustered
+	inCluster atomic.Bool  // set and read by clustered
 
 	at atomic.Pointer[Location] // where the server is; see Options.Relocate
 }
@@ -76,6 +76,7 @@ func Connect(ctx context.Context, opts Options) (*Client, error) {
 	return c, nil
 }
 
+// dial connects to the server. With Server.Wait, it retries until ctx ends.
 func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 	var conn atomic.Pointer[nats.Conn]
 	options := c.natsOptions(&conn)
@@ -119,7 +120,8 @@ func (c *Client) relocate() (moved bool) {
 	return true
 }
 
-// reconnectDelay is called before each attempt to reconnect. It points the attempt to where the server is now.
+// reconnectDelay returns how long to wait before an attempt to reconnect. nats.go calls it before each attempt. If the
+// server has moved, reconnectDelay tells nats.go the new address.
 func (c *Client) reconnectDelay(conn *atomic.Pointer[nats.Conn], attempts int) time.Duration {
 	if nc := conn.Load(); nc != nil && c.relocate() {
 		if err := nc.SetServerPool(strings.Split(c.at.Load().URL, ",")); err != nil {
@@ -178,7 +180,7 @@ func (c *Client) natsOptions(conn *atomic.Pointer[nats.Conn]) []nats.Option {
 	return options
 }
 
-// nkeyOption reports an unreadable seed when the connection is made.
+// nkeyOption returns an option with the nkey seed in a file. If the seed cannot be read, connecting fails.
 func nkeyOption(file string) nats.Option {
 	option, err := nats.NkeyOptionFromSeed(file)
 	if err != nil {

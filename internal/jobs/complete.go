@@ -28,7 +28,8 @@ func (r *run) completeUnrun(ctx context.Context, result *schemas.Result, dead bo
 	return r.complete(ctx, result, dead, func() {})
 }
 
-// fence returns the result that a run of the task has committed. If it returns nil, no run can commit any more.
+// fence returns the result that a run of the task has committed. If it returns neither a result nor an error, no run
+// can commit any more.
 func (r *run) fence(ctx context.Context) (*schemas.Result, error) {
 	if r.w.opts.Fence == nil || r.rec.Run == 0 {
 		return nil, nil
@@ -36,8 +37,8 @@ func (r *run) fence(ctx context.Context) (*schemas.Result, error) {
 	return r.w.opts.Fence(ctx, r.job())
 }
 
-// complete completes the task. The order of effects is: dead letter (if dead), record, result event,
-// acknowledgement. release is called when the lease is no longer needed, before the acknowledgement.
+// complete completes the task. The order of effects is: dead letter (if dead), session's log, record, result event,
+// hook Ended, acknowledgement. release is called when the lease is no longer needed, before the acknowledgement.
 func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, release func()) error {
 	c := r.w.c
 	if dead {
@@ -71,7 +72,7 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 	if err := c.reply(ctx, r.replyTo, r.rec, result); err != nil {
 		r.w.log.WarnContext(ctx, "result event not published", "task", r.id, "error", err)
 	}
-	if err := r.ended(ctx, result); err != nil {
+	if err := r.callEnded(ctx, result); err != nil {
 		release()
 		r.w.logError(ctx, "message not requeued", r.m.requeue(c, requeueDelay)) // the record is terminal
 		r.wakeAfter(r.lane, requeueDelay)
@@ -111,7 +112,7 @@ func endRun(rec *storedRecord, now time.Time, outcome, errorText string) {
 // announce publishes the result of a completed task again, because its worker may have crashed before it did. It
 // returns an error if the task's workflow could not be advanced.
 func (r *run) announce(ctx context.Context) error {
-	if r.rec.Run == 0 && r.rec.Result != nil { // it was cancelled before it ran
+	if r.rec.Run == 0 && r.rec.Result != nil { // it was cancelled before it ran, so no run has logged it
 		r.w.logError(ctx, "session entry not added", r.logSession(ctx, r.rec.Result))
 	}
 	isStep := strings.HasPrefix(r.rec.Source, WorkflowSource)
@@ -123,7 +124,7 @@ func (r *run) announce(ctx context.Context) error {
 		err = r.w.c.reply(ctx, r.replyTo, r.rec, rec.Result)
 	}
 	r.w.logError(ctx, "result event not published again", err)
-	return r.ended(ctx, cmp.Or(rec.Result, r.rec.Result))
+	return r.callEnded(ctx, cmp.Or(rec.Result, r.rec.Result))
 }
 
 // fill sets the fields of a result that the queue knows.
@@ -148,7 +149,7 @@ func fillFromRecord(res *schemas.Result, rec *schemas.Record, now time.Time) {
 	res.Workspace.Name = cmp.Or(res.Workspace.Name, rec.Workspace)
 }
 
-// resultWith returns a result that the program did not determine.
+// resultWith returns the result of a task that ended for a reason outside its program.
 func resultWith(status schemas.Status, e *schemas.Error) *schemas.Result {
 	return &schemas.Result{Status: status, Error: e}
 }

@@ -98,7 +98,7 @@ func setKey[T any](m map[string]T, key string, value []byte) error {
 	return nil
 }
 
-func keyOf(target string) string { return pauseKey + strings.ReplaceAll(target, "/", ".") }
+func pauseKeyOf(target string) string { return pauseKey + strings.ReplaceAll(target, "/", ".") }
 
 func targetOf(key string) (target string, ok bool) {
 	rest, ok := strings.CutPrefix(key, pauseKey)
@@ -217,15 +217,15 @@ func (c *Client) Pause(ctx context.Context, p schemas.Pause) (schemas.Pause, err
 		return p, refuse(errcode.BadData, "/reason", "%s", err)
 	}
 	p.Since = time.Now().UTC().Truncate(time.Millisecond)
-	return p, c.putControl(ctx, keyOf(p.Target), p)
+	return p, c.putControl(ctx, pauseKeyOf(p.Target), p)
 }
 
 // Resume ends a pause. It reports whether the target was paused.
-func (c *Client) Resume(ctx context.Context, target string) (was bool, err error) {
+func (c *Client) Resume(ctx context.Context, target string) (wasPaused bool, err error) {
 	if err := schemas.CheckTarget(target); err != nil {
 		return false, refuse(errcode.BadName, "/target", "%s", err)
 	}
-	return c.dropControl(ctx, keyOf(target))
+	return c.dropControl(ctx, pauseKeyOf(target))
 }
 
 // Pauses returns all pauses, sorted by target.

@@ -62,9 +62,9 @@ func truncateLetter(m *nats.Msg) {
 	}
 }
 
-// moveDeadData moves a dead letter's data to the object store, which limits each tenant's bytes, unless the data is
-// small. If the data alone exceeds the limit, the letter is truncated. Data that is in the object store already is
-// copied to a name under which it may be removed to make room for newer objects.
+// moveDeadData moves a dead letter's data, unless it is small, to the object store, which limits each tenant's bytes.
+// If the data alone exceeds the limit, or the letter is not an event, the letter is truncated. Data that is in the
+// object store already is copied to a name under which it may be removed to make room for newer objects.
 func (c *Client) moveDeadData(ctx context.Context, tenant, task string, run int, m *nats.Msg) error {
 	ev, err := decodeNATS(m.Header, m.Data)
 	if err != nil {

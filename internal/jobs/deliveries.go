@@ -12,7 +12,7 @@ import (
 )
 
 // Events on their way to webhooks wait in ORDERED until they are delivered: see ordered.go, and retries.go for those
-// without a partition key. Earlier versions store the latter in DELIVERIES.
+// without a partition key. Earlier versions store those without a key in DELIVERIES.
 
 const (
 	streamDeliveries  = "DELIVERIES" // deliver.<tenant>.<webhook>
@@ -29,14 +29,14 @@ const (
 // Delivery is an event on its way to a webhook.
 type Delivery struct {
 	Tenant, Webhook string
-	ID              string // the same at each try, and if DeliverWebhook was called twice
+	ID              string // the same at each try, and if DeliverWebhook is called again
 	For             string // the time at which the webhook was added: a later webhook may have the same name
 	Event           event.Event
 	Since           time.Time // when it was stored; with a partition key, when its turn came
 }
 
-// DeliverWebhook stores a delivery. If its event has a partition key, the delivery waits until its turn comes: the
-// webhook's earlier ones with this key were sent or have expired. Since is ignored.
+// DeliverWebhook stores a delivery. If its event has a partition key, the delivery waits for its turn, which comes when
+// the webhook's earlier deliveries with this key were sent or have expired. d.Since is ignored.
 func (c *Client) DeliverWebhook(ctx context.Context, d Delivery) error {
 	m, err := deliveryMessage(d)
 	if err != nil {
@@ -83,7 +83,8 @@ func (c *Client) MoveDeliveries(ctx context.Context) error {
 	})
 }
 
-// delivery returns the delivery in a message on <prefix><tenant>.<webhook>, which more tokens may follow.
+// delivery returns the delivery in a message on <prefix><tenant>.<webhook>, which more tokens may follow. A message
+// that is not an event is dropped, and ok is false. since is when the message was stored.
 func (c *Client) delivery(
 	ctx context.Context, subject, prefix string, header nats.Header, data []byte, since time.Time,
 ) (d Delivery, ok bool) {

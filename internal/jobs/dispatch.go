@@ -14,9 +14,10 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Run claims and runs tasks until accept ends, then waits for the running ones. When work ends too (after a
-// grace time), handlers are cancelled with ErrDraining and their tasks are requeued, within two FinishTimes: what the
-// queue does not confirm by then, it delivers again after the ack wait. Run returns after all handlers have returned.
+// Run claims and runs tasks until accept ends, then waits for the running ones. When work ends too (after a grace
+// time), handlers are cancelled with ErrDraining and their tasks are requeued, within two FinishTimes. A message that
+// could not be requeued by then is delivered again after the ack wait. Run returns after all handlers have
+// returned.
 func (w *Worker) Run(accept, work context.Context) error {
 	if w.opts.Handler == nil {
 		return errors.New("start worker: WorkerOptions.Handler is required")
@@ -124,7 +125,7 @@ func (d *dispatcher) close() {
 	}
 }
 
-// wake passes a wake-up on, or drops it if too many are queued: the next scan finds its task.
+// wake passes a wake-up on, or drops it if too many are queued: the next scan finds the task.
 func (d *dispatcher) wake(subject string) {
 	if l, ok := laneOf(subject); ok && d.w.accepts(l) {
 		select {
@@ -193,7 +194,8 @@ func (d *dispatcher) paused(l lane) bool {
 	return paused
 }
 
-// heldNow returns a function that reports whether no task of a lane may start now, or nil if no lane is held.
+// heldNow returns a function that reports whether a lane is held, so that none of its tasks may start now, or nil if no
+// lane is held.
 func (d *dispatcher) heldNow() func(lane) bool {
 	set := d.w.c.controls.Load()
 	if set != d.controls { // the rates may have changed
@@ -218,7 +220,8 @@ func (d *dispatcher) holdUntil(l lane, until time.Time) {
 	d.wakeLater(l, time.Until(until))
 }
 
-// useSlot fetches one message of a lane and processes it.
+// useSlot fetches one message of a lane and processes it, unless the tenant's rate of tasks is used up. It reports to
+// the dispatcher what the slot does.
 func (d *dispatcher) useSlot(accept, work, late context.Context, l lane) {
 	began := time.Now()
 	start, until, err := d.w.c.countRate(accept, l.tenant, rateTasks, d.w.limitsOf(l.tenant).TaskRate)
@@ -261,7 +264,8 @@ func (d *dispatcher) askForScan() {
 	}
 }
 
-// scan counts the messages in TASKS: at once, at intervals, after each reconnect, and when it is asked to.
+// scan counts the messages in TASKS for the dispatcher, and sweeps those on invalid subjects: at once, at intervals,
+// after each reconnect, and when it is asked to.
 func (d *dispatcher) scan(ctx context.Context) {
 	every := time.NewTicker(min(max(d.w.opts.AckWait/6, 100*time.Millisecond), 2*time.Second))
 	defer every.Stop()

@@ -12,7 +12,7 @@
 //
 // A crash between two steps leaves a message that is delivered again. The worker that gets it reads the record
 // first. If the record is terminal, the worker publishes the result again and acknowledges; if the task's worker
-// was lost, it claims the next run. A task runs at least once and completes exactly once.
+// was lost, it claims the next run. A task may run more than once, but completes exactly once.
 //
 // A task takes four forms in turn: a submission (a checked event), a message (one delivery of the queue), a run
 // (a worker's handling of one message), and a Job (a run as its Handler sees it).

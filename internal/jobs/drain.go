@@ -15,8 +15,8 @@ var (
 	ErrNotDrainable  = errors.New("the worker does not obey orders to drain")
 )
 
-// drainOrder is a control: an operator's order to one process to drain and exit. A later worker of the same name has
-// another start.
+// drainOrder is a control: an operator's order to one process to drain and exit. It does not apply to a later worker of
+// the same name, which has started at another time.
 type drainOrder struct {
 	Worker  string    `json:"worker"`
 	Started time.Time `json:"started"`
@@ -28,7 +28,8 @@ func drainKeyOf(worker string) string {
 }
 
 // DrainWorker orders a worker to claim no more tasks, to finish its tasks or requeue them after its grace time, and to
-// exit. It returns the worker's presence. The error is ErrUnknownWorker or ErrNotDrainable if nothing was ordered.
+// exit. It returns the worker's presence. The error is ErrUnknownWorker if no worker has this name, and ErrNotDrainable
+// if the worker does not obey orders.
 func (c *Client) DrainWorker(ctx context.Context, name, by string) (schemas.Worker, error) {
 	workers, err := c.Workers(ctx)
 	if err != nil {
@@ -48,7 +49,7 @@ func (c *Client) DrainWorker(ctx context.Context, name, by string) (schemas.Work
 	return workers[i], c.putControl(ctx, drainKeyOf(name), order)
 }
 
-// dropOldDrains removes the orders to workers that are gone, which could not remove them.
+// dropOldDrains removes the orders to workers that are gone and did not remove the orders themselves.
 func (c *Client) dropOldDrains(ctx context.Context, workers []schemas.Worker) error {
 	set, err := c.readControls(ctx, drainKey+">")
 	if err != nil {

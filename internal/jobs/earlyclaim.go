@@ -25,6 +25,7 @@ type earlyClaim struct {
 	sub *nats.Subscription // nil if it does not wait
 }
 
+// watchForClaim begins to watch for the claim of a task that is about to be published. The caller calls stop.
 func (c *Client) watchForClaim(r *storedRecord) (earlyClaim, error) {
 	n := c.misses.Load()
 	if n >= maxMisses && n%retryEvery != 0 || c.opts.Producer {

@@ -14,7 +14,7 @@ import (
 const eventSource = "/codefleet" // source of the events that the fleet publishes
 
 // reply publishes a task's result event to the subject that the submitted event requested, if any. A large
-// result stays in NATS's object store, where dataref and result_ref point.
+// result stays in NATS's object store; dataref and result_ref refer to it.
 func (c *Client) reply(ctx context.Context, to string, rec storedRecord, result *schemas.Result) error {
 	if to == "" {
 		return nil

@@ -63,8 +63,8 @@ func (r *run) execute(work, late context.Context) {
 // within FinishTime, and then the task is requeued within FinishTime.
 const FinishTime = 300 * time.Millisecond
 
-// UntilExit returns a context with ctx's values, where ctx is a run's. It ends only FinishTime after the end of a
-// drain, because the process then exits.
+// UntilExit returns a context with the values of ctx, the context of a run. The new context does not end with ctx,
+// unless a drain ends ctx: then it ends FinishTime later, because the process exits.
 func UntilExit(ctx context.Context) (context.Context, context.CancelFunc) {
 	exit, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -143,7 +143,7 @@ func (r *run) finish(ctx context.Context, job *Job, l *lease, cause error, resul
 		}
 	}
 	r.fill(result)
-	if err := validResult(result); err != nil {
+	if err := checkResult(result); err != nil {
 		result = resultWith(schemas.Dead, &schemas.Error{
 			Code: errcode.InvalidResult, Message: "the result does not match its schema", Cause: err.Error(),
 		})

@@ -26,10 +26,10 @@ const (
 	streamEvents    = "EVENTS" // events.<tenant>
 	eventsPrefix    = "events."
 	eventsRetention = 7 * 24 * time.Hour
-	maxEvents       = 100_000    // waiting events of one tenant
-	follower        = "triggers" // the consumer of events
-	resultsFollower = "results-" // results-<tenant>: the consumer of the tenant's records
-	followAtOnce    = 16
+	maxEvents       = 100_000          // waiting events of one tenant
+	follower        = "triggers"       // the consumer of events
+	resultsFollower = "results-"       // results-<tenant>: the consumer of the tenant's records
+	followAtOnce    = 16               // messages that are handled at the same time
 	followTime      = 20 * time.Second // time limit for one message
 	followGrace     = 2 * time.Second  // time limit after the end of the process's work
 	followAckWait   = 30 * time.Second
@@ -41,11 +41,11 @@ const (
 	ChainDepth = "chaindepth"
 )
 
-// PublishEvent stores an event of a tenant that is not a task, for its triggers. The errors are *RefusedError,
-// ErrBacklogFull and connection errors, after which the event may be stored. A trigger submits the same task if the
-// same event (source and id) is stored again.
+// PublishEvent stores a tenant's event, which is not a task, for the tenant's triggers and webhooks. The errors are
+// *RefusedError, ErrBacklogFull and connection errors. After a connection error, the event may be stored, and
+// PublishEvent may be called again: triggers submit the same task for the same event (source and id).
 func (c *Client) PublishEvent(ctx context.Context, tenant string, ev event.Event) error {
-	if err := c.checkForeign(ctx, tenant, ev); err != nil {
+	if err := c.checkNonTask(ctx, tenant, ev); err != nil {
 		return err
 	}
 	header, data, err := encodeNATS(ev)
@@ -72,8 +72,8 @@ func (c *Client) PublishEvent(ctx context.Context, tenant string, ev event.Event
 	return nil
 }
 
-// checkForeign checks an event that is not a task.
-func (c *Client) checkForeign(ctx context.Context, tenant string, ev event.Event) error {
+// checkNonTask checks an event that is not a task.
+func (c *Client) checkNonTask(ctx context.Context, tenant string, ev event.Event) error {
 	if err := checkEvent(ev); err != nil {
 		return refuse(errcode.BadEvent, "", "%s", err)
 	}
@@ -109,14 +109,14 @@ func (c *Client) FollowEvents(
 		tenant := strings.TrimPrefix(m.Subject(), eventsPrefix)
 		ev, err := decodeNATS(m.Headers(), m.Data())
 		if err == nil {
-			err = c.checkForeign(ctx, tenant, ev)
+			err = c.checkNonTask(ctx, tenant, ev)
 		}
 		if err != nil {
 			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)
 			return nil
 		}
 		err = fn(ctx, tenant, ev)
-		if err == nil && InOrder(ev) && m.Headers().Get(orderedHeader) == "" { // a producer has published it on NATS
+		if err == nil && InOrder(ev) && m.Headers().Get(orderedHeader) == "" { // published without PublishEvent
 			err = c.storeOrdered(ctx, tenant, ev)
 		}
 		return err

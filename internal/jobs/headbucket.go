@@ -19,9 +19,9 @@ var (
 	ErrHeadConflict = errors.New("head has a different revision")
 )
 
-// HeadBucket is a bucket of small values that are changed by compare-and-swap: the HEADs of workspaces whose
-// object store has no conditional writes. Keys are parts of letters, digits, - and _, joined by /. It is safe
-// for concurrent use.
+// HeadBucket is a bucket of small values that are changed by compare-and-swap: the HEADs of workspaces whose object
+// store has no conditional writes. A key consists of parts, joined by /, of letters, digits, - and _. A HeadBucket is
+// safe for concurrent use.
 type HeadBucket struct{ kv jetstream.KeyValue }
 
 // HeadValue is one value of a HeadBucket.
@@ -68,7 +68,7 @@ func (h *HeadBucket) Get(ctx context.Context, key string) (HeadValue, error) {
 }
 
 // Swap writes a head if it still has the given revision, and returns the new one. Revision 0 means that the head
-// does not exist. After ErrHeadConflict nothing was written; after any other error the head may be written.
+// does not exist. After ErrHeadConflict nothing was written; after any other error the head may have been written.
 func (h *HeadBucket) Swap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
 	next, err := swapKey(ctx, h.kv, headToken(key), data, revision)
 	if errors.Is(err, errStale) {

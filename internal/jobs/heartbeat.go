@@ -99,6 +99,7 @@ func (l *lease) overdue() bool {
 	return time.Since(l.last) > l.leases.limit() && !l.leases.unfenced
 }
 
+// heartbeats extends the lease until it is released or lost. If it is lost, heartbeats ends the run.
 func (l *lease) heartbeats() {
 	every := l.leases.ackWait / 3
 	next := time.NewTimer(every - time.Since(l.last))
@@ -134,8 +135,9 @@ func (l *lease) heartbeats() {
 	}
 }
 
-// heartbeat extends the lease and reads the record. The response proves that the extension arrived: both use
-// one connection, in order.
+// heartbeat extends the lease and reads the record. It returns ErrLeaseLost if the record names another run, and
+// cancels this one if that was requested. The record's arrival proves that the extension arrived, because both requests
+// use one connection, in order.
 func (l *lease) heartbeat() error {
 	l.mu.Lock()
 	left := l.leases.limit() - time.Since(l.last)

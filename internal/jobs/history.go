@@ -28,7 +28,7 @@ func (c *Client) AppendHistory(tenant string, data []byte) error {
 	return c.nc.Publish(historySubject(tenant), data)
 }
 
-// History returns the tenant's history from sequence from on, oldest first.
+// History returns the items of the tenant's history whose Seq is at least from, the oldest first.
 func (c *Client) History(ctx context.Context, tenant string, from uint64) ([]HistoryItem, error) {
 	var out []HistoryItem
 	err := c.readFrom(ctx, streamHistory, historySubject(tenant), from, func(m *nats.Msg) error {

@@ -81,7 +81,7 @@ func (c *Client) statusIndex(ctx context.Context, created time.Time) (*statusInd
 
 const indexPrefetch = 5000 // headers of records that are requested at once
 
-// dropIndex ends an index, or the current one if x is nil. The next use builds a new one.
+// dropIndex ends the client's index if that is x, or if x is nil. The next use builds a new one.
 func (c *Client) dropIndex(x *statusIndex) {
 	c.indexing.Lock()
 	defer c.indexing.Unlock()
@@ -173,8 +173,8 @@ func (t *tenantIndex) removeExpired() {
 	}
 }
 
-// latest returns up to limit records of a tenant that have, or may have, one of the statuses, the latest first. Without
-// statuses, all records are wanted.
+// latest returns up to limit records of a tenant, the latest first, that have one of the statuses, or a status that
+// only another version of codefleet knows. Without statuses, all records are wanted.
 func (x *statusIndex) latest(tenant string, wanted []schemas.Status, limit int) []indexEntry {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -41,7 +41,7 @@ func (j *Job) SetWaitsFor(ctx context.Context, resource string) error {
 }
 
 // Emit publishes progress or output of the task, in order. It does not wait for the server, so the progress may
-// be lost. Emit sets TaskID, Run and Time.
+// be lost. Emit sets TaskID and Run, and Time if it is zero.
 func (j *Job) Emit(ctx context.Context, p schemas.Progress) {
 	j.emit.Lock()
 	defer j.emit.Unlock()
@@ -93,7 +93,7 @@ func (j *Job) RequestApproval(ctx context.Context, q schemas.Approval) (schemas.
 }
 
 // waitForDecision returns the approval once it is no longer pending. It rereads the record on every notification,
-// and regularly because notifications may be lost.
+// and at intervals, because notifications may be lost. When the approval expires, it writes that into the record.
 func (r *run) waitForDecision(
 	ctx context.Context, notified <-chan *nats.Msg, a schemas.Approval,
 ) (schemas.Approval, error) {

@@ -50,9 +50,9 @@ func (c *Client) PutJournal(ctx context.Context, tenant, task, key string, data,
 	return nil
 }
 
-// ReplaceJournal is PutJournal for a small entry, if the last entry with this key has the given version, or there is
-// none and version is 0. It returns the new version. Otherwise it returns ErrJournalChanged. Of several runs that
-// replace the same version, one succeeds. After any other error, ReplaceJournal may be repeated with the same data.
+// ReplaceJournal stores a small entry, as PutJournal does, and returns its version. It returns ErrJournalChanged unless
+// the last entry with this key has the given version; version 0 means that there is none. Of several runs that replace
+// the same version, one succeeds. After any other error, ReplaceJournal may be repeated with the same data.
 func (c *Client) ReplaceJournal(
 	ctx context.Context, tenant, task, key string, data []byte, version uint64,
 ) (uint64, error) {
@@ -77,8 +77,8 @@ func (c *Client) ReplaceJournal(
 // barrierKey is the key of an entry that Journal writes. It is not part of the journal.
 const barrierKey = "\x00barrier"
 
-// Journal returns a task's journal entries in the order in which they were written, with all that was written before
-// the call.
+// Journal returns a task's journal entries in the order in which they were written. It misses none that was written
+// before the call.
 func (c *Client) Journal(ctx context.Context, tenant, task string) ([]JournalEntry, error) {
 	barrier := journalSubject(tenant, task) + hashToken(barrierKey)
 	var until uint64

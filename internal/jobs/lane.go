@@ -52,7 +52,7 @@ var subjectEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").Wit
 // (the event's idempotencykey, or else its id).
 func TaskID(tenant, source, key string) string {
 	h := sha256.New()
-	for _, s := range []string{tenant, source, key} { // prefixed with its length, so that no two triples collide
+	for _, s := range []string{tenant, source, key} { // each with its length, so that no two triples collide
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(s))))
 		h.Write([]byte(s))
 	}

@@ -25,7 +25,7 @@ type message struct {
 	seq       uint64    // in TASKS
 	stored    time.Time // when it was published
 	pending   int       // messages behind it
-	requested time.Time // the server's ack wait began later
+	requested time.Time // when it was requested; the server's ack wait began later
 }
 
 // lanes fetches messages, and creates the consumers that this requires.
@@ -56,7 +56,7 @@ func (ls *lanes) fetch(ctx, late context.Context, l lane) (*message, error) {
 		ls.forget(l)
 		return nil, fmt.Errorf("fetch a task of %s: %w", l.subject(), err)
 	}
-	if msg.Reply == "" { // a status: the lane is empty, or at the tenant's cap
+	if msg.Reply == "" { // a status, in most cases because the lane is empty or at the tenant's cap
 		return nil, nil
 	}
 	meta, err := msg.Metadata()
@@ -98,6 +98,7 @@ func (ls *lanes) pull(late context.Context, l lane) (*nats.Msg, error) {
 	return msg, nil
 }
 
+// inbox returns an idle inbox, or else a new one.
 func (ls *lanes) inbox() (*nats.Subscription, error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -160,8 +161,9 @@ func (m *message) acknowledge(ctx context.Context, c *Client) error {
 // inProgress restarts the server's ack wait.
 func (m *message) inProgress(c *Client) error { return c.nc.Publish(m.msg.Reply, []byte("+WPI")) }
 
-// requeue makes the server deliver the message again after delay. Change the record first, so that it does not
-// say running: if another worker has already got the message, a requeue starts one more run.
+// requeue makes the server deliver the message again after delay. A run must change its record first, so that it does
+// not say running: the change fails if another worker has got the message already, and a requeue would then start one
+// more run.
 func (m *message) requeue(c *Client, delay time.Duration) error {
 	return c.nc.Publish(m.msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds()))
 }

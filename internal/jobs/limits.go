@@ -35,8 +35,8 @@ func (s *controls) limitsOf(policy Policy, tenant string) schemas.TenantLimits {
 	return limits
 }
 
-// SetLimits replaces the limits of a tenant that were set at run time. The zero value restores the settings. The error
-// is a *RefusedError if the tenant or a limit is not valid.
+// SetLimits replaces the limits of a tenant that were set at run time. The zero value restores those of the
+// settings. The error is a *RefusedError if the tenant or a limit is not valid.
 func (c *Client) SetLimits(
 	ctx context.Context, tenant string, set schemas.TenantLimits,
 ) (info schemas.TenantLimitsInfo, err error) {
@@ -82,14 +82,15 @@ func (c *Client) ChangeLimits(
 
 var errChanged = errors.New("other processes change it at the same time")
 
-// changeLimits returns errChanged if another process has changed the limits meanwhile.
+// changeLimits reads the limits that were set at run time and writes them again with change applied. It returns
+// errChanged if another process has changed them in between.
 func (c *Client) changeLimits(ctx context.Context, key string, change schemas.TenantLimits) error {
 	seq, data, err := c.lastOfLeader(ctx, "KV_"+bucketControls, "$KV."+bucketControls+"."+key)
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return err
 	}
 	var before schemas.TenantLimits
-	if len(data) > 0 { // neither never stored nor removed
+	if len(data) > 0 { // the limits are set
 		if err := json.Unmarshal(data, &before); err != nil {
 			return err
 		}
@@ -163,11 +164,11 @@ func (c *Client) checkBacklog(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// Kinds of what is counted against a rate.
+// What is counted against rates.
 const (
 	rateTasks  = "tasks"
 	rateTokens = "tokens"
-	rateTools  = "tool-" // and the encoded pattern
+	rateTools  = "tool-" // calls of tools; followed by the encoded pattern of the tools
 )
 
 // countRate counts one run or call against a tenant's rate in the current period, and returns the counter for uncount,
@@ -227,7 +228,7 @@ func (j *Job) AwaitToolRate(ctx context.Context, server, tool string) error {
 	return nil
 }
 
-// spendTokens counts tokens of models that a run of a task has used against the tenant's rate.
+// spendTokens counts the model tokens of a run against the tenant's rate.
 func (w *Worker) spendTokens(ctx context.Context, tenant string, tokens int) error {
 	_, per, err := w.limitsOf(tenant).TokenRate.Parse()
 	if err != nil || per == 0 || tokens == 0 {
@@ -271,7 +272,7 @@ func rateSubject(tenant, what string, begin time.Time) string {
 	return "rate." + tenant + "." + what + "." + strconv.FormatInt(begin.Unix(), 36)
 }
 
-// addTo adds to a counter in the queue and returns the sum. After an error, n may or may not be counted.
+// addTo adds n to a counter in the queue and returns the sum. After an error, n may or may not be counted.
 func (c *Client) addTo(ctx context.Context, subject string, n int) (total int, err error) {
 	msg := nats.NewMsg(subject)
 	msg.Header.Set("Nats-Incr", strconv.Itoa(n))

@@ -27,9 +27,9 @@ type load struct {
 type poolQueue struct{ pool, priority string }
 
 const (
-	// meanTenants is the number of tenants, those with the most queued tasks, whose mean duration of a task is read.
-	// The durations of other tenants' tasks are estimated with the mean of these. The server responds to a request with
-	// at most 1,024 counts.
+	// meanTenants is the number of tenants for which the mean duration of a task is read: those with the most queued
+	// tasks. For the tasks of other tenants, the mean of all tasks of these tenants is the estimate. The server
+	// responds to a request with at most 1,024 counts.
 	meanTenants = 200
 	unknownMean = 1.0 // seconds, if no task has ended since yesterday
 	oldestBatch = 16  // messages per request
@@ -60,7 +60,7 @@ func (c *Client) Demand(ctx context.Context, pool string, within time.Duration) 
 	return d, nil
 }
 
-// readLoad reads the counts of the queue, one after another: they may differ by what happens in some milliseconds.
+// readLoad reads the counts of the queue one after another, so they may not agree: some milliseconds pass in between.
 func (c *Client) readLoad(ctx context.Context) (load, error) {
 	found := load{queues: map[poolQueue]*schemas.Backlog{}, queued: map[string]int{}}
 	subjects, err := c.taskSubjects(ctx)
@@ -103,8 +103,8 @@ func (c *Client) readLoad(ctx context.Context) (load, error) {
 	return found, nil
 }
 
-// countRunning subtracts the messages that workers have from those left in each lane, and adds them to the load. It
-// returns the last sequence that each lane has delivered.
+// countRunning subtracts the messages that workers have from those left in each lane, and adds them to the load as
+// running tasks. It returns the last sequence that each lane has delivered.
 func (c *Client) countRunning(ctx context.Context, left map[lane]int, found load) (map[lane]uint64, error) {
 	for l := range left {
 		key := poolQueue{l.pool, l.priority}
@@ -133,8 +133,8 @@ func (c *Client) countRunning(ctx context.Context, left map[lane]int, found load
 // errFound ends a search.
 var errFound = errors.New("found")
 
-// oldestQueued returns when the oldest message of a queue that no worker has was stored. It returns the zero time if
-// workers have got all messages in the meantime, or had them before and returned them.
+// oldestQueued returns the time at which the oldest message of a queue was stored, among those that no worker has. It
+// returns the zero time if workers have got all messages in the meantime, or had them before and returned them.
 func (c *Client) oldestQueued(
 	ctx context.Context, key poolQueue, left map[lane]int, delivered map[lane]uint64,
 ) (stored time.Time, err error) {
@@ -167,7 +167,8 @@ func (c *Client) oldestQueued(
 	return time.Time{}, nil
 }
 
-// meanRuns returns a function with the mean seconds for which a tenant's tasks have used a slot, since yesterday.
+// meanRuns returns a function that returns for how many seconds, on average, a tenant's task has used a slot since
+// yesterday.
 func (c *Client) meanRuns(ctx context.Context, queued map[string]int) (func(tenant string) float64, error) {
 	tenants := slices.SortedFunc(maps.Keys(queued), func(a, b string) int {
 		return cmp.Or(cmp.Compare(queued[b], queued[a]), cmp.Compare(a, b))

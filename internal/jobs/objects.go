@@ -75,12 +75,12 @@ func (c *Client) getObject(ctx context.Context, name string) (data []byte, err e
 
 const (
 	readAttempts = 4
-	readWait     = time.Second // for the first attempt, and a second for each readRate bytes; then twice as long each
-	readRate     = 4 << 20
+	readWait     = time.Second // for the first attempt, plus readWait per readRate bytes; then twice as long each time
+	readRate     = 4 << 20     // bytes
 )
 
-// readObject reads an object of a size. GetBytes waits until its context ends for the content of an object that is
-// removed at the same time, so it gets little time at first. The next attempt finds that the object is missing.
+// readObject reads an object that has size bytes. If the object is removed at the same time, GetBytes waits for its
+// content until the context ends. So the first attempt has little time; the next one finds that the object is missing.
 func readObject(ctx context.Context, store jetstream.ObjectStore, name string, size uint64) (data []byte, err error) {
 	wait := readWait * time.Duration(1+size/readRate)
 	for range readAttempts {

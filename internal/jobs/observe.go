@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	observeEvery   = 5 * time.Second // between readings for the metrics, however many scrapers there are
+	observeEvery   = 5 * time.Second // time between readings for the metrics, however many scrapers there are
 	observeTimeout = 3 * time.Second // time limit of a reading; Prometheus waits for 10 s
 	maxBacklogs    = 20              // tenants whose backlog has a time series of its own
 )
@@ -33,8 +33,8 @@ type overview struct {
 // are collected, and are absent while that fails.
 func (c *Client) Observe() (unregister func(), err error) { return c.observe(observeEvery) }
 
-// observe is Observe. It reads again if the last reading is older than every.
-func (c *Client) observe(every time.Duration) (unregister func(), err error) {
+// observe is Observe with readings that are at most maxAge old.
+func (c *Client) observe(maxAge time.Duration) (unregister func(), err error) {
 	m := metrics.New(c.opts.Meter)
 	g := gauges{
 		tasks: m.Gauge(metrics.BacklogTasks), tenant: m.Gauge(metrics.BacklogTenant),
@@ -44,12 +44,12 @@ func (c *Client) observe(every time.Duration) (unregister func(), err error) {
 	}
 	var mu sync.Mutex
 	var latest overview
-	var at time.Time
+	var readAt time.Time
 	out := outage{log: c.opts.Log, failed: "metrics of the fleet not read", again: "metrics of the fleet read again"}
 	return m.Observe(func(ctx context.Context, o metric.Observer) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if time.Since(at) > every {
+		if time.Since(readAt) > maxAge {
 			reading, cancel := context.WithTimeout(ctx, observeTimeout)
 			defer cancel()
 			now, err := c.overview(reading)
@@ -57,7 +57,7 @@ func (c *Client) observe(every time.Duration) (unregister func(), err error) {
 			if err != nil {
 				return nil // reported
 			}
-			latest, at = now, time.Now()
+			latest, readAt = now, time.Now()
 		}
 		g.observe(o, latest)
 		return nil

@@ -21,7 +21,7 @@ import (
 // First, events are matched with webhooks. Events with a key are matched one after another, by consumers that have at
 // most one message in flight: one for the events of all tenants, and one for the records of each tenant, which come in
 // the order in which the tasks ended. So each event has its deliveries before the next one is matched, even if the
-// process is lost. A tenant cannot delay this step, because it only stores deliveries.
+// process is lost. This step only stores deliveries, so no tenant's server can delay it.
 //
 // Second, deliveries are sent. Those of one webhook and key wait on one subject, in order. No consumer reads them:
 // another message, the key's permit, says that deliveries wait. The process that gets the permit sends the first
@@ -37,18 +37,18 @@ import (
 // removes the permit, and then looks again, because a delivery that was stored in between has no permit of its own. If
 // the process is lost before it looks, restorePermits stores the permit.
 
-// A suffix of a subject is <tenant>.<webhook>.<hash of the key>, or as in retries.go.
+// A suffix of a subject is <tenant>.<webhook>.<hash of the key>, or ends as retries.go describes.
 const (
 	streamOrdered   = "ORDERED"
-	orderedEvents   = "ordered.event."   // ordered.event.<tenant>: events to be matched
-	orderedWaiting  = "ordered.wait."    // ordered.wait.<suffix>: deliveries
-	orderedPermits  = "ordered.permit."  // ordered.permit.<suffix>: permits to send them
-	orderedMatcher  = "matcher"          // the consumer of events to be matched
-	orderedSender   = "sender"           // the consumer of permits
-	orderedFollower = "ordered-results-" // ordered-results-<tenant>: the consumer of the tenant's records
-	permitTime      = followTime / 4     // time limit for one use of a permit; leaves time for the last request
-	failedPause     = 2 * time.Second    // after a use in which tries failed, so that other webhooks have a turn
-	permitRestore   = 2 * time.Minute
+	orderedEvents   = "ordered.event."    // ordered.event.<tenant>: events to be matched
+	orderedWaiting  = "ordered.wait."     // ordered.wait.<suffix>: deliveries
+	orderedPermits  = "ordered.permit."   // ordered.permit.<suffix>: permits to send them
+	orderedMatcher  = "matcher"           // the consumer of events to be matched
+	orderedSender   = "sender"            // the consumer of permits
+	orderedFollower = "ordered-results-"  // ordered-results-<tenant>: the consumer of the tenant's records
+	permitTime      = followTime / 4      // time limit for one use of a permit; leaves time for the last request
+	failedPause     = 2 * time.Second     // after a use in which tries failed, so that other webhooks have a turn
+	permitRestore   = 2 * time.Minute     // between two calls of restorePermits
 	orderedHeader   = "Codefleet-Ordered" // the event is in ORDERED, too
 	delayHeader     = "Codefleet-Pause"   // header of a permit: the delay before the permit is used
 )
@@ -105,7 +105,8 @@ func (c *Client) KeepOrderedResults(ctx context.Context, tenant string) error {
 		var results jetstream.Consumer
 		results, err = c.js.Consumer(ctx, streamRecords, resultsFollower+tenant)
 		if err == nil {
-			// FollowResults leaves results with a key to FollowOrderedResults, also those that it has not read yet.
+			// Begin with the results that FollowResults has not handled yet: it leaves those with a key to
+			// FollowOrderedResults.
 			conf.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
 			conf.OptStartSeq = results.CachedInfo().AckFloor.Stream + 1
 			_, err = c.js.CreateConsumer(ctx, streamRecords, conf)
@@ -168,7 +169,7 @@ func (c *Client) storeWaiting(ctx context.Context, d Delivery, m *nats.Msg, w wa
 	return nil
 }
 
-// trimOrdered removes a webhook's oldest deliveries above the limit. prefix is <tenant>.<webhook>. with the last dot.
+// trimOrdered removes a webhook's oldest deliveries above the limit. prefix is "<tenant>.<webhook>.".
 func (c *Client) trimOrdered(ctx context.Context, prefix string) {
 	stream, err := c.js.Stream(ctx, streamOrdered)
 	if err == nil {
@@ -181,7 +182,7 @@ func (c *Client) trimOrdered(ctx context.Context, prefix string) {
 	}
 }
 
-// storePermit stores a permit, which is used after a delay, unless the suffix has one.
+// storePermit stores a permit, which is used after a delay, unless the suffix has a permit already.
 func (c *Client) storePermit(ctx context.Context, suffix string, delay time.Duration) error {
 	_, err := c.js.PublishMsg(ctx, &nats.Msg{
 		Subject: orderedPermits + suffix, Header: nats.Header{delayHeader: {delay.String()}},
@@ -228,14 +229,14 @@ func (c *Client) FollowDeliveries(
 		return fn(handling, d)
 	}
 	return c.follow(ctx, streamOrdered, orderedSender, func(handling context.Context, m jetstream.Msg) error {
-		_ = m.InProgress() // the permit may have waited in this process; without it, another process may send, too
+		_ = m.InProgress() // the permit may have waited here: if its ack wait ends, another process sends, too
 		return c.usePermit(handling, stream, m, send)
 	})
 }
 
 // usePermit sends the deliveries of the permit in m. It removes the permit if no delivery is left, and replaces it if
-// some were sent before an error. If none was sent, the queue delivers the same permit again. It also does that after
-// the permit's delay.
+// some were sent before an error. If none was sent, the queue delivers the same permit again. A permit with a delay is
+// first returned to the queue, which delivers it again after the delay.
 func (c *Client) usePermit(
 	ctx context.Context, stream jetstream.Stream, m jetstream.Msg, fn func(ctx context.Context, d Delivery) error,
 ) error {
@@ -252,7 +253,8 @@ func (c *Client) usePermit(
 	if err != nil && sent == 0 {
 		return err
 	}
-	// With several replicas, an acknowledged message is removed after the response, and would prevent a new permit.
+	// With several replicas, an acknowledged message is removed only after the response, and would prevent a new permit
+	// until then. So the permit is deleted.
 	if err := stream.DeleteMsg(ctx, meta.Sequence.Stream); err != nil {
 		return err
 	}
@@ -285,8 +287,8 @@ func (c *Client) restorePermits(ctx context.Context, stream jetstream.Stream) er
 
 // sendWaiting calls fn with the deliveries that wait, one after another, and removes those for which fn returns nil,
 // and those without a key that wait for another try. since is when the turn of the first one came. sendWaiting returns
-// how many it has removed. The error is nil if no delivery is left, a *RetryError after permitTime, and otherwise the
-// first error.
+// how many it has removed. The error is nil if no delivery is left, a *RetryError after permitTime or if the next
+// delivery is not due yet, and otherwise the first error.
 func (c *Client) sendWaiting(
 	ctx context.Context, stream jetstream.Stream, suffix string, since time.Time,
 	fn func(ctx context.Context, d Delivery) error,

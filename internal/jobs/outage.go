@@ -5,16 +5,16 @@ import (
 	"log/slog"
 )
 
-// outage logs work that is repeated and fails, as during an outage of NATS: once when the work fails for the first
-// time, and once when it succeeds again.
+// outage logs failures of repeated work, as during an outage of NATS: once when the work begins to fail, and once when
+// it succeeds again.
 type outage struct {
 	log           *slog.Logger
 	failed, again string // the messages
 	failing       bool
 }
 
-// report logs the outcome of one attempt if it differs from that of the last one. An attempt that ends with ctx has no
-// outcome.
+// report logs the outcome of one attempt if it differs from that of the last one. An attempt that failed because ctx
+// ended does not count.
 func (o *outage) report(ctx context.Context, err error) {
 	switch {
 	case err != nil && ctx.Err() != nil:

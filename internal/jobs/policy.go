@@ -20,7 +20,7 @@ type TenantPolicy struct {
 	Priorities []string // priorities that it may use; empty allows all
 	MaxRunning int      // tasks running at once per pool and priority, in the whole fleet; default 1,024
 
-	Limits schemas.TenantLimits // MaxRunning is not used; limits that are set at run time replace them
+	Limits schemas.TenantLimits // without MaxRunning, which is above; limits that are set at run time replace these
 
 	// Limits of one task; 0 means no limit.
 	MaxTimeout time.Duration

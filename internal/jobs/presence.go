@@ -16,7 +16,7 @@ import (
 // Workers returns the workers that published their presence within the last nine seconds, sorted by name.
 func (c *Client) Workers(ctx context.Context) ([]schemas.Worker, error) {
 	kv, err := c.js.KeyValue(ctx, bucketWorkers)
-	if errors.Is(err, jetstream.ErrBucketNotFound) { // no worker since the restart of a server without replicas
+	if errors.Is(err, jetstream.ErrBucketNotFound) { // lost in a restart of the server; no worker has run since
 		return nil, nil
 	}
 	if err != nil {

@@ -29,8 +29,8 @@ func isSubjectFull(err error) bool {
 }
 
 // publishOnce stores msg in TASKS, unless a message with the same id was stored within the deduplication window, and
-// returns the sequence of the stored message. All tenants share the server's set of ids and foreign producers choose
-// theirs, so a duplicate counts only on the same subject. An extra message does no harm, since the record decides which
+// returns the sequence of the stored message. All tenants share the server's set of ids, and other programs may choose
+// any id, so a duplicate counts only on the same subject. An extra message does no harm, since the record decides which
 // one runs.
 func (c *Client) publishOnce(ctx context.Context, msg *nats.Msg, id string) (uint64, error) {
 	ack, err := c.publishRetrying(ctx, msg, id)

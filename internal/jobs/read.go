@@ -29,8 +29,8 @@ type ListOptions struct {
 	Limit  int              // default 100
 }
 
-// List returns the tenant's latest tasks, newest first. Large results stay in the object store (ResultRef);
-// Record returns them.
+// List returns the tenant's tasks that were changed last, sorted by submission, newest first. Large results stay in the
+// object store (ResultRef); Record returns them.
 func (c *Client) List(ctx context.Context, tenant string, opts ListOptions) ([]schemas.Record, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
@@ -45,8 +45,8 @@ func (c *Client) List(ctx context.Context, tenant string, opts ListOptions) ([]s
 	return all, nil
 }
 
-// latest returns a stream's last messages for which parse reports ok, newest first. The default limit is 100.
-// It reads a window at the end of the stream, and a larger one if that holds too few.
+// latest parses a stream's last messages and returns the values for which parse reports ok, newest first. The default
+// limit is 100. It reads a window at the end of the stream, and a larger one if that holds too few.
 func latest[T any](
 	ctx context.Context, c *Client, stream, subject string, limit int, parse func(*nats.Msg) (T, bool, error),
 ) ([]T, error) {
@@ -80,7 +80,7 @@ func latest[T any](
 	}
 }
 
-// readFrom calls fn with a stream's messages on subject, from sequence seq to the end.
+// readFrom calls fn with a stream's messages on subject, from sequence seq on.
 func (c *Client) readFrom(ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error) error {
 	for more := true; more; {
 		var err error
@@ -103,7 +103,8 @@ func (c *Client) readSince(
 	return c.readFrom(ctx, stream, subject, next, fn)
 }
 
-// batch reads up to readBatch messages on subject, fewer if they are large. more reports whether others follow.
+// batch calls fn with up to readBatch messages on subject, from sequence seq on. If they are large, it calls fn with
+// fewer. more reports whether others follow.
 func (c *Client) batch(
 	ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error,
 ) (next uint64, more bool, err error) {

@@ -63,7 +63,7 @@ func (c *Client) RecordTasks(ctx context.Context) {
 	}
 }
 
-// run creates records until ctx ends or the connection was lost and restored.
+// run creates records until ctx ends or an error occurs. It also returns when the connection was lost and restored.
 func (r *recorder) run(ctx context.Context) (err error) {
 	if r.kv, err = r.c.js.KeyValue(ctx, bucketCursors); err != nil {
 		return err

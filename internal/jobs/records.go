@@ -105,10 +105,11 @@ func decodeRecord(id string, rev uint64, data []byte) (storedRecord, error) {
 	return r, nil
 }
 
-// swap writes r if the stored record still has the revision r.rev, and sets r.rev to the new revision. Revision 0
-// means that no record exists yet. swap returns errStale if the record was changed since it was read, and
-// errAmbiguous if it may or may not be written: read it to find out. A result that makes the record too large is
-// moved to the object store first.
+// swap writes r if the stored record still has the revision r.rev, and sets r.rev to the new revision. Revision 0 means
+// that no record exists yet. swap returns errStale if the record was changed since it was read, and errAmbiguous if it
+// may or may not be written: read it to find out. Before it writes, swap withdraws the pending approvals of a task that
+// has ended, clears what a task that does not run waits for, and moves a result that makes the record too large to the
+// object store.
 func (c *Client) swap(ctx context.Context, r *storedRecord) error {
 	if r.Status.Terminal() {
 		withdrawApprovals(&r.Record)
@@ -175,10 +176,10 @@ func (c *Client) change(
 	return before, after, fmt.Errorf("change record %s: another process changed it first, %d times", id, swapTries)
 }
 
-// replicationPause is the pause before another try to change a record of which a cluster may still replicate a change.
+// replicationPause is the pause before another try to change a record. Meanwhile, a cluster replicates the last change.
 const replicationPause = 10 * time.Millisecond
 
-// awaitReplication pauses before all tries but the first two, which are numbered from 0. While a cluster replicates a
+// awaitReplication pauses before all tries but the first two. Tries are numbered from 0. While a cluster replicates a
 // change of a record, it refuses the next one as outdated, but readers do not get the change yet.
 func awaitReplication(ctx context.Context, try int) error {
 	if try < 2 {
@@ -187,6 +188,7 @@ func awaitReplication(ctx context.Context, try int) error {
 	return clock.Sleep(ctx, replicationPause)
 }
 
+// encodeRecord encodes a record. If the record is too large, it first moves the result to the object store.
 func (c *Client) encodeRecord(ctx context.Context, r *storedRecord) ([]byte, error) {
 	data, err := json.Marshal(r)
 	if err != nil || len(data) <= inlineMax || r.Result == nil {
@@ -254,7 +256,7 @@ func (c *Client) Record(ctx context.Context, tenant, id string) (schemas.Record,
 	return c.whole(ctx, r)
 }
 
-// find is like load, but tries the leader too before it returns ErrUnknownTask. tenant and id are unchecked.
+// find is like load, but tries the leader too before it returns ErrUnknownTask. tenant and id may be any text.
 func (c *Client) find(ctx context.Context, tenant, id string) (storedRecord, error) {
 	if schemas.CheckName("tenant", tenant) != nil || !names.IsTaskID(id) { // they become part of a subject
 		return storedRecord{}, ErrUnknownTask

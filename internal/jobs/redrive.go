@@ -26,11 +26,11 @@ const (
 // Redrive queues a dead-lettered task again, with the same id, program and journal, and removes its dead letter. Its
 // runs stay in the record but no longer count as attempts. It returns the task's new record. The error is
 // ErrUnknownTask or a *NotRedrivableError if nothing was changed. After another error the task may be queued. If
-// several processes redrive a task at once, only one does.
+// several processes redrive a task at once, only one of them succeeds.
 //
-// A crash leaves the task either dead, with its dead letter, or queued. First a timer is stored in DELAYED, then the
-// record is changed, then the message is published on its lane, and the timer is deleted. After a crash before the
-// publication, the timer queues the task.
+// A crash leaves the task either dead, with its dead letter, or queued. First a message is stored in DELAYED as a
+// timer, then the record is changed, then the message is published on its lane, and the timer is deleted. After a crash
+// before the publication, the timer queues the task.
 func (c *Client) Redrive(ctx context.Context, tenant, id string) (schemas.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, redriveTime)
 	defer cancel()
@@ -60,7 +60,7 @@ func (c *Client) Redrive(ctx context.Context, tenant, id string) (schemas.Record
 			Hint:   "correct it, and submit it as a new task",
 		}
 	}
-	if err := notRedrivable(rec, letter != nil); err != nil {
+	if err := checkRedrivable(rec, letter != nil); err != nil {
 		return schemas.Record{}, err
 	}
 	after, err := c.redrive(ctx, rec, lane, letter)
@@ -84,7 +84,8 @@ func (c *Client) awaitEnd(ctx context.Context, rec storedRecord) storedRecord {
 	return rec
 }
 
-// letter returns a task's dead letter and the lane on which its event arrived.
+// letter returns a task's dead letter and the lane on which its event arrived. The error is jetstream.ErrMsgNotFound if
+// the task has none.
 func (c *Client) letter(ctx context.Context, tenant, id string) (*jetstream.RawStreamMsg, lane, error) {
 	stream, err := c.js.Stream(ctx, streamDead)
 	if err != nil {
@@ -101,8 +102,8 @@ func (c *Client) letter(ctx context.Context, tenant, id string) (*jetstream.RawS
 	return m, l, nil
 }
 
-// notRedrivable returns why a task cannot be redriven, or nil.
-func notRedrivable(rec storedRecord, hasLetter bool) error {
+// checkRedrivable returns a *NotRedrivableError if a task cannot be redriven.
+func checkRedrivable(rec storedRecord, hasLetter bool) error {
 	switch {
 	case rec.Status != schemas.Dead && rec.Status != schemas.Blocked:
 		return &NotRedrivableError{
@@ -177,8 +178,8 @@ func (c *Client) redrive(
 	return after, nil
 }
 
-// renewData copies a dead letter's data in the object store to the name of an unfinished task's data, which is not
-// removed to make room.
+// renewData copies a dead letter's data within the object store, if it is there, and changes header to refer to the
+// copy. The copy has the name of an unfinished task's data, so it is not removed to make room.
 func (c *Client) renewData(ctx context.Context, rec storedRecord, header nats.Header) error {
 	ref := percentDecode(header.Get("ce-dataref"))
 	if ref == "" {
@@ -234,8 +235,9 @@ func (c *Client) deleteLetters(ctx context.Context, tenant, id string, opts ...j
 }
 
 // RedriveAll redrives at most limit of the tenant's dead-lettered tasks, the oldest first, beginning with the dead
-// letter that has the sequence number from; with a cause, only those with this error code. A task that cannot be
-// redriven is reported, and keeps its dead letter. Events that never became tasks are skipped.
+// letter that has the sequence number from; with a cause, only those with this error code. If others are left, Next is
+// the sequence number from which to continue. A task that cannot be redriven is reported, and keeps its dead letter.
+// Events that never became tasks are skipped.
 func (c *Client) RedriveAll(
 	ctx context.Context, tenant, cause string, from uint64, limit int,
 ) (schemas.Redriven, error) {
@@ -272,7 +274,8 @@ func (c *Client) RedriveAll(
 
 var errEnough = errors.New("enough dead letters")
 
-// lettersFrom returns the dead letters of tasks, the oldest first; with a cause, only those with this error code.
+// lettersFrom returns at most limit dead letters of tasks, the oldest first, beginning with the sequence number from;
+// with a cause, only those with this error code.
 func (c *Client) lettersFrom(
 	ctx context.Context, tenant, cause string, from uint64, limit int,
 ) ([]schemas.DeadTask, error) {

@@ -15,8 +15,8 @@ import (
 const clusterReplicas = 3
 
 // clustered reports whether the client has been connected to a cluster. A replica then may lag behind its stream's
-// leader. clustered remembers this, because the name is empty while the client reconnects, and the response of a
-// replica may have arrived just before. Connect calls it first.
+// leader. clustered remembers this, because the cluster's name is empty while the client reconnects, and the response
+// of a replica may have arrived just before. Connect calls it first.
 func (c *Client) clustered() bool {
 	if c.nc.ConnectedClusterName() != "" {
 		c.inCluster.Store(true)
@@ -36,7 +36,7 @@ func (c *Client) replicas(ctx context.Context) (int, error) {
 	if n > 0 || !c.clustered() {
 		return max(1, n), nil
 	}
-	err := c.provisionCursors(ctx, clusterReplicas)
+	err := c.provisionCursors(ctx, clusterReplicas) // fails if the cluster has too few servers
 	if isTooFewServers(err) {
 		c.warnReplicas.Do(func() {
 			c.opts.Log.WarnContext(ctx, "tasks stored on one server only: the NATS cluster has fewer than three")
@@ -108,9 +108,9 @@ func (c *Client) provisionCursors(ctx context.Context, replicas int) error {
 	})
 }
 
-// LOGS and HISTORY are synced asynchronously while they have one replica. With more replicas the server does not
-// support that mode, and it cannot change the mode of an existing stream. So provisionUnsynced copies the stream, and
-// creates it again from the copy. The copies are mirrors, which keep the sequences.
+// LOGS, HISTORY and SUBMITTED are synced asynchronously while they have one replica. With more replicas the server does
+// not support that mode, and it cannot change the mode of an existing stream. So provisionUnsynced copies the stream,
+// and creates it again from the copy. The copies are mirrors, which keep the sequences.
 
 const (
 	copySuffix = "_COPY"
@@ -168,7 +168,8 @@ type copyLock struct {
 	renewed time.Time
 }
 
-// lockCopy waits until no other process copies the stream.
+// lockCopy waits until no other process copies the stream, and returns the lock. It removes a lock that was not renewed
+// for copyStale.
 func (c *Client) lockCopy(ctx context.Context, name string) (*copyLock, error) {
 	kv, err := c.js.KeyValue(ctx, bucketCursors)
 	if err != nil {

@@ -75,8 +75,8 @@ func toRetryWait(outcome, text string) func(*storedRecord) {
 	}
 }
 
-// delayUntil stores the message in DELAYED, changes the record, and acknowledges. A crash in between leaves an
-// extra timer, whose message will not own the record.
+// delayUntil stores the message in DELAYED, changes the record, and acknowledges. A crash in between leaves an extra
+// message in DELAYED, which will not own the record.
 //
 // Tasks that run later wait in DELAYED, since in TASKS they would count against the tenant's cap. When a task is
 // due, the server publishes its message on due.…, and a worker moves it to TASKS (promote).
@@ -94,7 +94,8 @@ func (r *run) delayUntil(ctx context.Context, at time.Time, change func(*storedR
 	return r.m.acknowledge(ctx, r.w.c)
 }
 
-// delay stores a message in DELAYED, which returns the task to its lane at a time, and returns the message's sequence.
+// delay stores a message in DELAYED that returns the task to its lane at the given time. It returns the message's
+// sequence.
 func (c *Client) delay(
 	ctx context.Context, l lane, rec storedRecord, header nats.Header, data []byte, at time.Time,
 ) (uint64, error) {

@@ -51,6 +51,8 @@ func (c *Client) Submitted(ctx context.Context, tenant, id string) (schemas.Reco
 	return rec.Record, ev, nil
 }
 
+// submittedEvent returns the event that submitted a task, and its data. The error is a *NotRetryableError if one of
+// them is no longer kept.
 func (c *Client) submittedEvent(ctx context.Context, rec storedRecord) (s submission, err error) {
 	gone := &NotRetryableError{
 		Reason: "the submission of task " + rec.TaskID + " is no longer kept", Hint: "submit the task again",
@@ -81,11 +83,11 @@ func (c *Client) submittedEvent(ctx context.Context, rec storedRecord) (s submis
 	return s, err
 }
 
-// submittedMessage returns the message of a task: in the queue while the task has not ended, later in the stream of
-// submitted events, or as a dead letter.
+// submittedMessage returns the message of a task: from the queue while the task has not ended, later from the stream of
+// submitted events, or else from the dead-letter queue.
 func (c *Client) submittedMessage(ctx context.Context, rec storedRecord) (*jetstream.RawStreamMsg, error) {
 	if !rec.Status.Terminal() {
-		m, _, err := c.queued(ctx, rec)
+		m, _, err := c.queuedMessage(ctx, rec)
 		return m, err
 	}
 	stream, err := c.js.Stream(ctx, streamSubmitted)

@@ -54,7 +54,7 @@ func withoutRef(r *schemas.Result, why string) *schemas.Result {
 	return &s
 }
 
-func validResult(res *schemas.Result) error {
+func checkResult(res *schemas.Result) error {
 	if !res.Status.Terminal() {
 		return fmt.Errorf("status %q is not terminal", res.Status)
 	}

@@ -9,19 +9,20 @@ import (
 )
 
 // Deliveries without a partition key wait in ORDERED, too, on subjects whose last token is retry-<delay>-<number>. All
-// deliveries on a subject have the same delay, 0s before their first try, so the first one is due first. The subject's
-// permit sends those that are due. A delivery that fails moves to the subject of its next delay, so the others do not
-// wait for it. A webhook has a few permits however many of its deliveries wait, so they hold up no other webhook.
+// deliveries on a subject have the same delay, so the first one is due first; the delay of a delivery that was not
+// tried yet is 0s. The process that gets the subject's permit sends those that are due. A delivery that fails moves to
+// the subject of its next delay, so the others do not wait for it. A webhook has only a few permits, however many of
+// its deliveries wait, so they hold up no other webhook.
 
 const (
 	retryPrefix   = "retry-"
-	retrySubjects = 4 // of each delay: as many deliveries of a webhook with this delay may be sent at once
+	retrySubjects = 4 // per webhook and delay; as many of these deliveries may be sent at once
 	maxRetryDelay = time.Hour
 	storedHeader  = "Codefleet-Stored" // when the delivery was stored first
 )
 
-// retryDelivery stores a delivery, to be tried again after a time. stream and seq tell the message in which the
-// delivery was: the same message is stored once.
+// retryDelivery stores a delivery, to be tried again after a time. It drops a delivery that is older than DeliveryTime.
+// stream and seq identify the message that contained the delivery: for one message, the delivery is stored only once.
 func (c *Client) retryDelivery(ctx context.Context, d Delivery, after time.Duration, stream string, seq uint64) error {
 	m, err := deliveryMessage(d)
 	if err != nil {
@@ -38,14 +39,14 @@ func (c *Client) retryDelivery(ctx context.Context, d Delivery, after time.Durat
 	})
 }
 
-// waitingToken returns the last token of the subject of a delivery.
+// waitingToken returns the last token of the subject of a delivery without a partition key.
 func waitingToken(delay time.Duration, id string) string {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(id)) // never fails
 	return fmt.Sprintf("%s%s-%d", retryPrefix, delay, hash.Sum32()%retrySubjects)
 }
 
-// retryDelay returns the smallest of 1, 2, 4, 8 seconds and so on that is not below a time, and at most an hour.
+// retryDelay rounds a time up to 1, 2, 4, 8 seconds and so on, and returns an hour at most.
 func retryDelay(after time.Duration) time.Duration {
 	delay := time.Second
 	for delay < after && delay < maxRetryDelay {

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// scheduler chooses the lane from which a free slot fetches next: by priority first, then by turns of the tenants,
-// which turns decides. A tenant with a warm box may overtake one whose box would have to be created in place of another
-// tenant's, for a limited time, so that no tenant starves. It is not safe for concurrent use.
+// scheduler chooses the lane from which a free slot fetches next: by priority first, then by the turns of the tenants,
+// as the type turns decides. A tenant with a warm box may overtake one whose box would have to be created in place of
+// another tenant's, for a limited time, so that no tenant starves. It is not safe for concurrent use.
 type scheduler struct {
 	lanes    map[lane]*laneState
 	turns    [3]*turns       // by index in priorities
 	held     func(lane) bool // whether no task of a lane may start now; nil if no lane is held
-	queues   [3][]*laneState // lanes to fetch from, in turn order; by index in priorities
+	queues   [3][]*laneState // lanes to fetch from, in the order in which they came; by index in priorities
 	picks    uint
 	lastDone time.Time // when the latest run ended
 }
@@ -187,7 +187,7 @@ func (s *scheduler) done(l lane, now time.Time, took time.Duration) {
 	s.forget(st)
 }
 
-// forget removes a lane without tasks. If no lane is left, it also forgets what tenants have used.
+// forget removes a lane without tasks. If no lane is left, it also forgets what the tenants have used.
 func (s *scheduler) forget(st *laneState) {
 	if st.running > 0 || st.queued || st.want > 0 || st.pending > 0 {
 		return

@@ -30,9 +30,9 @@ var (
 
 const (
 	sessionsRetention = 90 * 24 * time.Hour
-	sessionsPerTenant = 20_000 // tasks and checkpoints
+	sessionsPerTenant = 20_000 // tasks and checkpoints that are kept
 	maxSessionMessage = 128 << 10
-	maxSessions       = 1000 // sessions in a list; the server's limit is 1,024 subjects
+	maxSessions       = 1000 // messages that Sessions reads, up to two per session; the server's limit is 1,024 subjects
 	defaultSession    = 100  // tasks that Session returns
 	listedCheckpoints = 20   // newest checkpoints that Session returns
 	workspaceInBox    = "/workspace/"
@@ -136,7 +136,7 @@ func sessionTask(description string, r *schemas.Result, hide func(string) string
 	return t
 }
 
-// resultText returns a result as a log has it: a text without quotes, anything else as JSON.
+// resultText returns a result as a log has it: a text without quotes, nothing for null, anything else as JSON.
 func resultText(result json.RawMessage) string {
 	var s string
 	if json.Unmarshal(result, &s) == nil && len(result) > 0 && result[0] == '"' {
@@ -148,8 +148,9 @@ func resultText(result json.RawMessage) string {
 	return string(result)
 }
 
-// checkpointData returns the members of a checkpoint, with personal data and secrets replaced. hide gets the whole
-// object, because the name of a member may tell that its value is personal data.
+// checkpointData returns the members of a checkpoint, with personal data and secrets replaced, and without those that
+// the fleet sets itself. hide gets the whole object, because the name of a member may tell that its value is personal
+// data.
 func checkpointData(checkpoint json.RawMessage, hide func(string) string) (map[string]json.RawMessage, error) {
 	var data map[string]json.RawMessage
 	if err := json.Unmarshal(checkpoint, &data); err != nil {
@@ -266,13 +267,13 @@ func addTasks(s *schemas.Session, messages []storedMessage) {
 	slices.SortStableFunc(s.Tasks, func(a, b schemas.SessionTask) int { return a.Timestamp.Compare(b.Timestamp) })
 	if n := len(s.Tasks); n > 0 {
 		newest, first := s.Tasks[n-1], slices.IndexFunc(messages, func(m storedMessage) bool { return m.Task != nil })
-		s.StartedAt = begin(*messages[first].Task) // tasks that end together are stored in any order
+		s.StartedAt = startOf(*messages[first].Task) // tasks that end together are stored in any order
 		s.EndedAt, s.Workspace = newest.Timestamp, newest.Workspace
 	}
 }
 
-// begin returns when a task began, or ended if it never ran.
-func begin(t schemas.SessionTask) time.Time { return cmp.Or(t.StartedAt, t.Timestamp) }
+// startOf returns when a task started, or when it ended if it never ran.
+func startOf(t schemas.SessionTask) time.Time { return cmp.Or(t.StartedAt, t.Timestamp) }
 
 // addOmitted sets how many older tasks the log does not list, and when the session began. listed is the number of
 // messages that were read.
@@ -289,7 +290,7 @@ func (c *Client) addOmitted(ctx context.Context, s *schemas.Session, listed int)
 	_, _, err = c.directGet(ctx, streamSessions, first, func(m *nats.Msg, _ uint64) error {
 		f, _, err := parseSession(m)
 		if err == nil && f.Task != nil {
-			s.StartedAt = begin(*f.Task)
+			s.StartedAt = startOf(*f.Task)
 		}
 		return err
 	})
@@ -377,8 +378,7 @@ func (c *Client) SaveCheckpoint(
 }
 
 // ResumeSession returns a session's log. If checkpoint is not 0, the checkpoint with this id becomes the newest one
-// first. The
-// error is ErrUnknownSession or ErrUnknownCheckpoint.
+// first. The error is ErrUnknownSession or ErrUnknownCheckpoint.
 func (c *Client) ResumeSession(
 	ctx context.Context, tenant, session string, checkpoint uint64,
 ) (schemas.Session, error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// skillsPrefix begins the subjects skills.<tenant> of messages that a tenant's skills have changed. The messages are
-// empty, and may be lost: package skills also compares its copies with the object store every minute.
+// skillsPrefix begins the subject skills.<tenant>. A message on it says that the tenant's skills have changed. The
+// messages are empty, and may be lost: package skills also compares its copies with the object store every minute.
 const skillsPrefix = "skills."
 
 // SkillsChanged tells all processes of the fleet that a tenant's skills have changed.

@@ -125,8 +125,8 @@ func (c *Client) Ready(ctx context.Context) error {
 	return nil
 }
 
-// streams returns the configuration of all streams. They are kept on disk. With one replica, LOGS and
-// HISTORY acknowledge a message before it is on disk, the others after (see sync_interval at Provision).
+// streams returns the configuration of all streams. They are kept on disk. With one replica, LOGS, HISTORY and
+// SUBMITTED acknowledge a message before it is on disk, the others after (see sync_interval at Provision).
 func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 	all := []jetstream.StreamConfig{{
 		Name: streamTasks, Description: "tasks to run, removed when completed",

@@ -23,8 +23,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// submission is a checked task event. Submit and the worker check events with the same code, because foreign
-// producers publish events directly to TASKS.
+// submission is a checked task event. Submit and the worker check events with the same code, because other
+// programs may publish events directly to TASKS.
 type submission struct {
 	lane
 	id        string
@@ -49,7 +49,8 @@ const (
 	maxSummary       = 200  // bytes of a description in a list of tasks
 )
 
-// Check returns the *RefusedError with which Submit would refuse ev, or nil. It submits nothing.
+// Check returns the *RefusedError with which Submit would refuse ev, or nil. It submits nothing. Any other error means
+// that ev could not be checked.
 func (c *Client) Check(ctx context.Context, tenant string, ev event.Event) error {
 	_, err := c.newSubmission(ctx, tenant, ev)
 	return err
@@ -86,7 +87,7 @@ func (c *Client) newSubmission(ctx context.Context, tenant string, ev event.Even
 // priority are set, from the message's subject, the event's must be the same.
 func (s *submission) check(anyInbox bool, policy Policy) error {
 	s.id = s.taskID()
-	return cmp.Or(s.checkAttributes(), s.checkReplyTo(anyInbox), s.decode(), s.checkPolicy(policy))
+	return cmp.Or(s.checkAttributes(), s.checkReplyTo(anyInbox), s.decode(), s.checkPolicy(policy)) // calls all four
 }
 
 func (s *submission) taskID() string {

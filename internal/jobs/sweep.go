@@ -25,7 +25,7 @@ func (w *Worker) sweep(ctx context.Context, subjects []string) {
 	}
 }
 
-// sweepFirst dead-letters the first message of a subject.
+// sweepFirst dead-letters the first message of a subject and removes it from TASKS.
 func (w *Worker) sweepFirst(ctx context.Context, subject string) error {
 	stream, err := w.c.js.Stream(ctx, streamTasks)
 	if err != nil {

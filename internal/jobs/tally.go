@@ -26,9 +26,10 @@ type tally struct {
 
 type tallyKey struct {
 	tenant string
-	day    int64 // since 1970
+	day    int64 // days since 1970, in UTC
 }
 
+// tallyCounts are the counts of a tenant and day, by index: countTasks and so on.
 type tallyCounts [countWaits + len(waitBounds)]int
 
 const tallyEvery = 5 * time.Second
@@ -91,12 +92,12 @@ func waitQuantile(counts *[len(waitBounds)]int, p float64) float64 {
 }
 
 const (
-	tallyDay   = "20060102"
-	secondsDay = 24 * 60 * 60
+	tallyLayout   = "20060102"
+	secondsPerDay = 24 * 60 * 60
 )
 
 func usageSubject(tenant string, day time.Time, what string) string {
-	return "usage." + tenant + "." + day.UTC().Format(tallyDay) + "." + what
+	return "usage." + tenant + "." + day.UTC().Format(tallyLayout) + "." + what
 }
 
 func (t *tally) add(key tallyKey, counts *tallyCounts) {
@@ -131,7 +132,7 @@ func (t *tally) countRun(tenant string, took time.Duration, data int, result *sc
 			counts[countTokens] = u.PromptTokens + u.CompletionTokens
 		}
 	}
-	t.add(tallyKey{tenant, time.Now().Unix() / secondsDay}, &counts)
+	t.add(tallyKey{tenant, time.Now().Unix() / secondsPerDay}, &counts)
 }
 
 // countWait counts how long a task was queued before its first run.
@@ -142,7 +143,7 @@ func (t *tally) countWait(tenant string, wait time.Duration) {
 	}
 	var counts tallyCounts
 	counts[countWaits+i] = 1
-	t.add(tallyKey{tenant, time.Now().Unix() / secondsDay}, &counts)
+	t.add(tallyKey{tenant, time.Now().Unix() / secondsPerDay}, &counts)
 }
 
 // flush adds the counts to the counters in the queue. Counts that could not be added are kept.
@@ -153,7 +154,7 @@ func (t *tally) flush(ctx context.Context, c *Client) error {
 	t.mu.Unlock()
 	var failed error
 	for key, sum := range counts {
-		day := time.Unix(key.day*secondsDay, 0)
+		day := time.Unix(key.day*secondsPerDay, 0)
 		for what, n := range sum {
 			if n == 0 || failed != nil {
 				continue
@@ -200,7 +201,7 @@ func (c *Client) Usage(ctx context.Context, tenant string, from, to time.Time) (
 		}
 		filter = "usage." + tenant + ".*.*"
 	}
-	first, last := from.UTC().Format(tallyDay), to.UTC().Format(tallyDay)
+	first, last := from.UTC().Format(tallyLayout), to.UTC().Format(tallyLayout)
 	type counted struct {
 		schemas.TenantUsage
 		waits [len(waitBounds)]int

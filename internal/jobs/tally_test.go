@@ -70,7 +70,7 @@ func TestUsage(t *testing.T) {
 func TestEstimate(t *testing.T) {
 	f := newFleet(t)
 	var used tally
-	today := tallyKey{"acme", time.Now().Unix() / secondsDay}
+	today := tallyKey{"acme", time.Now().Unix() / secondsPerDay}
 	used.add(today, &tallyCounts{countTasks: 10, countBox: 60_000}) // 6 s each
 	if err := used.flush(t.Context(), f.Client); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,8 @@ import (
 // Tenants that operators create at run time are controls. They have the policy of a tenant without settings of its own.
 
 // withCreated returns a policy that also knows the tenant if an operator has created it. A tenant that neither the
-// policy nor this process's copy of the controls knows is looked up in the bucket, because it may be new.
+// policy nor this process's copy of the controls knows is looked up in the bucket, because it may be new. Call the
+// returned policy only with this tenant.
 func (c *Client) withCreated(ctx context.Context, policy Policy, tenant string) (Policy, error) {
 	if policy == nil {
 		return nil, nil
@@ -92,7 +93,7 @@ func (c *Client) CreateTenant(ctx context.Context, name, by string) (schemas.Ten
 }
 
 // RemoveTenant removes a tenant that an operator has created, and its tokens. Its workspaces and records stay. Its
-// queued tasks, and all later ones, are refused.
+// queued tasks, and all later ones, are refused. The error is an *InSettingsError if the tenant is from the settings.
 func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 	if c.inSettings(name) {
 		return &InSettingsError{What: "tenant " + name}

@@ -23,7 +23,7 @@ import (
 )
 
 // Tokens that operators create at run time are in the bucket TOKENS, with the hashes of their secrets. Every interface
-// that checks tokens follows it.
+// that checks tokens follows the bucket.
 
 // Keys of TOKENS.
 const (
@@ -80,8 +80,8 @@ func (c *Client) provisionTokens(ctx context.Context, replicas int) error {
 	})
 }
 
-// Identify returns the token with a secret, and a context that ends when the token expires or is revoked. The error is
-// ErrUnknownToken or ErrTokenExpired, or another one while the tokens have not been read.
+// Identify returns the token whose secret is given, and a context that ends when the token expires or is revoked. The
+// error is ErrUnknownToken or ErrTokenExpired, or another one while the tokens have not been read.
 func (c *Client) Identify(secret string) (schemas.Token, context.Context, error) {
 	sum := sha256.Sum256([]byte(secret))
 	now := time.Now()
@@ -142,7 +142,7 @@ func (t *tokenCopy) apply(set *tokenSet, e jetstream.KeyValueEntry) error {
 	}
 	id, ok := strings.CutPrefix(e.Key(), tokenKey)
 	if !ok {
-		return nil // a token of a later version
+		return nil // a key of a later version
 	}
 	if old := set.byID[id]; old != nil {
 		old.end()

@@ -75,8 +75,8 @@ func (c *Client) WatchOffers(fn func(tenant, instance string, data []byte)) (sto
 	return func() { unsubscribe(sub) }, nil
 }
 
-// CallTool calls a tool of a tenant's process and returns the response, unchecked. It waits until ctx ends.
-// After errors other than ErrNoResponders and ErrToolDraining the call may have been made.
+// CallTool calls a tool of a tenant's process and returns the response, unchecked. It waits for the response until ctx
+// ends. After errors other than ErrNoResponders and ErrToolDraining the call may have been made.
 func (c *Client) CallTool(ctx context.Context, tenant string, name ToolName, data []byte) ([]byte, error) {
 	if err := name.check(); err != nil {
 		return nil, fmt.Errorf("%w (%w)", ErrNoResponders, err)

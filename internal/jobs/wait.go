@@ -32,7 +32,8 @@ func (c *Client) WaitUntil(
 	return c.whole(ctx, r)
 }
 
-// wait subscribes before it reads, so that it misses no transition.
+// wait is WaitUntil, but a result that is in the object store stays there. It subscribes before it reads, so that it
+// misses no transition.
 func (c *Client) wait(
 	ctx context.Context, tenant, id string, done func(schemas.Record) bool,
 ) (last storedRecord, err error) {

@@ -15,10 +15,10 @@ import (
 // lastProgress is how long Watch waits for progress after the task's end, unless the last piece arrives first.
 const lastProgress = 300 * time.Millisecond
 
-// Watch calls fn with the task's progress and output, in order, that follow sequence from; 0 starts with the
-// oldest piece kept. It returns nil when the task has ended and all progress was delivered, or fn's error,
-// ErrUnknownTask, or the cause of ctx's end. Progress is not durable: pieces may be missing, but none is
-// repeated. If the task had any progress, the last piece has the terminal status as its Stage.
+// Watch calls fn, in order, with the pieces of the task's progress and output that follow the sequence number from; 0
+// starts with the oldest piece that is kept. It returns nil when the task has ended and all progress was delivered, or
+// fn's error, ErrUnknownTask, or the cause of ctx's end. Progress is not durable: pieces may be missing, but none is
+// repeated. If the run that ended the task had any progress, the last piece has the terminal status as its Stage.
 func (c *Client) Watch(
 	ctx context.Context, tenant, id string, from uint64, fn func(seq uint64, p schemas.Progress) error,
 ) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Why returns what a task waits for. If several rules hold it, Why returns the one to remove first.
+// Why returns what a task waits for. If several rules hold the task, Why returns the one to remove first.
 func (c *Client) Why(ctx context.Context, tenant, id string) (schemas.Why, error) {
 	rec, err := c.find(ctx, tenant, id)
 	if err != nil {
@@ -66,7 +66,7 @@ func (c *Client) whyDelayed(ctx context.Context, w *schemas.Why, rec storedRecor
 	} else {
 		w.Rule, w.Message = schemas.WhyRate, "the tenant has used as many tokens of models as it may in this period"
 	}
-	m, _, err := c.queued(ctx, rec)
+	m, _, err := c.queuedMessage(ctx, rec)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // it is on its way to TASKS
 	}

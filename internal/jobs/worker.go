@@ -53,7 +53,7 @@ type Hooks struct {
 	// result of a commit. If Fence is nil, runs do not commit.
 	Fence func(ctx context.Context, j *Job) (*schemas.Result, error)
 
-	// Ended is called with each task of a workflow run that has ended, before the task's message is acknowledged. After
+	// Ended is called with each ended task of a workflow run, before the task's message is acknowledged. After
 	// an error the message is delivered again, and Ended called again; it may also be called again after a crash.
 	Ended func(ctx context.Context, rec schemas.Record) error
 

@@ -19,13 +19,13 @@ import (
 const (
 	bucketWorkflows = "WORKFLOWS"
 
-	// workflowsRetention is how long a key is kept after its last write. A run takes 30 days at most, and is kept for
-	// 30 days after its end.
+	// workflowsRetention is how long a key is kept after its last write. A workflow run takes 30 days at most, and is
+	// kept for 30 days after its end.
 	workflowsRetention = 60 * 24 * time.Hour
 
-	runKey = "run" // <tenant>.<run>.run: its record; the other keys of a run are values
+	runKey = "run" // the record of a run is at <tenant>.<run>.run; its values are at <tenant>.<run>.value.<key>
 
-	// WorkflowSource begins the source of a workflow run's tasks. The run and its depth follow.
+	// WorkflowSource begins the source of a workflow run's tasks. The id and the depth of the run follow.
 	WorkflowSource = "/codefleet/workflows/"
 
 	// TriggerSource begins the source of a trigger's tasks. The trigger's name follows.
@@ -87,7 +87,7 @@ func (b *Workflows) read(ctx context.Context, key string) ([]byte, uint64, error
 }
 
 // Swap writes the record of a run if it still has the revision, and returns the new one. Revision 0 means that the run
-// does not exist. After ErrRunConflict nothing was written; after any other error it may be written.
+// does not exist. After ErrRunConflict nothing was written; after any other error, the record may have been written.
 func (b *Workflows) Swap(ctx context.Context, tenant, run string, record []byte, rev uint64) (uint64, error) {
 	next, err := swapKey(ctx, b.kv, workflowKey(tenant, run, runKey), record, rev)
 	if errors.Is(err, errStale) {
@@ -119,7 +119,7 @@ func (b *Workflows) PutNew(ctx context.Context, tenant, run, key string, value [
 	return value, nil
 }
 
-// List returns the records of a tenant's runs that were changed last, the latest first.
+// List returns the records of at most limit runs of a tenant: of those that were changed last, the latest first.
 func (b *Workflows) List(ctx context.Context, tenant string, limit int) (records [][]byte, err error) {
 	w, err := b.kv.Watch(ctx, workflowKey(tenant, "*", runKey), jetstream.IgnoreDeletes(), jetstream.MetaOnly())
 	if err != nil {
@@ -183,8 +183,9 @@ func WorkflowOf(rec schemas.Record) (run string, depth int, ok bool) {
 	return run, depth, ok && err == nil && depth >= 0
 }
 
-// ended calls the hook Ended for a task that has a result, which may be kept apart from the record.
-func (r *run) ended(ctx context.Context, result *schemas.Result) error {
+// callEnded calls the hook Ended if the task is one of a workflow run. result is the task's whole result, which the
+// record may only refer to.
+func (r *run) callEnded(ctx context.Context, result *schemas.Result) error {
 	if r.w.opts.Ended == nil || result == nil || !strings.HasPrefix(r.rec.Source, WorkflowSource) {
 		return nil
 	}

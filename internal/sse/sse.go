@@ -13,7 +13,7 @@ import (
 // ErrTooLong is the error for an event that is longer than the limit.
 var ErrTooLong = errors.New("an event of the stream is too long")
 
-// Event is one event.
+// Event is one event of a stream.
 type Event struct {
 	ID   string // empty if the event has no id
 	Type string // empty means "message"
