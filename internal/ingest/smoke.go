@@ -83,7 +83,7 @@ result = {"called": called, "result": run() if called else None}
 `
 }
 
-// smokeTask runs a task of a smoke run, and returns the result of a task that succeeded.
+// smokeTask runs a task of a smoke run, and returns its result. It returns an error unless the task succeeds in time.
 func (s *Server) smokeTask(
 	ctx context.Context, k skills.Skill, d schemas.SkillDraft, task schemas.Task,
 ) (*schemas.Result, error) {
