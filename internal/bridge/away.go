@@ -56,7 +56,8 @@ func (p *principal) identifyOnce(ctx context.Context) error {
 	return err
 }
 
-// awaitFleet waits until the fleet responds or ctx ends. It returns an error only if the fleet refuses the token.
+// awaitFleet waits until the fleet responds or ctx ends. It returns an error only if that is not temporary, such as the
+// refusal of the token.
 func (p *principal) awaitFleet(ctx context.Context) error {
 	for clock.Sleep(ctx, awayDelay) == nil {
 		err := p.identifyOnce(ctx)

@@ -120,7 +120,7 @@ func (c *call) newProgress() *progress {
 // maxProgress bounds the text of a notification, in bytes.
 const maxProgress = 400
 
-// report sends a stage with its details, such as what a tool's server says about a long call, or a piece of output.
+// report sends a piece of output, or a stage with its details, such as what a tool's server says about a long call.
 func (p *progress) report(ctx context.Context, e client.Event) {
 	switch {
 	case e.Stage != "" && strings.TrimSpace(e.Text) != "":

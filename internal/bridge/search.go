@@ -225,7 +225,7 @@ func (n *searchNote) fit(limit int) {
 	}
 }
 
-// result returns the first tools by server.
+// result returns the first len(shown) tools, by server, as shown describes them.
 func (f searchResult) result(shown []toolFound) map[string]any {
 	names, full := map[string][]string{}, map[string]map[string]toolFound{}
 	for i, t := range f.tools[:len(shown)] {
