@@ -47,6 +47,7 @@ type transports struct {
 // sessionIdle is the time after which the session of an inactive client ends.
 const sessionIdle = 30 * time.Minute
 
+// transport returns the transports of a profile. The first call creates them.
 func (p *principal) transport(profile string) *transports {
 	s := p.server(profile)
 	p.mu.Lock()

@@ -73,7 +73,7 @@ func imagesOf(r *client.Result) []imageRef {
 // media type and the size of such a file.
 const toolResults = "tool-results/"
 
-// toolFilesIn returns the files to which a value refers and which tools returned.
+// toolFilesIn returns the files that tools returned and to which a value refers.
 func toolFilesIn(value any) (refs []imageRef) {
 	switch v := value.(type) {
 	case []any:

@@ -61,7 +61,7 @@ type searchNote struct {
 	Shortened      string             `json:"shortened,omitempty" jsonschema:"what the result lacks because of its size"`
 }
 
-// noteOf summarises the queries of a search. With perQuery it also lists each query.
+// noteOf summarizes the queries of a search. With perQuery it also lists each query.
 func noteOf(found client.ToolSearch, perQuery bool) searchNote {
 	n := searchNote{UnmatchedTerms: []string{}, Degraded: found.Degraded}
 	names := map[string]string{}

@@ -75,7 +75,7 @@ type viewOptions struct {
 }
 
 const (
-	minOutput  = 2000 // bytes of standard error, of a traceback, and of the output beside a large result
+	minOutput  = 2000 // bytes that the output has beside a large result; also bounds standard error and a traceback
 	maxChanged = 50   // paths in changed_files
 )
 

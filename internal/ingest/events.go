@@ -79,7 +79,7 @@ func pathInBody(err error, m mode) error {
 	return &moved
 }
 
-// batchItem is the response to one event of a batch: a record or an error.
+// batchItem is the response to one event of a batch: a record, an accepted event or an error.
 type batchItem struct {
 	Status int             `json:"status"` // HTTP status that this event would have had on its own
 	Record *schemas.Record `json:"record,omitempty"`

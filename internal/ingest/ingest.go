@@ -95,7 +95,7 @@ type Access struct {
 	// Origins are the web origins ("https://console.example.org") whose pages may send requests.
 	Origins []string
 	TLS     *tls.Config // nil serves HTTP without encryption
-	// Privacy returns the mode in which a tenant's MCP clients are to be served; nil or "" shows them everything.
+	// Privacy returns the privacy mode for a tenant's MCP clients. If Privacy is nil or returns "", they see everything.
 	Privacy func(tenant string) string
 }
 
@@ -176,8 +176,8 @@ func (s *Server) SetTokens(tokens []Token) {
 	}
 }
 
-// starting returns the error of a request that arrives before Join, or nil.
-func (s *Server) starting() error {
+// checkJoined returns the error of a request that arrives before Join, or nil.
+func (s *Server) checkJoined() error {
 	select {
 	case <-s.joined:
 		return nil

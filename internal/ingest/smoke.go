@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// smokeTime is how long a smoke run may take, with the time in the queue.
+	// smokeTime is how long a task of a smoke run may take, including its time in the queue.
 	smokeTime = 60 * time.Second
 	// smokeDir is where the smoke run finds the skill, below its workspace. The skill is not committed there.
 	smokeDir = ".new-skill"

@@ -199,7 +199,7 @@ func getLive(q *request) error {
 		return errBusy
 	}
 	defer cancel()
-	select { // the page refreshes when it gets hello, so that it misses no change before the first poll
+	select { // wait for the first poll: the page refreshes when it gets hello, and so misses no earlier change
 	case <-f.begun:
 	case <-q.p.stopping.Done():
 		return nil
