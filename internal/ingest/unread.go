@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// This file refuses requests with parameters, headers or a body that no handler reads. If they were ignored, the request
-// would change more than its sender meant.
+// This file refuses requests with parameters, headers or a body that no handler reads. If they were ignored, the
+// request would change more than its sender meant.
 
 // changes reports whether the route changes something that the request selects. Submitted events select nothing, and
 // their senders may add parameters of their own.
