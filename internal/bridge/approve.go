@@ -22,8 +22,9 @@ import (
 func (c *call) canAsk() bool { return c.may(scopeApprove) && canElicit(c.req) }
 
 // askThenView asks the user about the task's pending calls, waits for the task until end, and returns the task as a
-// result. It does not ask if the client cannot show a form to the user, or if the call does not wait. skip lists the
-// calls that the user did not decide.
+// result. With newer revisions of the protocol, it returns the questions instead, and the client repeats the call. It
+// does not ask if the token may not approve calls, if the client cannot show a form to the user, or if the call does
+// not wait. skip lists the calls that the user did not decide.
 func (c *call) askThenView(
 	ctx context.Context, rec client.Record, got *partial, end time.Time, o viewOptions, skip []string,
 ) (*result, error) {

@@ -56,7 +56,8 @@ func (p *principal) identifyOnce(ctx context.Context) error {
 	return err
 }
 
-// awaitFleet waits until the fleet responds or ctx ends. It returns an error only if the fleet refuses the token.
+// awaitFleet waits until the fleet responds or ctx ends. It returns an error that will not go away by itself, such as
+// the refusal of the token.
 func (p *principal) awaitFleet(ctx context.Context) error {
 	for clock.Sleep(ctx, awayDelay) == nil {
 		err := p.identifyOnce(ctx)
@@ -86,7 +87,7 @@ func (p *principal) reach(ctx context.Context) error {
 	return nil // after another error, the call itself shows what is wrong
 }
 
-// noteAway records that the fleet did not respond to a call, whose error is err.
+// noteAway records that the fleet is away if err, the error of a call, is temporary.
 func (p *principal) noteAway(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil && p.b.temporary(err) {
 		p.away.Store(true)

@@ -133,10 +133,10 @@ func (c *call) serverTools(ctx context.Context, name string) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, match := range []func(server) string{
+	for _, nameOf := range []func(server) string{
 		func(s server) string { return s.pkg }, func(s server) string { return s.name },
 	} {
-		if i := slices.IndexFunc(servers, func(s server) bool { return match(s) == name }); i >= 0 {
+		if i := slices.IndexFunc(servers, func(s server) bool { return nameOf(s) == name }); i >= 0 {
 			return c.namesResult(servers[i].tools), nil
 		}
 	}

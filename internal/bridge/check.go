@@ -156,13 +156,13 @@ func (p probe) run(ctx context.Context, session *mcp.ClientSession, f *findings)
 	c := CheckResult{Tool: p.tool}
 	r, err := session.CallTool(ctx, &mcp.CallToolParams{Name: p.tool, Arguments: args})
 	c.MS = float64(time.Since(begun).Microseconds()) / 1000
-	c.Args, _ = json.Marshal(args) // strings and maps cannot fail
+	c.Args, _ = json.Marshal(args) // cannot fail: only strings and maps
 	if err != nil {
 		c.Message = err.Error()
 		return c
 	}
 	content := contentOf(r)
-	c.Result, _ = json.Marshal(content) // decoded JSON cannot fail
+	c.Result, _ = json.Marshal(content) // cannot fail: it was decoded from JSON
 	if r.IsError {
 		c.Message = fmt.Sprint(content["error"])
 		return c
@@ -181,7 +181,7 @@ func contentOf(r *mcp.CallToolResult) map[string]any {
 		return nil
 	}
 	if text, ok := r.Content[0].(*mcp.TextContent); ok {
-		_ = json.Unmarshal([]byte(text.Text), &content) // anything else has no members
+		_ = json.Unmarshal([]byte(text.Text), &content) // any other text leaves content empty
 	}
 	return content
 }

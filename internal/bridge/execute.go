@@ -73,8 +73,8 @@ func (ts *toolSet) addExecute() {
 	addTool(ts, t, func(ctx context.Context, c *call, in executeIn) (*result, error) {
 		return c.executeImported(ctx, in.taskIn, in.WaitMS)
 	})
-	// submit_task does not set submits, because its caller wants the handle, whereas a client that gets a task of the
-	// extension waits for the end.
+	// submit_task does not set tool.submits: its caller wants the handle, but a client that gets a task of the extension
+	// waits for its end.
 	addTool(ts, tool{
 		name: "submit_task", title: "Submit a task", scope: scopeSubmit, hints: anyEffect, out: schemaOf[taskOut](),
 		text: "Like execute_task, but returns the task_id at once: for work that takes long, or several tasks " +
@@ -114,7 +114,7 @@ func (in taskIn) submission() (client.Submission, error) {
 }
 
 const (
-	// shortTask is how long a task may take before a client of the extension gets the task instead of the result.
+	// shortTask is how long a task may take before a client with the tasks extension gets the task, not the result.
 	shortTask = time.Second
 	// cleanupTimeout bounds the requests that follow a cancelled call.
 	cleanupTimeout = 10 * time.Second
@@ -182,7 +182,7 @@ func (c *call) continueTask(
 	return c.askThenView(ctx, rec, got, end, o, undecided)
 }
 
-// run submits s and returns its record once the task has ended, or after wait.
+// run submits s and returns the task's record once the task has ended, or after wait. got collects the output.
 func (c *call) run(ctx context.Context, s client.Submission, wait time.Duration, got *partial) (client.Record, error) {
 	if c.progressToken() != nil && wait > 0 {
 		rec, err := c.fleet.Submit(ctx, s)
@@ -198,7 +198,7 @@ func (c *call) run(ctx context.Context, s client.Submission, wait time.Duration,
 	return rec, err
 }
 
-// submit submits s. It returns the record once the task has ended or waits for approval, after wait, or when the
+// submit submits s. It returns the task's record once the task has ended or waits for approval, after wait, or when the
 // bridge stops.
 func (c *call) submit(ctx context.Context, s client.Submission, wait time.Duration) (client.Record, error) {
 	waiting, stop := context.WithCancel(ctx)

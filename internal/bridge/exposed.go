@@ -55,7 +55,8 @@ func (ts *toolSet) addExposed() {
 	})
 }
 
-// sync reads the exposed tools from the fleet. If that fails, the server's tools do not change.
+// sync makes the server's exposed tools equal to those of the fleet. If it cannot read them, or has read them within
+// exposedTTL, the server's tools do not change.
 func (e *exposedTools) sync(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

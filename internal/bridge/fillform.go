@@ -32,7 +32,7 @@ func (ts *toolSet) addForms() {
 	}, func(ctx context.Context, c *call, in fillFormIn) (*result, error) { return c.fillForm(ctx, in) })
 }
 
-// maxFormRounds is how often a call asks the user.
+// maxFormRounds bounds how often a call asks the user.
 const maxFormRounds = 3
 
 // formState is the requestState of a call that asks: what the user has supplied, and how often the call has asked. It

@@ -45,9 +45,9 @@ func (p *partial) reset() {
 
 // A peek collects the output so far of a running task, without waiting for more.
 const (
-	peekFirst = 150 * time.Millisecond // limit until the first event
-	peekNext  = 50 * time.Millisecond  // limit between events
-	peekTotal = 500 * time.Millisecond // limit of the whole peek
+	peekFirst = 150 * time.Millisecond // time limit for the first event
+	peekNext  = 50 * time.Millisecond  // time limit between events
+	peekTotal = 500 * time.Millisecond // time limit of the whole peek
 )
 
 // follow returns the record of a task once it has ended, or after wait, and collects its output so far in got. It
@@ -120,7 +120,7 @@ func (c *call) newProgress() *progress {
 // maxProgress bounds the text of a notification, in bytes.
 const maxProgress = 400
 
-// report sends a stage with its details, such as what a tool's server says about a long call, or a piece of output.
+// report sends a piece of output, or a stage with its details, such as what a tool's server says about a long call.
 func (p *progress) report(ctx context.Context, e client.Event) {
 	switch {
 	case e.Stage != "" && strings.TrimSpace(e.Text) != "":

@@ -19,8 +19,8 @@ import (
 type hideFunc func(ctx context.Context, text string) string
 
 // hider returns the function that replaces private values for the principal, or nil if the principal may see them. If
-// the bridge does not know yet what the fleet demands, hider asks the fleet. While the fleet does not respond, results
-// have no values of tasks.
+// the bridge does not know yet what the fleet demands, hider asks the fleet. If the fleet does not respond, the
+// bridge's own settings decide. Results contain nothing of tasks then.
 func (p *principal) hider(ctx context.Context) hideFunc {
 	if p.b.o.Privacy == nil {
 		return nil
@@ -44,7 +44,7 @@ func (p *principal) hidden(ctx context.Context, text string) string {
 	return text
 }
 
-// hiddenTexts returns a task's result with hidden values in the texts that view cuts.
+// hiddenTexts returns a task's result, without private values in the texts that view cuts.
 func (p *principal) hiddenTexts(ctx context.Context, r client.Result) *client.Result {
 	for _, text := range []*string{&r.Output, &r.Stderr, &r.Code} {
 		*text = p.hidden(ctx, *text)

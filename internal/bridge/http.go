@@ -47,6 +47,7 @@ type transports struct {
 // sessionIdle is the time after which the session of an inactive client ends.
 const sessionIdle = 30 * time.Minute
 
+// transport returns the transports of a profile. The first call creates them.
 func (p *principal) transport(profile string) *transports {
 	s := p.server(profile)
 	p.mu.Lock()
@@ -90,7 +91,8 @@ func (t *transports) serveMCP(w http.ResponseWriter, r *http.Request) {
 
 func (b *Bridge) newSessionID() string { return b.instance + rand.Text() }
 
-// serve authenticates a request, applies the tenant's limits and passes the request on.
+// serve returns a handler that authenticates a request, applies the tenant's limits and passes the request to the
+// transport that handler selects.
 func (b *Bridge) serve(handler func(*transports) http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {

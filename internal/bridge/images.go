@@ -30,8 +30,8 @@ type imageRef struct {
 	artifact    bool
 }
 
-// images reads the images of a task that succeeded: its artifacts, and images returned by tools to which the program's
-// result refers.
+// images reads the images of a task that succeeded. They are artifacts, or files that tools returned and to which the
+// program's result refers.
 func (p *principal) images(ctx context.Context, rec client.Record) []mcp.Content {
 	if rec.Result == nil || rec.Status != client.Succeeded {
 		return nil
@@ -73,7 +73,7 @@ func imagesOf(r *client.Result) []imageRef {
 // media type and the size of such a file.
 const toolResults = "tool-results/"
 
-// toolFilesIn returns the files, returned by tools, to which a value refers.
+// toolFilesIn returns the files that tools returned and to which a value refers.
 func toolFilesIn(value any) (refs []imageRef) {
 	switch v := value.(type) {
 	case []any:

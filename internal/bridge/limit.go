@@ -53,9 +53,9 @@ func (l *tenantLimit) acquire(stream bool) (release func(), retryAfter time.Dura
 
 // inFlight counts the calls in progress over HTTP.
 type inFlight struct {
-	mu     sync.Mutex
-	n      int
-	isIdle chan struct{} // closed when n becomes 0; nil unless idle was called
+	mu       sync.Mutex
+	n        int
+	whenIdle chan struct{} // closed when n becomes 0; nil unless idle was called
 }
 
 func (f *inFlight) begin() (end func()) {
@@ -65,9 +65,9 @@ func (f *inFlight) begin() (end func()) {
 	return sync.OnceFunc(func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.n--; f.n == 0 && f.isIdle != nil {
-			close(f.isIdle)
-			f.isIdle = nil
+		if f.n--; f.n == 0 && f.whenIdle != nil {
+			close(f.whenIdle)
+			f.whenIdle = nil
 		}
 	})
 }
@@ -76,13 +76,13 @@ func (f *inFlight) begin() (end func()) {
 func (f *inFlight) idle() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	idle := f.isIdle
+	idle := f.whenIdle
 	if idle == nil {
 		idle = make(chan struct{})
 		if f.n == 0 {
 			close(idle)
 		} else {
-			f.isIdle = idle
+			f.whenIdle = idle
 		}
 	}
 	return idle

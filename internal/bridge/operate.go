@@ -14,8 +14,8 @@ import (
 
 // This file has the tools for what people see and operate on the web page: tool calls, dead letters, the fleet.
 
-// listing is a list that fits into a result.
-type listing[T any] struct {
+// fittingList is a list that fits into a result.
+type fittingList[T any] struct {
 	Items     []T  `json:"items"`
 	Truncated bool `json:"truncated,omitempty" jsonschema:"more did not fit"`
 }
@@ -23,7 +23,7 @@ type listing[T any] struct {
 // listed returns the beginning of a list, as far as it fits.
 func listed[T any](c *call, list []T) *result {
 	fitting := listPrefix(list, c.b.o.MaxOutput-len(`{"items":,"truncated":true}`))
-	return &result{out: listing[T]{Items: append([]T{}, fitting...), Truncated: len(fitting) < len(list)}}
+	return &result{out: fittingList[T]{Items: append([]T{}, fitting...), Truncated: len(fitting) < len(list)}}
 }
 
 // changesFleet are the hints of tools that change something in the fleet, and nothing elsewhere.
@@ -69,11 +69,11 @@ type redriveOut struct {
 func (ts *toolSet) addOperate() {
 	addTool(ts, tool{
 		name: "list_tool_calls", title: "List a task's tool calls", scope: scopeRead, hints: readsOnly,
-		out: schemaOf[listing[toolCallOut]](), text: "The tool calls of a task's programs, the first one first.",
+		out: schemaOf[fittingList[toolCallOut]](), text: "The tool calls of a task's programs, the first one first.",
 	}, func(ctx context.Context, c *call, in listCallsIn) (*result, error) { return c.listCalls(ctx, in) })
 	addTool(ts, tool{
 		name: "list_dead_tasks", title: "List dead letters", scope: scopeRead, hints: readsOnly,
-		out:  schemaOf[listing[deadOut]](),
+		out:  schemaOf[fittingList[deadOut]](),
 		text: "Tasks that could not be run, the latest first. retry_task runs one again.",
 	}, func(ctx context.Context, c *call, in listDeadIn) (*result, error) {
 		limit, err := listLimit(in.Limit)
@@ -175,7 +175,7 @@ func (ts *toolSet) addFleet() {
 	})
 	addTool(ts, tool{
 		name: "get_usage", title: "Show the usage", scope: scopeRead, hints: readsOnly,
-		out:  schemaOf[listing[client.TenantUsage]](),
+		out:  schemaOf[fittingList[client.TenantUsage]](),
 		text: "What your tenant's tasks used, by day: time, tokens, bytes, waits.",
 	}, func(ctx context.Context, c *call, in usageIn) (*result, error) {
 		usage, err := c.fleet.Usage(ctx, client.UsageOptions{Since: in.Since, Before: in.Before})

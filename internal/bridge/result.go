@@ -33,7 +33,7 @@ type result struct {
 	task *taskState // only for a call with returnTask
 }
 
-// resourceLink refers to a resource that is too long for a result.
+// resourceLink refers to an artifact, or to a part of a task that is too long for the result.
 type resourceLink struct {
 	uri, name, media string
 	bytes            int64
@@ -52,8 +52,8 @@ func resourceURI(taskID, part string) string {
 	return (&url.URL{Scheme: "codefleet", Host: "tasks", Path: "/" + taskID + "/" + part}).String()
 }
 
-// encode returns the result as the protocol defines it. The structured content and the text are equal, because
-// some clients show their model only the one and some only the other.
+// encode returns the result as the protocol defines it. The structured content and the text say the same, because some
+// clients show their model only the one and some only the other.
 func (r *result) encode() (*mcp.CallToolResult, error) {
 	if r.questions != nil {
 		return &mcp.CallToolResult{InputRequests: r.questions, RequestState: r.requestState}, nil
@@ -143,7 +143,7 @@ func (b *Bridge) publicError(ctx context.Context, req *mcp.CallToolRequest, err 
 	return errUnavailable
 }
 
-// publicMessage returns the message of a protocol error. It hides the same errors as publicError.
+// publicMessage returns the message of a protocol error. It hides errors that could reveal the fleet's address.
 func publicMessage(err error) string {
 	if _, ok := errors.AsType[*client.APIError](err); ok || errors.Is(err, errTooLarge) {
 		return err.Error()

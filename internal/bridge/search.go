@@ -61,7 +61,7 @@ type searchNote struct {
 	Shortened      string             `json:"shortened,omitempty" jsonschema:"what the result lacks because of its size"`
 }
 
-// noteOf summarises the queries of a search. With perQuery it also lists each query.
+// noteOf summarizes the queries of a search. With perQuery it also lists each query.
 func noteOf(found client.ToolSearch, perQuery bool) searchNote {
 	n := searchNote{UnmatchedTerms: []string{}, Degraded: found.Degraded}
 	names := map[string]string{}
@@ -225,7 +225,7 @@ func (n *searchNote) fit(limit int) {
 	}
 }
 
-// result returns the first tools by server.
+// result returns the first len(shown) tools, by server, as shown describes them.
 func (f searchResult) result(shown []toolFound) map[string]any {
 	names, full := map[string][]string{}, map[string]map[string]toolFound{}
 	for i, t := range f.tools[:len(shown)] {

@@ -18,8 +18,8 @@ import (
 // grace is the time for requests to finish once the bridge drains.
 const grace = 10 * time.Second
 
-// Serve serves requests on ln until ctx ends. Then it closes the bridge and waits for the requests in progress. It
-// returns an error if they have not finished within ten seconds, or if ln fails. It closes ln. On an address other
+// Serve serves requests on ln until ctx ends. Then it closes the bridge, and waits ten seconds for the requests in
+// progress. It returns an error if they have not finished by then, or if ln fails. It closes ln. On an address other
 // than loopback every request needs a token, even if authentication is off in the fleet.
 func (b *Bridge) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) error {
 	if a, ok := ln.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {

@@ -49,7 +49,7 @@ type getSessionOut struct {
 	Hint         string                  `json:"hint,omitempty" jsonschema:"how to read what is missing"`
 }
 
-// sessionTask is a task of a session, with the beginnings of its texts.
+// sessionTask is a task of a session, with the beginnings of its texts and the end of its output.
 type sessionTask struct {
 	TaskID      string    `json:"task_id"`
 	Description string    `json:"description,omitempty"`

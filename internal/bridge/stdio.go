@@ -107,8 +107,7 @@ func (s *stdioStream) messages(line []byte) ([]byte, error) {
 // exact up to this value.
 const maxID = 1 << 53
 
-// checkMessage returns an error for a message that the SDK cannot decode, or to which it would respond with a different
-// id or not at all, so that the client would wait forever.
+// checkMessage returns an error for a message that the SDK cannot decode, or that checkID refuses.
 func checkMessage(message []byte) error {
 	if _, err := jsonrpc.DecodeMessage(message); err != nil {
 		return err
@@ -116,6 +115,8 @@ func checkMessage(message []byte) error {
 	return checkID(message)
 }
 
+// checkID returns an error for a message to which the SDK would respond with a different id or not at all, so that the
+// client would wait forever.
 func checkID(message []byte) error {
 	var m map[string]json.RawMessage
 	_ = json.Unmarshal(message, &m) // if the message is not an object, m stays empty, and the SDK refuses the message

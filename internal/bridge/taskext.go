@@ -105,8 +105,8 @@ func (p *principal) getTask(ctx context.Context, id string) (taskState, error) {
 	return stateOf(rec, result), err
 }
 
-// pendingTask returns a task that has not ended as the extension defines it. If canAsk is true, it asks about the
-// task's calls that wait for approval.
+// pendingTask returns, in the extension's form, a task that has not ended. If canAsk is true, it asks about the task's
+// calls that wait for approval.
 func (p *principal) pendingTask(rec client.Record, canAsk bool) taskState {
 	s := stateOf(rec, nil)
 	pending := rec.Pending(time.Now())
@@ -162,7 +162,7 @@ func taskError(id string, err error) error {
 // retention is how long the fleet keeps an ended task.
 const retention = 7 * 24 * time.Hour
 
-// stateOf returns a record as the extension defines it. result is the result of a task that has ended.
+// stateOf returns a record in the extension's form. result is the result of a task that has ended.
 func stateOf(rec client.Record, result *mcp.CallToolResult) taskState {
 	s := taskState{
 		TaskID: rec.TaskID, Status: "working", StatusMessage: string(rec.Status), PollIntervalMs: pollAfter(rec),
@@ -237,8 +237,8 @@ func (ts *toolSet) callForTask(ctx context.Context, req *mcp.CallToolRequest, h 
 	}, nil
 }
 
-// canElicitKey is the context key of whether the client can ask its user. The SDK passes only the parameters of a
-// custom method to its handler, without the client's capabilities.
+// canElicitKey is the context key of a bool: whether the client can ask its user. The SDK passes only the parameters of
+// a custom method to its handler, without the client's capabilities.
 type canElicitKey struct{}
 
 // checkTaskRequest refuses a request of the extension if the client has not declared it, or if the routing header

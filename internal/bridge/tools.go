@@ -112,12 +112,12 @@ func (ts *toolSet) setSubmitted(name string, h handler) {
 	}
 }
 
-// decode unmarshals the arguments of a call. The SDK would turn their numbers into floats.
+// decode checks the arguments of a call and unmarshals them into in. The SDK would turn their numbers into floats.
 func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}
-	// If an argument is given twice, some servers use the first value, and others the last.
+	// Refuse an argument that is given twice: some servers use the first value, and others the last.
 	if err := strictjson.Check(raw); err != nil {
 		return badArgument("arguments: %v", err)
 	}
@@ -153,7 +153,7 @@ var selectors = []string{
 func noEmptySelector(raw json.RawMessage) error {
 	var given map[string]json.RawMessage
 	if json.Unmarshal(raw, &given) != nil {
-		return nil //nolint:nilerr // the validator names another type
+		return nil //nolint:nilerr // it is not an object, which the validator reports
 	}
 	for _, name := range selectors {
 		if v := string(given[name]); v == `""` || strings.HasPrefix(v, "[") && strings.Trim(v, "[] \n\r\t") == "" {
@@ -172,7 +172,7 @@ func withoutNulls(raw json.RawMessage, s *jsonschema.Schema, at string) (json.Ra
 	}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		member := s.Properties[name]
-		if member == nil { // the validator names it
+		if member == nil { // unknown, which the validator reports
 			continue
 		}
 		if string(object[name]) != "null" {
@@ -194,7 +194,7 @@ func withoutNulls(raw json.RawMessage, s *jsonschema.Schema, at string) (json.Ra
 func itemsWithoutNulls(raw json.RawMessage, s *jsonschema.Schema, at string) (json.RawMessage, error) {
 	var list []json.RawMessage
 	if s.Items == nil || json.Unmarshal(raw, &list) != nil || list == nil {
-		return raw, nil //nolint:nilerr // the validator names another type
+		return raw, nil //nolint:nilerr // not a list with a schema for its items; the validator judges it
 	}
 	for i, item := range list {
 		name := fmt.Sprintf("%s[%d]", strings.TrimSuffix(at, "."), i)

@@ -75,7 +75,7 @@ type viewOptions struct {
 }
 
 const (
-	minOutput  = 2000 // bytes of standard error, of a traceback, and of the output beside a large result
+	minOutput  = 2000 // bytes that the output has beside a large result; also bounds standard error and a traceback
 	maxChanged = 50   // paths in changed_files
 )
 
@@ -92,7 +92,7 @@ func (p *principal) view(ctx context.Context, rec client.Record, got *partial, o
 	return r
 }
 
-// runningTask returns a task that has not ended in at most limit bytes of JSON.
+// runningTask returns, in at most limit bytes of JSON, a task that has not ended.
 func runningTask(rec client.Record, got *partial, output string, offset, limit int) taskOut {
 	out := taskOut{
 		TaskID: rec.TaskID, Status: string(rec.Status), Success: true, Stage: got.stage, PollAfterMS: pollAfter(rec),
@@ -108,7 +108,7 @@ func runningTask(rec client.Record, got *partial, output string, offset, limit i
 // linksSize is more than the size of Incomplete, NextOffset and ResultURI in JSON.
 const linksSize = 350
 
-// endedTask returns a task that has ended in at most limit bytes of JSON.
+// endedTask returns, in at most limit bytes of JSON, a task that has ended.
 func endedTask(rec client.Record, o viewOptions, limit int) *result {
 	out := taskOut{TaskID: rec.TaskID, Status: string(rec.Status), Success: rec.Status == client.Succeeded}
 	view, r, share := &result{failed: !out.Success}, rec.Result, sharesOf(limit)

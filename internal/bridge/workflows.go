@@ -119,7 +119,7 @@ func (ts *toolSet) addWorkflows() {
 	})
 	addTool(ts, tool{
 		name: "list_workflow_runs", title: "List workflow runs", scope: scopeRead, hints: readsOnly,
-		out: schemaOf[listing[listedRun]](), text: "The latest workflow runs, newest first.",
+		out: schemaOf[fittingList[listedRun]](), text: "The latest workflow runs, newest first.",
 	}, func(ctx context.Context, c *call, in listRunsIn) (*result, error) {
 		limit, err := listLimit(in.Limit)
 		if err != nil {

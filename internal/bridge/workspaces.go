@@ -72,7 +72,7 @@ type restoreOut struct {
 func (ts *toolSet) addWorkspaces() {
 	addTool(ts, tool{
 		name: "list_workspaces", title: "List workspaces", scope: scopeRead, hints: readsOnly,
-		out: schemaOf[listing[client.WorkspaceInfo]](), text: "Your workspaces with their newest generation and size.",
+		out: schemaOf[fittingList[client.WorkspaceInfo]](), text: "Your workspaces with their newest generation and size.",
 	}, func(ctx context.Context, c *call, _ struct{}) (*result, error) {
 		list, err := c.fleet.Workspaces(ctx)
 		if err != nil {
@@ -82,7 +82,7 @@ func (ts *toolSet) addWorkspaces() {
 	})
 	addTool(ts, tool{
 		name: "list_files", title: "List files", scope: scopeRead, hints: readsOnly,
-		out: schemaOf[listing[fileOut]](), text: "The paths of a version of a workspace.",
+		out: schemaOf[fittingList[fileOut]](), text: "The paths of a version of a workspace.",
 	}, func(ctx context.Context, c *call, in listFilesIn) (*result, error) {
 		files, _, err := c.workspaceOf(in.Workspace).Files(ctx, in.Generation, in.Dir)
 		if err != nil {
@@ -100,7 +100,7 @@ func (ts *toolSet) addWorkspaces() {
 	}, func(ctx context.Context, c *call, in readFileIn) (*result, error) { return c.readFile(ctx, in) })
 	addTool(ts, tool{
 		name: "list_commits", title: "Show the history of a workspace", scope: scopeRead, hints: readsOnly,
-		out: schemaOf[listing[commitOut]](), text: "The commits of a workspace, the latest first.",
+		out: schemaOf[fittingList[commitOut]](), text: "The commits of a workspace, the latest first.",
 	}, func(ctx context.Context, c *call, in listCommitsIn) (*result, error) {
 		limit, err := listLimit(in.Limit)
 		if err != nil {
@@ -118,7 +118,7 @@ func (ts *toolSet) addWorkspaces() {
 	})
 	addTool(ts, tool{
 		name: "diff_workspace", title: "Compare versions of a workspace", scope: scopeRead, hints: readsOnly,
-		out: schemaOf[listing[client.PathChange]](), text: "The paths that differ between two versions of a workspace.",
+		out: schemaOf[fittingList[client.PathChange]](), text: "The paths that differ between two versions of a workspace.",
 	}, func(ctx context.Context, c *call, in diffIn) (*result, error) {
 		changed, err := c.workspaceOf(in.Workspace).Diff(ctx, in.From, in.To)
 		if err != nil {

@@ -48,7 +48,7 @@ func row(code, places, meaning, action string) Error {
 var requests = []Error{
 	row(BadArguments, "tool client", "The arguments of a tool do not match its schema.",
 		"Correct the argument that the message names."),
-	row(BadBody, "400", "The connection ended before the whole body arrived, or the request has no body.",
+	row(BadBody, "400", "The connection ended before the whole body arrived, or the request takes no body.",
 		"Send the request again, in the second case with its parameters in the URL."),
 	row(BadData, "400 blocked", "The task's data or the request's body does not match its schema.",
 		"Correct the value at `path`; the schema is `schemas/task.v1.json`."),

@@ -81,5 +81,5 @@ func (w *inProcessWriter) Write(p []byte) (int, error) {
 	return w.body.Write(p)
 }
 
-// Flush implements http.Flusher. Only the header is buffered.
+// Flush implements http.Flusher. It writes the header if that is missing: Write does not buffer the body.
 func (w *inProcessWriter) Flush() { w.WriteHeader(http.StatusOK) }

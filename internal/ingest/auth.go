@@ -86,7 +86,7 @@ func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 	return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes}, nil
 }
 
-// permit returns an error unless the caller has the scope.
+// permit returns an error unless the caller has the scope and, except for ScopeOperator, a tenant. It permits anyScope.
 func permit(id identity, scope string) *apierror.Error {
 	if scope == anyScope {
 		return nil

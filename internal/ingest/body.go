@@ -38,7 +38,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	return nil, apierror.New(errcode.BadBody, "the connection ended before the whole body arrived")
 }
 
-// endBodyTime ends the time limit of a body that has arrived, so that it does not end a request that takes longer.
+// endBodyTime removes the time limit of a body that has arrived. The limit would end a request that takes longer.
 func endBodyTime(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
@@ -50,7 +50,7 @@ func (s *Server) bodyTooLarge() error {
 }
 
 // waitOf reads ?wait=, a duration ("30s") or a number of seconds, and shortens it to the limit. done reports whether
-// the wait may end early: with ?until=approval, once a tool call waits for approval that ?known= does not list.
+// the wait may end early. With ?until=approval, it may once a tool call that ?known= does not list waits for approval.
 func (s *Server) waitOf(r *http.Request) (wait time.Duration, done func(schemas.Record) bool, err error) {
 	q := r.URL.Query()
 	done = func(schemas.Record) bool { return false }

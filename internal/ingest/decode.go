@@ -191,7 +191,8 @@ func scalar(raw json.RawMessage) (any, error) {
 // decodeBatch splits a batch of at most limit events. The caller decodes each event, so that an invalid one does not
 // fail the others.
 func decodeBatch(body []byte, limit int) ([]json.RawMessage, *apierror.Error) {
-	var members []json.RawMessage // json.Unmarshal accepts a name that occurs twice, which fails only its own event
+	// Unlike strictjson, json.Unmarshal accepts an event with a name that occurs twice. decodeStructured refuses it later.
+	var members []json.RawMessage
 	if json.Unmarshal(body, &members) != nil || members == nil {
 		return nil, badJSON(body, strictjson.Decode(body, &members))
 	}
@@ -321,7 +322,7 @@ func decodeJSON(body []byte, v any) error {
 	return nil
 }
 
-// decodeMembers decodes an object whose members the caller knows.
+// decodeMembers decodes an object, but not the values of its members.
 func decodeMembers(body []byte) (members map[string]json.RawMessage, e *apierror.Error) {
 	if err := strictjson.Decode(body, &members); err != nil {
 		return nil, badJSON(body, err)

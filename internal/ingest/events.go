@@ -67,7 +67,8 @@ func (s *Server) publish(ctx context.Context, ev event.Event) (schemas.AcceptedE
 	return schemas.AcceptedEvent{ID: ev.ID(), Source: ev.Source(), Type: ev.Type()}, err
 }
 
-// pathInBody changes an error's path from one that points into the data to one that points into the request body.
+// pathInBody changes an error's path from one that points into the data to one that points into the request body. In
+// binary mode, the data is the body, and the path stays.
 func pathInBody(err error, m mode) error {
 	e := apierror.Of(err)
 	if m == binaryMode || e.Code != errcode.BadData && !strings.HasPrefix(e.Path, "/") {
@@ -78,7 +79,7 @@ func pathInBody(err error, m mode) error {
 	return &moved
 }
 
-// batchItem is the response to one event of a batch: a record or an error.
+// batchItem is the response to one event of a batch: a record, an accepted event or an error.
 type batchItem struct {
 	Status int             `json:"status"` // HTTP status that this event would have had on its own
 	Record *schemas.Record `json:"record,omitempty"`

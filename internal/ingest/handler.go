@@ -17,9 +17,10 @@ func (s *Server) endpoint(rt route) http.Handler {
 	})
 }
 
+// serve authenticates a request, checks it, and passes it to the route's handler.
 func (s *Server) serve(rt route, w http.ResponseWriter, r *http.Request) error {
 	if rt.scope != public || rt.pattern == readyPattern {
-		if err := s.starting(); err != nil {
+		if err := s.checkJoined(); err != nil {
 			return err
 		}
 	}

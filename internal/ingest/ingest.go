@@ -88,14 +88,14 @@ type Access struct {
 	// Tokens are the accepted bearer tokens. If there are none, authentication is off: every caller is the
 	// tenant "default", and Serve accepts loopback addresses only. SetTokens replaces them.
 	Tokens []Token
-	// Tenants are the tenants in the settings. Lists of tenants need them.
+	// Tenants are the tenants in the settings. GET /v1/tenants lists them with those that operators have created.
 	Tenants []string
 	// Hosts are accepted in the Host header, besides loopback names and IP addresses.
 	Hosts []string
 	// Origins are the web origins ("https://console.example.org") whose pages may send requests.
 	Origins []string
 	TLS     *tls.Config // nil serves HTTP without encryption
-	// Privacy returns the mode in which a tenant's MCP clients are to be served; nil or "" shows them everything.
+	// Privacy returns the privacy mode for a tenant's MCP clients. If Privacy is nil or returns "", they see everything.
 	Privacy func(tenant string) string
 }
 
@@ -176,8 +176,8 @@ func (s *Server) SetTokens(tokens []Token) {
 	}
 }
 
-// starting returns the error of a request that arrives before Join, or nil.
-func (s *Server) starting() error {
+// checkJoined returns the error of a request that arrives before Join, or nil.
+func (s *Server) checkJoined() error {
 	select {
 	case <-s.joined:
 		return nil
@@ -206,7 +206,8 @@ var errOpen = errors.New("addresses other than loopback require tokens: configur
 // Serve serves requests on ln until ctx ends. Once the server has joined, it also creates the records of tasks that
 // were published without Submit (see jobs.Client.RecordTasks), fires schedules, and follows the limits and tokens that
 // operators set. When ctx ends, Serve accepts no further requests, calls Drain, waits for the requests in progress and
-// returns nil. It returns an error if they have not finished within Grace, or if ln fails. It closes ln.
+// returns nil. It returns an error if they have not finished within Grace, or if ln fails. While authentication is off,
+// it serves no address that other hosts can reach, and returns an error at once. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if len(s.o.Access.Tokens) == 0 && !loopback(ln.Addr()) {
 		return errors.Join(fmt.Errorf("listen on %s: %w", ln.Addr(), errOpen), ln.Close())

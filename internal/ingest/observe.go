@@ -43,7 +43,8 @@ func (s *Server) observe(next func(*recorder, *http.Request)) http.Handler {
 	})
 }
 
-// handlePanic responds to a request whose handler panicked with the value p. It does nothing if p is nil.
+// handlePanic responds to a request whose handler panicked with the value p. If a part of the response has been sent,
+// it aborts the connection instead. It does nothing if p is nil.
 func (s *Server) handlePanic(w *recorder, r *http.Request, p any) {
 	if p == nil {
 		return
@@ -79,9 +80,9 @@ func (s *Server) logRequest(w *recorder, r *http.Request, duration time.Duration
 	s.o.Telemetry.Log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
-// loggedPath returns the path of a request for the log: its constant segments, and valid names of tasks and workspaces.
-// Other segments may be names of files, which are tenant data. If no route matches, only the leading segments that the
-// path has in common with some route are logged.
+// loggedPath returns the path of a request for the log. It has the constant segments, and the segments that are valid
+// names, such as task ids. Other segments may be names of files, which are tenant data. If no route matches, only the
+// leading segments that the path has in common with some route are logged.
 func (s *Server) loggedPath(r *http.Request, route string) string {
 	segments := strings.Split(r.URL.EscapedPath(), "/")
 	if route == "" {

@@ -51,9 +51,9 @@ type toolAnswer struct {
 	Error string          `json:"error,omitempty"`
 }
 
-// postRegistration registers tools of the tenant for as long as the response, a stream of server-sent events, is open:
-// "registered" with the registration's id, and then "call" for each call. The client answers each call with
-// postToolAnswer, at this process or at another one.
+// postRegistration registers tools of the tenant for as long as the response is open. The response is a stream of
+// server-sent events: "registered" with the registration's id, and then "call" for each call. The client answers each
+// call with postToolAnswer, at this process or at another one.
 func (s *Server) postRegistration(w http.ResponseWriter, r *http.Request) error {
 	offer, concurrency, err := s.readRegistration(w, r)
 	if err != nil {
@@ -177,6 +177,7 @@ type registration struct {
 	waiting map[string]chan toolAnswer // by the call's id; each has room for one answer
 }
 
+// service returns the service that passes calls of the offered tools to the client until ctx ends.
 func (g *registration) service(
 	ctx context.Context, tenant string, offer tools.Offer, concurrency int,
 ) jobs.ToolService {

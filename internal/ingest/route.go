@@ -11,10 +11,10 @@ import (
 // handler responds to a request, or returns an error before it has written anything.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// route is one row of the table: what the mux serves and what the OpenAPI document describes. Its methods
-// return a changed copy.
+// route is one row of the table: what the mux serves and what the OpenAPI document describes. The methods that set or
+// add something return a changed copy.
 type route struct {
-	pattern string // a pattern of http.ServeMux, which serves all methods if the pattern has none
+	pattern string // a pattern of http.ServeMux; without a method, it matches all methods
 	scope   string // the scope that the token needs, or anyScope, or public
 	handle  handler
 
@@ -106,7 +106,7 @@ func (r route) methods(verbs ...string) route {
 	return r
 }
 
-// tag returns the group of the route in the OpenAPI document, which is a part of its path.
+// tag returns the group of the route in the OpenAPI document. The group follows from the route's path.
 func (r route) tag() string {
 	_, path, _ := strings.Cut(r.pattern, "/")
 	parts := strings.Split(path, "/")
@@ -129,7 +129,7 @@ func (r route) errorCodes() []string {
 	if r.changes() || len(r.inQuery()) > 0 {
 		list = append(list, errcode.BadParameter)
 	}
-	if !r.takesBody() { // checkUnread refuses a body
+	if !r.allowsBody() { // checkUnread refuses a body
 		list = append(list, errcode.BadBody)
 	}
 	if r.scope != public {

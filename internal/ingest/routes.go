@@ -7,7 +7,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// newMux returns a mux of the routes. Metrics and MCP are served only if the options have a handler for them.
+// newMux returns a mux of the routes. Metrics, MCP and the page are served only if the options have a handler for them.
 func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range s.routes() {
@@ -95,7 +95,7 @@ func (s *Server) taskRoutes() []route {
 			returns(200, "DeadLetter").
 			fails(queueErrors...).fails(errcode.UnknownTask),
 		row("GET /v1/tasks/{id}/submission", ScopeRead, s.task(s.getSubmission),
-			"getSubmission", "Read what submitted a task, to submit it again").
+			"getSubmission", "Read the submission of a task, to submit it again").
 			note("Its times, reply subject and key are left out, so that the response can be changed and sent to "+
 				"POST /v1/tasks.").
 			returns(200, "Submission").
@@ -230,7 +230,7 @@ func (s *Server) metaRoutes() []route {
 	}
 }
 
-// pageRoutes are the web page, which authenticates requests itself.
+// pageRoutes are the web page, which authenticates requests itself, and the links to it.
 func (s *Server) pageRoutes() []route {
 	return []route{
 		row("GET /{$}", public, s.toPage, "root", "Go to the web page").returnsNothing(303),

@@ -31,8 +31,8 @@ func (s *Server) fleetRoutes() []route {
 			fails(errcode.BadName),
 		s.queueRow("GET /v1/usage", anyScope, s.getUsage,
 			"listUsage", "Read what tasks used, by tenant and day").
-			note("Of the caller's tenant, or with `all=true` and the scope operator, of all tenants. Workers report "+
-				"what they have counted every 5 seconds.").
+			note("Of the caller's tenant, or with `all=true` and the scope operator, of all tenants. Every 5 seconds, "+
+				"workers report what they have counted.").
 			takes("since", "before", "all").
 			returns(200, "[]TenantUsage").
 			fails(errcode.BadParameter, errcode.Forbidden),

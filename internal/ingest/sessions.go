@@ -64,7 +64,7 @@ type resumption struct {
 	Checkpoint uint64 `json:"checkpoint,omitempty"` // the id of a checkpoint; it becomes the newest one
 }
 
-// resumeSession sends a session's log, after it has made an earlier checkpoint the newest one.
+// resumeSession sends a session's log. If the body names an earlier checkpoint, it first makes that the newest one.
 func (s *Server) resumeSession(w http.ResponseWriter, r *http.Request) error {
 	name, data, err := s.sessionBody(w, r)
 	if err != nil {

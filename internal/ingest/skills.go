@@ -239,8 +239,8 @@ func (s *Server) putSkill(w http.ResponseWriter, r *http.Request) error {
 	return respond(w, schemas.SavedSkill{Skill: saved, Smoke: smoke}, nil)
 }
 
-// draftFiles returns the files of the skill that a draft describes. For a draft of a task, it completes the draft with
-// the task's program and settings.
+// draftFiles returns the files of the skill that a draft describes. If the draft names a task, draftFiles completes it
+// with the task's program and settings.
 func (s *Server) draftFiles(ctx context.Context, name string, d *schemas.SkillDraft) (map[string][]byte, error) {
 	given := 0
 	for _, has := range []bool{d.Code != "", d.Task != "", len(d.Content) > 0} {

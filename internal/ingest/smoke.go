@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// smokeTime is how long a smoke run may take, with the time in the queue.
+	// smokeTime is how long a task of a smoke run may take, including its time in the queue.
 	smokeTime = 60 * time.Second
 	// smokeDir is where the smoke run finds the skill, below its workspace. The skill is not committed there.
 	smokeDir = ".new-skill"
@@ -83,7 +83,7 @@ result = {"called": called, "result": run() if called else None}
 `
 }
 
-// smokeTask runs a task of a smoke run, and returns the result of a task that succeeded.
+// smokeTask runs a task of a smoke run, and returns its result. It returns an error unless the task succeeds in time.
 func (s *Server) smokeTask(
 	ctx context.Context, k skills.Skill, d schemas.SkillDraft, task schemas.Task,
 ) (*schemas.Result, error) {

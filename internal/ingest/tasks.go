@@ -46,7 +46,7 @@ func (s *Server) postTask(w http.ResponseWriter, r *http.Request) error {
 	return s.respondAccepted(w, r, rec, wait, done)
 }
 
-// respondAccepted responds with the record of a submitted task once the task has ended, or as await returns it.
+// respondAccepted waits for a submitted task, as await does, and responds with its record.
 func (s *Server) respondAccepted(
 	w http.ResponseWriter, r *http.Request, rec schemas.Record, wait time.Duration, done func(schemas.Record) bool,
 ) (err error) {
@@ -150,7 +150,7 @@ func setID(attrs map[string]any, key string) *apierror.Error {
 	return nil
 }
 
-// getTask responds with the record once the task has ended, or after ?wait=.
+// getTask responds with the record of a task, after the wait for which the request asks (see waitOf).
 func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 	wait, done, err := s.waitOf(r)
 	if err != nil {

@@ -99,7 +99,8 @@ func DescribeTool(t tools.Tool, detail selection.Detail) schemas.Tool {
 	return out
 }
 
-// describeServer appends the server of a tool, unless the list ends with it or it has no description.
+// describeServer appends the server of a tool to the list if detail is full, unless the list ends with it or it has no
+// description.
 func describeServer(list []schemas.ToolServer, t tools.Tool, detail selection.Detail) []schemas.ToolServer {
 	n := len(list)
 	if detail != selection.DetailFull || t.About == (tools.About{}) || n > 0 && list[n-1].Server == t.Server {

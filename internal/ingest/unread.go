@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// This file refuses requests that say something that no handler reads: the change would be wider than the one that was
-// meant.
+// This file refuses requests with parameters, headers or a body that no handler reads. If they were ignored, the
+// request would change more than its sender meant.
 
 // changes reports whether the route changes something that the request selects. Submitted events select nothing, and
 // their senders may add parameters of their own.
@@ -24,20 +24,20 @@ func (r route) changes() bool {
 		path != "/v1/events"
 }
 
-// takesBody reports whether the route reads a body, or leaves it to the handler of another interface.
-func (r route) takesBody() bool { return len(r.bodies) > 0 || !r.changes() }
+// allowsBody reports whether requests of the route may have a body. Those of a change whose handler reads none may not.
+func (r route) allowsBody() bool { return len(r.bodies) > 0 || !r.changes() }
 
 // inQuery returns the route's parameters of the query.
 func (r route) inQuery() []string {
 	return slices.DeleteFunc(slices.Clone(r.params), func(name string) bool { return parameters[name].in == "header" })
 }
 
-// checkUnread refuses what no handler of the route would read.
+// checkUnread refuses a request with something that the route's handler does not read.
 func (r route) checkUnread(w http.ResponseWriter, req *http.Request) error {
 	if err := r.checkQuery(req.URL.RawQuery); err != nil || !r.changes() {
 		return err
 	}
-	if err := r.checkHeader(req.Header); err != nil || r.takesBody() {
+	if err := r.checkHeader(req.Header); err != nil || r.allowsBody() {
 		return err
 	}
 	return r.checkNoBody(w, req)
@@ -72,8 +72,8 @@ func isList(name string) bool { return strings.Contains(parameterSchemas[name], 
 // conditionHeaders are headers that make a change conditional or partial.
 var conditionHeaders = []string{"If-Match", "If-None-Match", "If-Unmodified-Since", "Content-Range"}
 
-// checkHeader refuses a change with conditions that the route does not have, and a parameter that is empty or occurs
-// twice.
+// checkHeader refuses a change with a condition that the route does not support, or with a parameter that is empty or
+// occurs twice.
 func (r route) checkHeader(h http.Header) error {
 	for _, name := range conditionHeaders {
 		if len(h.Values(name)) > 0 && !slices.Contains(r.params, name) {
@@ -102,7 +102,7 @@ func (r route) checkNoBody(w http.ResponseWriter, req *http.Request) error {
 		endBodyTime(w)
 		return nil
 	}
-	e := apierror.New(errcode.BadBody, "this request has no body")
+	e := apierror.New(errcode.BadBody, "this request takes no body")
 	e.Hint = "the path says what the request is about; send no body"
 	if known := r.inQuery(); len(known) > 0 {
 		e.Hint = "put the parameters into the URL: " + strings.Join(known, ", ")

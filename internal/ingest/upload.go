@@ -164,7 +164,7 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request, ref state.Re
 	return respond(w, commitOf(result), nil)
 }
 
-// conditions reads If-Match and If-None-Match.
+// conditions reads If-Match and If-None-Match into e.
 func conditions(r *http.Request, e *state.Edit) error {
 	e.IfMatch, e.IfNoneMatch = r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
 	if e.IfNoneMatch != "" && e.IfNoneMatch != "*" {
@@ -301,7 +301,7 @@ func yieldOthers(p io.Reader, yield func(state.Edit, error) bool) bool {
 		err = apierror.New(errcode.TooLarge, "the part edits is larger than %d bytes", maxEdits)
 	}
 	if err == nil {
-		err = decodeJSON(data, &list) // an edit with a misspelt kind would remove its path
+		err = decodeJSON(data, &list) // refuses unknown fields: an edit with a misspelt kind would remove its path
 	}
 	if err != nil {
 		yield(state.Edit{}, err)

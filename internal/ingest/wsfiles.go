@@ -120,6 +120,7 @@ func (s *Server) postArchive(w http.ResponseWriter, r *http.Request, ref state.R
 	return s.sendArchive(w, r, ref, g, "tar", func(f state.FileInfo) bool { return wanted[f.Path] })
 }
 
+// sendArchive sends the paths of a version for which include reports true, as a zip or tar file.
 func (s *Server) sendArchive(
 	w http.ResponseWriter, r *http.Request, ref state.Ref, generation int64, format string,
 	include func(state.FileInfo) bool,

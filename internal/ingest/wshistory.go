@@ -157,7 +157,7 @@ func (s *Server) putPin(w http.ResponseWriter, r *http.Request, ref state.Ref) e
 	if err != nil {
 		return err
 	}
-	if g == 0 { // the newest version may change before Pin
+	if g == 0 { // the response names the pinned generation, and the newest one may change before Pin
 		info, err := history.ReadInfo(r.Context(), s.o.Workspaces.Repo(), ref)
 		if err != nil {
 			return err

@@ -44,7 +44,7 @@ const (
 
 var errLongPath = &pageError{http.StatusBadRequest, "The path is too long.", "It has at most 4096 bytes."}
 
-// crumbsOf returns the last directories on the path to dir.
+// crumbsOf returns the last directories on the path to dir, at most maxCrumbs of them, and dir itself as the last one.
 func crumbsOf(dir string) (list []crumb) {
 	for ; dir != "" && len(list) < maxCrumbs; dir = dir[:max(strings.LastIndexByte(dir, '/'), 0)] {
 		if name := dir[strings.LastIndexByte(dir, '/')+1:]; name != "" {

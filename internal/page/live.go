@@ -39,8 +39,8 @@ type feed struct {
 	begun       chan struct{} // closed after the first poll; subscribers are notified of changes from then on
 }
 
-// subscribe returns a feed, and a channel that receives a value after changes, until cancel is called. It returns nil
-// if there are too many streams.
+// subscribe returns a feed, and a channel that receives a value after changes, until cancel is called. The channel is
+// closed if the fleet refuses the token. The feed is nil if there are too many streams.
 func (p *Page) subscribe(token string) (f *feed, changes <-chan struct{}, cancel func()) {
 	key := sha256.Sum256([]byte(token))
 	ch := make(chan struct{}, 1)
@@ -73,7 +73,8 @@ func (p *Page) subscribe(token string) (f *feed, changes <-chan struct{}, cancel
 	})
 }
 
-// follow polls the fleet, and notifies the subscribers of f of changes.
+// follow polls the fleet, and notifies the subscribers of f when something has changed. If the fleet refuses the token,
+// it ends their streams.
 func (p *Page) follow(ctx context.Context, f *feed, token string) {
 	begin := sync.OnceFunc(func() { close(f.begun) })
 	defer begin()
@@ -198,7 +199,7 @@ func getLive(q *request) error {
 		return errBusy
 	}
 	defer cancel()
-	select { // the page refreshes when it gets hello, so that it misses no change before the first poll
+	select { // wait for the first poll: the page refreshes when it gets hello, and so misses no earlier change
 	case <-f.begun:
 	case <-q.p.stopping.Done():
 		return nil

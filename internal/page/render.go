@@ -75,7 +75,7 @@ type loginData struct {
 	Next, Error  string
 	Code, Host   string
 	Name, Tenant string   // name and tenant of the code's token
-	Old          *session // which the login would end; nil if there is none
+	Old          *session // the session that the login would end; nil if there is none
 }
 
 func (p *Page) showLogin(w http.ResponseWriter, r *http.Request, status int, d loginData) {
@@ -86,7 +86,7 @@ func (p *Page) showLogin(w http.ResponseWriter, r *http.Request, status int, d l
 	}
 }
 
-// fail shows an error as a page.
+// fail shows an error as a page. If the fleet no longer accepts the token, it goes to the login instead.
 func (q *request) fail(err error) {
 	var data struct{ Message, Cause, Hint, Code string }
 	status := http.StatusInternalServerError
@@ -128,7 +128,7 @@ func path(segments ...string) string {
 // filePath returns the escaped path of a file. It keeps slashes.
 func filePath(p string) string { return path(strings.Split(p, "/")...) }
 
-// askingStep is a step that asks, with the frame, whose fields the template of the step's form uses.
+// askingStep is a step that asks. It has the frame, because the template of the step's form uses the frame's fields.
 type askingStep struct {
 	frame
 	RunID string

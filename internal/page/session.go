@@ -113,7 +113,7 @@ func (c *codes) add(token string, now time.Time) string {
 		case now.After(k.expires):
 			delete(c.known, sum)
 		case !ok || k.expires.Before(first.expires):
-			oldest = sum // the oldest session that is valid
+			oldest = sum // the oldest code that is still valid
 		}
 	}
 	if len(c.known) >= maxCodes {
@@ -377,6 +377,8 @@ var (
 	errTooLarge = &pageError{413, "The form is too large, or damaged.", "It has at most 2 MiB, and its files 20 MiB."}
 )
 
+// parseForm reads the form into q.form. It refuses a form that is too large, comes from another origin, has another
+// CSRF code or has a field twice. If the page is read-only, it refuses every form.
 func (q *request) parseForm() error {
 	var err error
 	if media, _, _ := mime.ParseMediaType(q.r.Header.Get("Content-Type")); media == "multipart/form-data" {

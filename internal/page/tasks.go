@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	listed   = 100  // newest tasks that a list shows
-	searched = 1000 // newest tasks that a search reads
+	listed   = 100  // items that a list shows, such as the newest tasks
+	searched = 1000 // items that a page reads to search or to group them
 	maxBulk  = 1000 // tasks that one form may name
 )
 
@@ -125,7 +125,7 @@ func postTasks(q *request) (next, done string, err error) {
 	return "tasks?" + q.r.URL.RawQuery, done, nil
 }
 
-// getNewTask shows the form for a task. With the id of an earlier task, it begins with that one.
+// getNewTask shows the form for a task. With the id of an earlier task, the form has that task's fields.
 func getNewTask(q *request) error {
 	data := struct {
 		client.Submission
@@ -301,7 +301,8 @@ func getTask(q *request) error {
 	return q.show("task", "Task "+id[:min(len(id), 8)], data)
 }
 
-// whyWaits says what a task waits for, or returns "" if it runs.
+// whyWaits says what a task waits for. It returns "" if the task runs, has ended, or waits for approval: the page shows
+// the calls that wait.
 func whyWaits(q *request, id string) (string, error) {
 	why, err := q.c.Why(q.ctx, id)
 	if err != nil || slices.Contains([]string{"running", "ended", "approval"}, why.Rule) {

@@ -22,13 +22,13 @@ func getWorkflows(q *request) error {
 	return q.show("workflows", "Workflows", runs)
 }
 
-// stepRow is a step of a run, or an item of one.
+// stepRow is a step of a run, or an item of a step.
 type stepRow struct {
 	schemas.StepRun
 	Name string
 	Took float64
 	Item *int
-	Form *form.Form // what it asks, while it waits for an answer
+	Form *form.Form // what the step asks; nil unless it waits for an answer
 }
 
 // getRun shows a run of a workflow, with the questions that wait for an answer.

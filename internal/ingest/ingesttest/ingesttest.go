@@ -199,7 +199,7 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	return r, nil
 }
 
-// large makes the task fail, with a result of which each part is longer than clients print.
+// large makes the task fail, with a result whose parts are longer than what clients print.
 func large(r *schemas.Result) {
 	r.Status, r.Error = schemas.Failed, &schemas.Error{
 		Code: errcode.Exception, Message: strings.Repeat("message ", 1000), Cause: strings.Repeat("cause\n", 1000),
@@ -243,7 +243,7 @@ type Files map[string]string
 // Artifact implements ingest.Artifacts.
 func (f Files) Artifact(_ context.Context, _ schemas.Record, path string) (io.ReadCloser, error) {
 	if path == "short.html" {
-		return io.NopCloser(strings.NewReader("<script>")), nil // shorter than in the result
+		return io.NopCloser(strings.NewReader("<script>")), nil // shorter than the result says
 	}
 	text, ok := f[path]
 	if !ok {
