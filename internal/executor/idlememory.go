@@ -98,7 +98,7 @@ func (p *Pool) watchIdle(ctx context.Context) {
 }
 
 // trimDisk evicts the bound box that has been idle the longest if the host's disk has less free space than one box
-// may use. The files of an idle box stay on the disk until the box is destroyed.
+// may use, and no box is being destroyed. The files of an idle box stay on the disk until the box is destroyed.
 func (p *Pool) trimDisk() {
 	if free, err := p.hostFree(p.workspacesDir()); err != nil || free >= p.opts.DiskMB<<20 {
 		return
@@ -110,7 +110,8 @@ func (p *Pool) trimDisk() {
 	})
 }
 
-// unmeasured returns the bound boxes that were used since they were measured, and marks them as measured.
+// unmeasured returns the bound boxes that have been idle for measureAfter and were not measured since their last use.
+// It marks them as measured.
 func (p *Pool) unmeasured() []*pooledBox {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -27,6 +27,7 @@ var ErrPoolClosed = errors.New("the pool is closed")
 type Pool struct {
 	driver Driver
 	opts   PoolOptions
+	// start starts the runner in a box; tests replace it.
 	start  func(ctx context.Context, box Box, preload []string, template *template) (boxRunner, error)
 	envs   []*environment // at least one
 	log    *slog.Logger
@@ -78,10 +79,10 @@ type PoolEvent struct {
 // PoolStats counts boxes by state, and events since the start.
 type PoolStats struct {
 	Warming, Ready, Bound, Acquired, Destroying int
-	Max                                         int // of all boxes; 0 if only memory limits them
+	Max                                         int // the most boxes that may exist; 0 if only memory limits them
 	Waiting                                     int // requests
-	MemoryMB, MemoryMBTotal                     int // memory limits of the acquired boxes, and their limit
-	IdleMemoryMB, IdleMemoryMBTotal             int // measured memory of the idle boxes, and its limit
+	MemoryMB, MemoryMBTotal                     int // sum of the acquired boxes' memory limits; the most that it may be
+	IdleMemoryMB, IdleMemoryMBTotal             int // measured memory of the idle boxes; the most that it may be
 
 	Created, CreateErrors, Discarded, Evicted, Died uint64
 	Restored                                        uint64 // boxes that were created from a snapshot

@@ -40,11 +40,11 @@ type pooledBox struct {
 	runner   boxRunner
 	views    *views
 	bootTime time.Duration
-	reset    time.Time // of the workspace, see resetWorkspace
+	reset    time.Time // when the workspace was reset, see resetWorkspace
 
 	idleMB    float64        // memory that it uses while idle, as last measured
 	measured  time.Time      // when idleMB was measured
-	memoryMB  int            // while acquired
+	memoryMB  int            // memory limit of the request, while the box is acquired
 	inUse     bool           // from its assignment until Release or Discard, even after the pool is closed
 	onDestroy []func() error // see AcquiredBox.OnDestroy
 }

@@ -18,7 +18,7 @@ type Single struct {
 	template *template
 	views    *views
 	dir      string    // the workspace
-	reset    time.Time // of the workspace, see resetWorkspace
+	reset    time.Time // when the workspace was reset, see resetWorkspace
 }
 
 // NewSingle creates a box and starts the runner in it. If spec.Env is nil, the runner's default is used.
@@ -62,7 +62,7 @@ func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, 
 	}, nil
 }
 
-// Run runs a program. After an error or a Dirty verdict, the box is destroyed.
+// Run runs a program. After a Dirty verdict, or an error of the execution, the box is destroyed: see Alive.
 func (s *Single) Run(ctx context.Context, p Program, hooks Hooks) (Verdict, error) {
 	if err := s.views.show(p.Catalogue); err != nil {
 		return Verdict{}, err

@@ -116,7 +116,7 @@ def everywhere(f):
         attempt(lambda: f(place))
 `
 
-// describeBox returns everything in which an earlier program could have left something.
+// describeBox is a program that returns everything in which an earlier program could have left something.
 const describeBox = `
 def text(path):
     return attempt(lambda: sorted(line for line in open(path)))
@@ -195,7 +195,7 @@ for protocol in "udp", "raw", "icmp", "packet", "netlink":
 found["modules"] = sorted(__import__("sys").modules)[:1000]
 found`
 
-// dig defines a function that makes directories deeper than Python recurses, and than a path can name.
+// dig defines a function that nests directories too deeply for Python's recursion and for a path.
 const dig = `
 def dig(place):
     os.chdir(place)

@@ -66,6 +66,7 @@ type box struct {
 	separateUser bool // the runner and the programs run as different users
 }
 
+// open starts a box and destroys it at the end of the test. If the driver is restoring, it restores the box.
 func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 	t.Helper()
 	spec.Owner = cmp.Or(spec.Owner, "executortest")
@@ -103,7 +104,7 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 	return b
 }
 
-// template creates and closes a preloaded box. Its Another restores boxes from the snapshot.
+// template creates and closes a preloaded box. Another of the result restores boxes from its snapshot.
 func template(t *testing.T, driver executor.Driver, spec executor.Spec, preload ...string) *executor.Single {
 	t.Helper()
 	spec.Workspace = workspace(t)
@@ -120,6 +121,7 @@ func template(t *testing.T, driver executor.Driver, spec executor.Spec, preload 
 	return single
 }
 
+// start starts a box for b, and finds out whether programs have a separate user.
 func (b *box) start(t *testing.T) {
 	t.Helper()
 	start := func(ctx context.Context, spec executor.Spec) (*executor.Single, error) {
@@ -287,7 +289,7 @@ func spec(t *testing.T, name string) executor.Spec {
 	return executor.Spec{Name: name, Owner: "executortest", Workspace: workspace(t), Env: runner.Env()}
 }
 
-// testStreams runs a process in a box without the runner.
+// testStreams checks the standard streams and the exit code of a process that is not the runner.
 func testStreams(t *testing.T, newDriver newDriver) {
 	b, err := newDriver(t).Create(t.Context(), spec(t, "streams"))
 	if err != nil {

@@ -193,7 +193,7 @@ def search(path, depth):
 search("/", 3)
 sorted(found)`
 
-// listener listens on a port of the host that no program may reach.
+// listener listens on a port of the host, and returns its address. If a program connects, the test fails.
 func listener(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -216,6 +216,7 @@ func listener(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// testLeaks checks that boxes leave no descriptors, processes and directories behind on the host.
 func testLeaks(t *testing.T, newDriver newDriver) {
 	driver := newDriver(t)
 	cycle := func(name string, runs int) {

@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// proxy is a fake proxy. After CONNECT it echoes data; it responds to other requests with their address.
+// proxy is a fake proxy. After CONNECT it echoes data. Its response to any other request describes the request.
 func proxy(_ context.Context, conn net.Conn) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
@@ -208,7 +208,7 @@ func testNetworkEnds(t *testing.T, b *box) {
 	b.checkNext(t)
 }
 
-// testFastServer sends to a program that does not read.
+// testFastServer sends to a program that does not read at first. The sender must wait when the window is full.
 func testFastServer(t *testing.T, b *box) {
 	const total = 64 << 20
 	var sent atomic.Int64

@@ -167,6 +167,7 @@ func makeDir(path string) error {
 	return os.Chmod(path, 0o755)
 }
 
+// replaceFile makes path a file with the content, unless it already is. Readers see the old file or the new one.
 func replaceFile(path, content string) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == content {
 		return nil
