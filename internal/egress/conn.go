@@ -79,6 +79,7 @@ func (c *hostConn) cut(verdict string, err error) error {
 // CloseWrite ends the sending direction.
 func (c *hostConn) CloseWrite() error { return closeWrite(c.Conn) }
 
+// Close closes the connection. The first Close adds the attempt to the ledger.
 func (c *hostConn) Close() error {
 	c.close.Do(func() {
 		c.mu.Lock()

@@ -115,12 +115,14 @@ type connHandler struct {
 	requests int           // number of requests received; read only after ended is closed
 }
 
+// connState closes ended when the server has closed the connection.
 func (c *connHandler) connState(_ net.Conn, state http.ConnState) {
 	if state == http.StateClosed {
 		close(c.ended)
 	}
 }
 
+// ServeHTTP handles one request of the program: CONNECT, or a plain request for a URL with a host.
 func (c *connHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.requests++
 	h := &hijacker{ResponseWriter: w}

@@ -65,11 +65,12 @@ type execution struct {
 	started        bool             // the program may run
 	stopped        string           // the status with which run stopped the program; empty if it did not
 	blocked        *Failure         // the reason, if stopped is Blocked
-	grace          <-chan time.Time // receives when the box must be destroyed; nil until stopped
+	grace          <-chan time.Time // delivers a value when the box must be destroyed; nil until stopped
 	stdout, stderr strings.Builder
 	truncated      bool
 }
 
+// run sends the program, and handles the runner's frames until the program or the box has ended.
 func (e *execution) run(ctx context.Context) (Verdict, error) {
 	callCtx, endCalls := context.WithCancel(ctx)
 	defer e.waitForWork()

@@ -28,7 +28,7 @@ type Pool struct {
 	driver Driver
 	opts   PoolOptions
 	// start starts the runner in a box; tests replace it.
-	start  func(ctx context.Context, box Box, preload []string, template *template) (boxRunner, error)
+	start  func(ctx context.Context, box Box, preload []string, template *boxTemplate) (boxRunner, error)
 	envs   []*environment // at least one
 	log    *slog.Logger
 	wake   chan struct{} // wakes Run to schedule again
@@ -113,7 +113,7 @@ func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
 		driver: driver,
 		opts:   opts,
 		envs:   envs,
-		start: func(ctx context.Context, box Box, preload []string, template *template) (boxRunner, error) {
+		start: func(ctx context.Context, box Box, preload []string, template *boxTemplate) (boxRunner, error) {
 			r, err := startRunner(ctx, box, preload, template)
 			if err != nil {
 				return nil, err
@@ -276,8 +276,8 @@ func (p *Pool) checkDriver(ctx context.Context) error {
 	return nil
 }
 
-// dispatch carries out the scheduler's decisions. It must be called again after each change, and when the
-// returned channel receives.
+// dispatch carries out the scheduler's decisions. It must be called again after each change, and when the returned
+// channel delivers a value.
 func (p *Pool) dispatch(ctx context.Context, work *sync.WaitGroup) <-chan time.Time {
 	p.mu.Lock()
 	create, next := p.sched.schedule()

@@ -173,6 +173,7 @@ const (
 	maxAttempts = 3
 )
 
+// add counts a failure, and sets the time of the next attempt.
 func (f *bootFailures) add(err error, now time.Time) {
 	f.attempts++
 	if errors.Is(err, context.DeadlineExceeded) { // requests have waited long enough

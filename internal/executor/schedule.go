@@ -215,6 +215,7 @@ func (s *scheduler) oldest(match func(*pooledBox) bool) *pooledBox {
 	return oldest
 }
 
+// count returns the number of boxes in a state.
 func (s *scheduler) count(state boxState) int {
 	n := 0
 	for _, b := range s.boxes {
@@ -225,6 +226,7 @@ func (s *scheduler) count(state boxState) int {
 	return n
 }
 
+// countOf returns the number of an environment's boxes in a state.
 func (s *scheduler) countOf(e *environment, state boxState) int {
 	n := 0
 	for _, b := range s.boxes {

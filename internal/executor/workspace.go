@@ -131,6 +131,7 @@ func (p *Pool) makeWorkspace(ctx context.Context, b *pooledBox) error {
 	return nil
 }
 
+// makeDisk makes the box's workspace, as the mount point of a new disk. image is the path of the disk's file.
 func (p *Pool) makeDisk(ctx context.Context, b *pooledBox, image string) error {
 	uid := DefaultGuest().UID
 	if err := hostdir.NewDisk(ctx, image, b.dir, p.opts.DiskMB, uid, uid); err != nil {

@@ -136,8 +136,8 @@ func (o Options) fill(ctx context.Context, src source, dir string) error {
 	}
 	defer root.Close()
 	u := unpacker{root: root, bytesLeft: o.MaxMB << 20, maxMB: o.MaxMB, filesLeft: maxFiles}
-	for i, layer := range src.layers {
-		if err := u.applyLayer(ctx, layer); err != nil {
+	for i, l := range src.layers {
+		if err := u.applyLayer(ctx, l); err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}

@@ -76,6 +76,7 @@ func (w *partWriter) flush() error {
 	return w.put(w.buffer)
 }
 
+// put stores one part.
 func (w *partWriter) put(data []byte) error {
 	if len(w.layer.Parts) == maxParts {
 		return fmt.Errorf("more than %d parts of %d bytes", maxParts, partBytes)

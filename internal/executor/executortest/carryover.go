@@ -15,7 +15,7 @@ import (
 // testCarryOver checks that a program leaves nothing in its box for the next one. Each program in leavings creates
 // something that may outlive its process, wherever it can. The next program must find the box as it was before. In
 // between, the host empties the workspace, as it does before a task with another workspace.
-func testCarryOver(t *testing.T, newDriver newDriver) {
+func testCarryOver(t *testing.T, newDriver driverFunc) {
 	b := open(t, newDriver(t), executor.Spec{})
 	if b.info.Tier == "" {
 		t.Skipf("driver %s does not isolate", b.info.Driver)

@@ -31,7 +31,7 @@ func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 }
 
 // testProgramContract tests the part of the contract that concerns programs.
-func testProgramContract(t *testing.T, newDriver newDriver) {
+func testProgramContract(t *testing.T, newDriver driverFunc) {
 	t.Helper()
 	t.Run("programs", func(t *testing.T) { testPrograms(t, newDriver) })
 	t.Run("tools", func(t *testing.T) { testTools(t, newDriver) })
@@ -55,7 +55,7 @@ func TestRestored(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 // restoring marks a driver whose boxes must be restored.
 type restoring struct{ executor.Driver }
 
-type newDriver = func(t *testing.T) executor.Driver
+type driverFunc = func(t *testing.T) executor.Driver
 
 // box is a box for the programs of one test. If it has been destroyed, runProgram replaces it.
 type box struct {
@@ -225,7 +225,7 @@ func truncate(s string) string {
 	return s
 }
 
-func testLifecycle(t *testing.T, newDriver newDriver) {
+func testLifecycle(t *testing.T, newDriver driverFunc) {
 	t.Run("destroy twice", func(t *testing.T) {
 		b, err := newDriver(t).Create(t.Context(), spec(t, "twice"))
 		if err != nil {
@@ -290,7 +290,7 @@ func spec(t *testing.T, name string) executor.Spec {
 }
 
 // testStreams checks the standard streams and the exit code of a process that is not the runner.
-func testStreams(t *testing.T, newDriver newDriver) {
+func testStreams(t *testing.T, newDriver driverFunc) {
 	b, err := newDriver(t).Create(t.Context(), spec(t, "streams"))
 	if err != nil {
 		t.Fatalf("Create() = %v, want nil", err)

@@ -83,7 +83,7 @@ def start(n):
     return n
 `
 
-func testLimits(t *testing.T, newDriver newDriver) {
+func testLimits(t *testing.T, newDriver driverFunc) {
 	b := open(t, newDriver(t), executor.Spec{})
 	for _, l := range limited {
 		t.Run(l.name, func(t *testing.T) {
@@ -116,7 +116,9 @@ func testLimits(t *testing.T, newDriver newDriver) {
 	})
 }
 
-func testIsolation(t *testing.T, newDriver newDriver) {
+// testIsolation checks that programs cannot reach the network or the host's files, nor write outside of their
+// directories.
+func testIsolation(t *testing.T, newDriver driverFunc) {
 	b := open(t, newDriver(t), executor.Spec{})
 	if b.info.Tier == "" {
 		t.Skipf("driver %s does not isolate", b.info.Driver)
@@ -217,7 +219,7 @@ func listener(t *testing.T) string {
 }
 
 // testLeaks checks that boxes leave no descriptors, processes and directories behind on the host.
-func testLeaks(t *testing.T, newDriver newDriver) {
+func testLeaks(t *testing.T, newDriver driverFunc) {
 	driver := newDriver(t)
 	cycle := func(name string, runs int) {
 		single, err := executor.NewSingle(t.Context(), driver, spec(t, name))

@@ -119,7 +119,7 @@ t.join()`, want{output: "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n1
 	},
 }
 
-func testNetwork(t *testing.T, newDriver newDriver) {
+func testNetwork(t *testing.T, newDriver driverFunc) {
 	b := open(t, newDriver(t), executor.Spec{})
 	for _, c := range networkPrograms {
 		t.Run(c.name, func(t *testing.T) {

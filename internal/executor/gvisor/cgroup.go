@@ -131,6 +131,7 @@ func (c cgroups) groupsOf(ownerDir string) []string {
 	return all
 }
 
+// remove removes the group's directories. It fails while a process is in the group.
 func (g group) remove() error {
 	var errs []error
 	for _, dir := range g.dirs {
@@ -194,6 +195,7 @@ func (g group) apply(list []setting) error {
 	return nil
 }
 
+// write writes a value to a file of the group, in the first hierarchy that has the file.
 func (g group) write(file, value string) error {
 	for _, dir := range g.dirs {
 		f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)

@@ -33,6 +33,7 @@ func ReadRevision(dir string, last Revision) (Revision, error) {
 	return r, err
 }
 
+// readSpace returns a Revision that has only the free space.
 func readSpace(f *os.File) (Revision, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {

@@ -147,6 +147,7 @@ func listsImage(list []byte, ref string) (has bool, bytes int64, err error) {
 	return false, 0, nil
 }
 
+// imageError returns a HostError that suggests another image.
 func imageError(reason executor.Reason, format string, args ...any) error {
 	return &executor.HostError{
 		Reason: reason, Err: fmt.Errorf(format, args...),

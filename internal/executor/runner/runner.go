@@ -148,6 +148,7 @@ func Source(boot Boot) []byte {
 	return append(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...), boot.Compiled.Code...)
 }
 
+// source returns the text of a file of the runner, by the name of its module.
 func source(name string) string {
 	text, err := files.ReadFile(name + ".py")
 	if err != nil {
