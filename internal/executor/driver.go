@@ -37,8 +37,8 @@ type Session interface {
 	Wait() (code int, err error)
 }
 
-// A Prober is a Driver that can boot a box to find out whether it works on this host. Its error says what to
-// install or change.
+// A Prober is a Driver that can boot a box to find out whether the driver works on this host. The error of Probe says
+// what to install or change.
 type Prober interface {
 	Probe(ctx context.Context) (Info, error)
 }

@@ -37,7 +37,8 @@ func (s *scheduler) trimIdle() {
 
 func isBound(b *pooledBox) bool { return b.state == bound }
 
-// idleMBLeft returns how much of PoolOptions.IdleMemoryMB neither idle boxes use nor MinReady demands.
+// idleMBLeft returns what is left of PoolOptions.IdleMemoryMB without the memory of the idle boxes and of the boxes
+// that MinReady still demands. It may be negative.
 func (s *scheduler) idleMBLeft() float64 {
 	left := float64(s.opts.IdleMemoryMB) - s.idleMB()
 	for _, e := range s.envs {
@@ -73,7 +74,7 @@ func (s *scheduler) free() int {
 	return s.opts.Max - len(s.boxes)
 }
 
-// full reports whether an idle box would have to be evicted for another bound box. It assumes that the other box is of
+// full reports whether an idle box must be evicted to make room for another box. It assumes that the other box is of
 // the first environment.
 func (s *scheduler) full() bool {
 	return s.free() <= 0 || s.opts.IdleMemoryMB > 0 && s.idleMBLeft() < s.envs[0].newBoxMB()

@@ -19,7 +19,7 @@ var ErrPoolClosed = errors.New("the pool is closed")
 // A Pool keeps boxes warm for tasks to acquire.
 //
 // A box is warming, then ready and unbound, then acquired. From then on it is bound to the request's key:
-// after its release it serves only requests with that key. It is discarded when it breaks, when its
+// after its release it serves only requests that may share it (see Key). It is discarded when it breaks, when its
 // workspace is in an unknown state, after a long idle time, or to make room for another box.
 //
 // The scheduler makes all decisions, under one mutex. Only Run creates and destroys boxes, and it waits for

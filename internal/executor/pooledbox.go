@@ -193,8 +193,8 @@ func (p *Pool) watch(b *pooledBox) {
 	})
 }
 
-// destroy retries until it succeeds or the pool ends: a box that may still live keeps its slot. A box that
-// is left when the pool ends is removed by the next sweep.
+// destroy destroys a box and frees its slot. It retries until it succeeds or the pool ends, because a box that may
+// still live keeps its slot. A box that is left when the pool ends is removed by the next sweep.
 func (p *Pool) destroy(ctx context.Context, b *pooledBox) {
 	for {
 		err := p.tryDestroy(ctx, b)

@@ -30,7 +30,7 @@ type PoolOptions struct {
 
 // Values of PoolOptions.Reuse.
 const (
-	ReuseTenant = "tenant" // a box serves requests with the same key
+	ReuseTenant = "tenant" // a box serves all requests that may share it (see Key)
 	ReuseNever  = "never"  // a box serves one request
 )
 

@@ -49,7 +49,8 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 	return v
 }
 
-// checkpoint returns a checkpoint that the program reports, or nil if that is not a JSON object within the limits.
+// checkpoint returns a checkpoint that the program reports, or nil unless it is a JSON object of at most MaxCheckpoint
+// bytes that is valid as a result.
 func checkpoint(reported string) json.RawMessage {
 	data := []byte(reported)
 	if len(data) > MaxCheckpoint || !strings.HasPrefix(reported, "{") || !validResult(data) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// watchInterval is the time between two checks. A program exceeds the limit by what it writes between the checks and
+// watchInterval is the time between two checks. A program may exceed the limit by what it writes between the checks and
 // during one.
 const watchInterval = 200 * time.Millisecond
 

@@ -64,7 +64,7 @@ func (u *unpacker) applyLayer(ctx context.Context, l layer) error {
 }
 
 // Untar unpacks an untrusted, uncompressed archive of at most maxMB into an empty directory. Like Unpack, it writes
-// nothing outside of dir, and leaves out devices and set-user-ID bits.
+// nothing outside of dir, leaves out devices and set-user-ID bits, and applies whiteouts.
 func Untar(ctx context.Context, dir string, from io.Reader, maxMB int64) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -79,7 +79,7 @@ func testStops(t *testing.T, newDriver driverFunc) {
 var hostile = []struct {
 	name, code   string
 	limits       executor.Limits
-	separateUser bool // only if the runner and the program run as different users
+	separateUser bool // skipped unless the runner and the program run as different users
 	want         want
 	truncated    bool
 }{

@@ -17,7 +17,7 @@ import (
 var limited = []struct {
 	name, code   string
 	limits       executor.Limits
-	separateUser bool // only if the runner and the program run as different users
+	separateUser bool // skipped unless the runner and the program run as different users
 	want         want
 }{
 	{

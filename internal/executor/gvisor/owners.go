@@ -89,7 +89,7 @@ func sameFiles(proc string) bool {
 	return err == nil && os.SameFile(root, ownRoot)
 }
 
-// Processes returns the number of processes of the boxes whose directory is below dir.
+// Processes returns the number of processes of the boxes whose directory is dir or below it.
 func Processes(dir string) (int, error) {
 	pids, err := processesOf(dir)
 	return len(pids), err

@@ -33,7 +33,8 @@ func (d *Driver) Probe(ctx context.Context) (executor.Info, error) {
 	return info, nil
 }
 
-// Inspect returns, without a boot, what a successful Probe returns.
+// Inspect returns, without a boot, what a successful Probe returns. But only Probe finds out that cgroups cannot be
+// used.
 func (d *Driver) Inspect(ctx context.Context) (executor.Info, error) {
 	info, err := d.inspect(ctx)
 	if err != nil {

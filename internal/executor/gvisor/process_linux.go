@@ -92,7 +92,8 @@ func processesOf(dir string) ([]int, error) {
 }
 
 // belongsTo reports whether a process has the argument --root with dir or a directory below it. Other arguments
-// do not count: an editor may have a box's file open. Nor do processes in containers, where dir is another directory.
+// do not count: those of an editor may name a file of a box. Nor do processes in containers, where dir is another
+// directory.
 func belongsTo(pid int, dir string) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	args, err := os.ReadFile(filepath.Join(proc, "cmdline"))

@@ -66,8 +66,8 @@ func makeMountPoints(dir string) error {
 	return nil
 }
 
-// hostMounts returns the mounts of the host's directories that a box sees. They are none if the box has an image or a
-// configured root file system.
+// hostMounts returns the mounts of the host's directories that a box sees: none if the box has an image or a configured
+// root file system.
 func (d *Driver) hostMounts(spec executor.Spec) []executor.Mount {
 	if d.opts.Rootfs != "" || spec.Image != "" {
 		return nil

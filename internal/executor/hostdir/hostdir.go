@@ -3,7 +3,8 @@
 // (Disks). It also creates directories atomically (CreateOnce), archives them (Tar), and resolves links in root file
 // systems (Resolve). It does not know boxes or drivers.
 //
-// Mounts and disks need Linux and root. On other systems the functions return errors.ErrUnsupported.
+// Mounts and disks need Linux and root. On other systems there are none, and the functions that make or measure a disk
+// return errors.ErrUnsupported.
 package hostdir
 
 import (

@@ -114,7 +114,7 @@ const (
 	maxSocket = 107 // limit of a socket's path, in bytes
 )
 
-// Create boots a sandbox and connects to its agent.
+// Create boots a sandbox and prepares it for programs.
 func (d *Driver) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
 	if !validName(spec.Name) || !validName(spec.Owner) {
 		return nil, fmt.Errorf("create microsandbox box: invalid name %q or owner %q", spec.Name, spec.Owner)
