@@ -19,8 +19,8 @@ var alsoRefused = []netip.Prefix{
 // IPv4 address (NAT64, IPv4-mapped).
 var unicast6 = netip.MustParsePrefix("2000::/3")
 
-// isPublic reports whether addr may belong to a host on the public internet. Addresses in blocks for special
-// purposes do not, not even the few globally reachable ones in such a block, which are anycast services of providers.
+// isPublic reports whether addr may belong to a host on the public internet. Addresses in the blocks of notGlobal do
+// not, not even the few in them that are globally reachable: those are anycast services of providers.
 func isPublic(addr netip.Addr) bool {
 	if !addr.IsValid() || addr.Zone() != "" {
 		return false
@@ -33,7 +33,7 @@ func isPublic(addr netip.Addr) bool {
 	return addr.Is4() || unicast6.Contains(addr)
 }
 
-// isLocal reports whether addr, which may be public, is an address of this machine.
+// isLocal reports whether addr, which may be public, is an address of this machine, or whether that is unknown.
 func isLocal(addr netip.Addr) bool {
 	list, err := net.InterfaceAddrs()
 	if err != nil {

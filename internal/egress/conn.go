@@ -27,6 +27,7 @@ var (
 	errIdle  = errors.New("idle for too long")
 )
 
+// newHostConn wraps a new connection to a host. Its Close adds the attempt to the ledger.
 func (p *Proxy) newHostConn(conn net.Conn, a Attempt) *hostConn {
 	a.Verdict = Allowed
 	c := &hostConn{Conn: conn, proxy: p, attempt: a}
@@ -47,8 +48,9 @@ func (c *hostConn) Write(b []byte) (int, error) {
 	return n, c.count(n, err)
 }
 
-// count counts the bytes of a Read or Write. The call that exceeds the limit has already transferred its bytes, at
-// most one buffer.
+// count counts the n bytes of a Read or Write, and returns the error for its caller. It cuts the connection if the
+// run has used up its bytes or the call timed out. The call that exceeds the limit has already transferred its bytes,
+// at most one buffer.
 func (c *hostConn) count(n int, err error) error {
 	c.bytes.Add(int64(n))
 	total := c.proxy.bytes.Add(int64(n))
@@ -63,6 +65,7 @@ func (c *hostConn) count(n int, err error) error {
 	return err
 }
 
+// cut ends both directions and returns err. The first cut of a connection determines its verdict.
 func (c *hostConn) cut(verdict string, err error) error {
 	c.mu.Lock()
 	if c.attempt.Verdict == Allowed {
@@ -76,6 +79,7 @@ func (c *hostConn) cut(verdict string, err error) error {
 // CloseWrite ends the sending direction.
 func (c *hostConn) CloseWrite() error { return closeWrite(c.Conn) }
 
+// Close closes the connection. The first Close adds the attempt to the ledger.
 func (c *hostConn) Close() error {
 	c.close.Do(func() {
 		c.mu.Lock()
@@ -86,6 +90,7 @@ func (c *hostConn) Close() error {
 	return c.Conn.Close()
 }
 
+// closeWrite ends the sending direction of conn. It closes a conn that cannot end one direction alone.
 func closeWrite(conn net.Conn) error {
 	if c, ok := conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
@@ -122,7 +127,7 @@ func (c *clientConn) verdict() string {
 	return BadRequest
 }
 
-// singleListener is a listener that accepts one connection.
+// singleListener is a listener that accepts one connection. The next Accept waits until ended is closed, and fails.
 type singleListener struct {
 	conn     net.Conn
 	ended    chan struct{}

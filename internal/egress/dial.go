@@ -24,7 +24,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
-// dial checks a target and connects to it. Nothing else in this package connects to hosts. Each call adds one
+// dial checks a target and connects to it. All connections of programs to hosts are made here. Each call adds one
 // attempt to the ledger: at once if it fails, else when the connection is closed.
 func (p *Proxy) dial(ctx context.Context, target string) (net.Conn, error) {
 	host, port, err := split(target)
@@ -51,6 +51,7 @@ func (p *Proxy) dial(ctx context.Context, target string) (net.Conn, error) {
 	return p.newHostConn(conn, a), nil
 }
 
+// refused adds an attempt that made no connection to the ledger, and returns its error.
 func (p *Proxy) refused(a Attempt, verdict, text string) error {
 	a.Verdict = verdict
 	p.ledger.add(a)
@@ -95,7 +96,8 @@ func (p *Proxy) checkHost(host string, port int) *refusal {
 	return &refusal{RefusedHost, host + " is not in network.allow"}
 }
 
-// resolve returns addresses of a host. It refuses a host if any of its addresses is not public.
+// resolve returns at most maxAddresses addresses of a host. It refuses a host if any of its addresses is not public or
+// belongs to this machine.
 func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, *refusal) {
 	addrs := []netip.Addr{}
 	if addr, err := netip.ParseAddr(host); err == nil {

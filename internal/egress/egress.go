@@ -1,10 +1,11 @@
-// Package egress lets a program reach the hosts on its allow-list. It is an HTTP proxy on the worker's host that
-// serves the connections that the program opens inside its box. It does not listen on any port.
+// Package egress lets a program reach the hosts on its allow-list. Its Proxy is an HTTP proxy on the worker's host that
+// serves the connections that the program opens inside its box. It does not listen on any port. The type Public dials
+// hosts for requests that the fleet itself makes.
 //
-// The function dial makes all decisions. It requires the host and port to be on the allow-list, resolves the name
-// itself, refuses a name if any of its addresses is not public, and connects to an address that it has checked, so
-// that a later response of the name server changes nothing. Plain requests are parsed and forwarded, and CONNECT
-// opens a tunnel. Both use dial for each connection, so redirects are checked as well.
+// The method dial of Proxy makes all decisions about programs. It requires the host and port to be on the allow-list,
+// resolves the name itself, refuses a name if any of its addresses is not public, and connects to an address that it
+// has checked, so that a later response of the name server changes nothing. Plain requests are parsed and forwarded,
+// and CONNECT opens a tunnel. Both use dial for each connection, so redirects are checked as well.
 package egress
 
 import (
@@ -114,12 +115,14 @@ type connHandler struct {
 	requests int           // number of requests received; read only after ended is closed
 }
 
+// connState closes ended when the server has closed the connection.
 func (c *connHandler) connState(_ net.Conn, state http.ConnState) {
 	if state == http.StateClosed {
 		close(c.ended)
 	}
 }
 
+// ServeHTTP handles one request of the program: CONNECT, or a plain request for a URL with a host.
 func (c *connHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.requests++
 	h := &hijacker{ResponseWriter: w}

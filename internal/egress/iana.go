@@ -4,7 +4,7 @@ package egress
 
 import "net/netip"
 
-// notGlobal lists the special-purpose blocks that are not globally reachable, except blocks within a listed block.
+// notGlobal lists the special-purpose blocks that are not globally reachable. It omits blocks within a listed block.
 var notGlobal = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),         // "This network"
 	netip.MustParsePrefix("10.0.0.0/8"),        // Private-Use

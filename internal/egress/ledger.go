@@ -10,7 +10,7 @@ const (
 	Allowed        = "allowed"         // connected
 	RefusedHost    = "refused_host"    // not on the allow-list
 	RefusedPort    = "refused_port"    // the host is on the allow-list, but with other ports
-	RefusedAddress = "refused_address" // the name has an address that is not public
+	RefusedAddress = "refused_address" // the name has an address that is not public, or is this machine's
 	RefusedLimit   = "refused_limit"   // the run has used up its connections or bytes
 	FailedDNS      = "failed_dns"      // the name has no address
 	FailedConnect  = "failed_connect"  // the host did not accept the connection

@@ -18,8 +18,8 @@ type Public struct {
 
 const publicTimeout = 10 * time.Second
 
-// DialContext connects to HOST:PORT, as http.Transport calls it. It refuses a host if any of its addresses is neither
-// public nor in a network of Private. It connects to the addresses that it has checked.
+// DialContext connects to HOST:PORT, as http.Transport calls it. It refuses a host if any of its addresses is not
+// allowed. It connects to an address that it has checked.
 func (p Public) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
 	host, digits, err := net.SplitHostPort(address)
 	if err != nil {
@@ -50,6 +50,8 @@ func (p Public) DialContext(ctx context.Context, _, address string) (net.Conn, e
 	return conn, nil
 }
 
+// allowed reports whether addr may be dialled: it is in a network of Private, or it is public and not an address of
+// this machine.
 func (p Public) allowed(addr netip.Addr) bool {
 	return slices.ContainsFunc(p.Private, func(n netip.Prefix) bool { return n.Contains(addr) }) ||
 		isPublic(addr) && !isLocal(addr)

@@ -38,7 +38,7 @@ const longWait = time.Second
 // limitAttempts is the number of boxes on which Acquire tries to set the limits.
 const limitAttempts = 3
 
-// Acquire waits for a box that is bound to the key, or for an unbound one, and sets its outer limits.
+// Acquire waits for a box that is bound to the key, or for an unbound one, and sets its outer limits (see Limiter).
 // Requests are served in order of arrival. If onWait is not nil, Acquire calls it after the first second
 // of waiting, and again whenever the reason to wait changes.
 //
@@ -110,8 +110,8 @@ func (p *Pool) waitOf(r *acquireRequest) Wait {
 	return WaitBox
 }
 
-// abandon removes a request whose context has ended, and returns the cause. If the scheduler has just
-// assigned a box to the request, the box is returned to the pool.
+// abandon removes a request whose context has ended, and returns the cause, with the reason why boxes cannot be
+// created if there is one. If the scheduler has just assigned a box to the request, the box is returned to the pool.
 func (p *Pool) abandon(ctx context.Context, r *acquireRequest) error {
 	cause := context.Cause(ctx)
 	p.update(func() {

@@ -61,9 +61,9 @@ func (a *AcquiredBox) OnDestroy(f func() error) {
 	a.box.onDestroy = append(a.box.onDestroy, f)
 }
 
-// Run runs a program in the box, with the memory, CPU and workspace limits that Acquire set. An error means
-// that the program did not run to its end; the box is then discarded. After a Dirty verdict, Release discards
-// the box. The error wraps ErrReleased, ErrSandboxDied or the context's cause, among others.
+// Run runs a program in the box, with the memory, CPU and workspace limits that Acquire set. An error means that the
+// program did not run to its end, or that the box could not be reset after it; the box is then discarded. After a Dirty
+// verdict, Release discards the box. The error wraps ErrReleased, ErrSandboxDied or the context's cause, among others.
 func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Verdict, error) {
 	a.running.Lock()
 	defer a.running.Unlock()
@@ -96,7 +96,7 @@ func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Ve
 	return verdict, nil
 }
 
-// runWatched runs the program, and kills it if its workspace grows beyond the limit.
+// runWatched runs the program, and kills it if its workspace grows beyond the limit. The verdict then says so.
 func (a *AcquiredBox) runWatched(ctx context.Context, program Program, hooks Hooks) (Verdict, error) {
 	limitMB := a.limits.WorkspaceMB
 	if a.box.hasDisk && limitMB >= a.pool.opts.DiskMB {
@@ -157,7 +157,7 @@ func (a *AcquiredBox) release(discard bool) {
 	}
 }
 
-// release ends the use of a box.
+// release ends the use of a box. It returns the box to the pool, or discards it.
 func (p *Pool) release(b *pooledBox, discard bool) {
 	p.update(func() {
 		b.inUse = false

@@ -41,7 +41,7 @@ func (s *conns) handle(f runner.Frame) error {
 	case f.ID > s.lastID:
 		return fmt.Errorf("%q for connection %d, which is not open", f.Type, f.ID)
 	case c == nil:
-		return nil // sent before the runner read our reset
+		return nil // we have reset the connection; the runner sent the frame before it read the reset
 	}
 	ended, err := c.handle(f)
 	if ended {
@@ -50,6 +50,7 @@ func (s *conns) handle(f runner.Frame) error {
 	return err
 }
 
+// add opens a connection with the next id, and passes it to accept.
 func (s *conns) add(id uint64) error {
 	if id != s.lastID+1 || len(s.open) >= runner.MaxConns {
 		return fmt.Errorf("open connection %d: the last one was %d, and %d are open", id, s.lastID, len(s.open))
@@ -196,7 +197,7 @@ func (c *conn) reserve(limit int) (int, error) {
 	return n, nil
 }
 
-// notify sends a message without data. It fails only if the box has ended.
+// notify sends a message without data. It ignores the error: sending fails only if the box has ended.
 func (c *conn) notify(kind string, n int) {
 	_ = c.conns.send(runner.ConnMessage{Type: kind, ID: c.id, Bytes: n}, nil)
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// ErrDiskFull means that the host's disk, on which the pool's directory is, is full. An operator must free
-// space.
+// ErrDiskFull means that the disk of the host with the pool's directory is full. An operator must free space.
 var ErrDiskFull = errors.New("no space left on the disk of the worker's host")
 
 // minHostFree is the free space, in bytes, below which a host's disk counts as full.

@@ -37,8 +37,8 @@ type Session interface {
 	Wait() (code int, err error)
 }
 
-// A Prober is a Driver that can boot a box to find out whether it works on this host. Its error says what to
-// install or change.
+// A Prober is a Driver that can boot a box to find out whether the driver works on this host. The error of Probe says
+// what to install or change.
 type Prober interface {
 	Probe(ctx context.Context) (Info, error)
 }
@@ -69,7 +69,7 @@ type Python struct {
 	Platforms []string // platform tags of the wheels it accepts, best first, such as manylinux_2_28_x86_64
 }
 
-// A Limiter is a Box whose outer limits (memory, CPU share, disk) can be set when it is acquired.
+// A Limiter is a Box whose outer limits (memory, CPU share) can be set when it is acquired.
 type Limiter interface {
 	Limit(ctx context.Context, limits Limits) error
 }
@@ -79,8 +79,8 @@ type StatsReporter interface {
 	Stats(ctx context.Context) (Stats, error)
 }
 
-// An OOMReporter is a Box that knows whether it died because of its outer memory limit. For other boxes, the
-// runner's exit code 137 means that they did.
+// An OOMReporter is a Box that knows whether the host's kernel has killed one of its processes because of its outer
+// memory limit. For other boxes, the runner's exit code 137 means that the kernel has killed the runner.
 type OOMReporter interface {
 	OutOfMemory() bool
 }
@@ -91,16 +91,16 @@ type Snapshotter interface {
 	// error the box must be destroyed and dir removed.
 	Snapshot(ctx context.Context, dir string) error
 
-	// Restore takes the place of the first Exec, which had the same argv in the saved box: it returns the
-	// session of the process that this Exec started. Both boxes must have equal Specs, except for Name,
-	// Workspace and limits, and equal files. If a snapshot is damaged, the session may just end.
+	// Restore is called instead of the first Exec. argv must be equal to the argv of the first Exec in the saved
+	// box; the session is that of the process that was started there. Both boxes must have equal files, and equal Specs
+	// except for Name, Workspace and limits. If a snapshot is damaged, the session may just end.
 	Restore(ctx context.Context, dir string, argv []string) (Session, error)
 }
 
 // A ModeResetter is a Box in which the files of the workspace can have other modes than on the host.
 type ModeResetter interface {
-	// ResetModes gives the workspace's files, in the box, the modes that they have on the host. No program runs in the
-	// box.
+	// ResetModes gives the workspace's files, in the box, the modes that they have on the host. Call it only while no
+	// program runs in the box.
 	ResetModes() error
 }
 
@@ -149,8 +149,8 @@ type Spec struct {
 	// it is empty, the driver's default is used.
 	Image     string
 	Workspace string // directory of the host that is /workspace in the box, writable
-	// Views is a directory of the host in which this package keeps the files that show a program its tools. It
-	// adds them to Mounts, read-only and inside the workspace. If Views is empty, there are no such mounts.
+	// Views is a directory of the host in which this package keeps the files that show a program its tools. This
+	// package adds mounts of them to Mounts, read-only and inside the workspace, unless Views is empty.
 	Views    string
 	Mounts   []Mount
 	Env      []string // "NAME=value"; the complete environment of processes in the box

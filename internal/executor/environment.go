@@ -36,7 +36,7 @@ type Root struct {
 // environment is an Environment with its state in a pool.
 type environment struct {
 	Environment
-	template  template
+	template  boxTemplate
 	preparing chan struct{} // a lock on which callers can wait with a context; full while it is held
 
 	// Guarded by Pool.mu.

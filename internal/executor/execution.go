@@ -65,11 +65,12 @@ type execution struct {
 	started        bool             // the program may run
 	stopped        string           // the status with which run stopped the program; empty if it did not
 	blocked        *Failure         // the reason, if stopped is Blocked
-	grace          <-chan time.Time // receives when the box must be destroyed; nil until stopped
+	grace          <-chan time.Time // delivers a value when the box must be destroyed; nil until stopped
 	stdout, stderr strings.Builder
 	truncated      bool
 }
 
+// run sends the program, and handles the runner's frames until the program or the box has ended.
 func (e *execution) run(ctx context.Context) (Verdict, error) {
 	callCtx, endCalls := context.WithCancel(ctx)
 	defer e.waitForWork()
@@ -156,8 +157,8 @@ func (e *execution) start() {
 	}, body)
 }
 
-// state returns what the runner learns about the state document, and the document's content if the runner does not read
-// it itself.
+// state returns what the runner learns about the state document, and the document's content unless the program's
+// process reads the file. Both are nil if the program cannot use the variable state, or does not contain its name.
 func (e *execution) state() (*runner.State, []byte) {
 	s := e.program.State
 	if s == nil || !strings.Contains(e.program.Code, "state") { // the usual case
@@ -204,6 +205,7 @@ func (e *execution) handle(ctx context.Context, f runner.Frame) error {
 	return fmt.Errorf("unexpected frame %q", f.Type)
 }
 
+// check decodes the facts and passes them to the hook Facts or Check. If Check returns an error, it stops the program.
 func (e *execution) check(body []byte) error {
 	var facts Facts
 	if err := json.Unmarshal(body, &facts); err != nil {
@@ -227,6 +229,7 @@ func (e *execution) check(body []byte) error {
 	return nil
 }
 
+// print keeps output up to the limit of its stream, and passes it to the hook Output.
 func (e *execution) print(stream string, data []byte) {
 	kept := &e.stdout
 	if stream == "stderr" {
@@ -266,6 +269,7 @@ func (e *execution) startCall(ctx context.Context, f runner.Frame) error {
 	return nil
 }
 
+// call makes a tool call, unless the call is invalid or there are no tools. It refuses a result above the limit.
 func (e *execution) call(ctx context.Context, call Call) (CallResult, error) {
 	refuse := func(code, reason string) (CallResult, error) {
 		return CallResult{}, &CallError{Code: code, Err: errors.New(reason)}

@@ -157,7 +157,7 @@ type Facts struct {
 	Lines      int      `json:"lines"`
 	Imports    []Import `json:"imports"`
 	Calls      []Name   `json:"calls"`      // called functions
-	Attributes []Name   `json:"attributes"` // attributes and variables whose names begin with two underscores
+	Attributes []Name   `json:"attributes"` // names that begin with two underscores, f_globals and f_builtins
 	References []Name   `json:"references"` // uses, other than calls, of imported names and of functions that run code
 	Paths      []Path   `json:"paths"`      // constant paths that are passed to file functions
 	Signs      []Sign   `json:"signs"`

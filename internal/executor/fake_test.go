@@ -71,7 +71,7 @@ func (h *fakeHost) Create(ctx context.Context, spec Spec) (Box, error) {
 	return b, nil
 }
 
-func (h *fakeHost) start(ctx context.Context, box Box, _ []string, _ *template) (boxRunner, error) {
+func (h *fakeHost) start(ctx context.Context, box Box, _ []string, _ *boxTemplate) (boxRunner, error) {
 	select {
 	case <-time.After(h.bootTime):
 		return box.(*fakeBox), nil

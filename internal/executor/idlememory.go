@@ -37,7 +37,8 @@ func (s *scheduler) trimIdle() {
 
 func isBound(b *pooledBox) bool { return b.state == bound }
 
-// idleMBLeft returns how much of PoolOptions.IdleMemoryMB neither idle boxes use nor MinReady demands.
+// idleMBLeft returns what is left of PoolOptions.IdleMemoryMB without the memory of the idle boxes and of the boxes
+// that MinReady still demands. It may be negative.
 func (s *scheduler) idleMBLeft() float64 {
 	left := float64(s.opts.IdleMemoryMB) - s.idleMB()
 	for _, e := range s.envs {
@@ -73,7 +74,7 @@ func (s *scheduler) free() int {
 	return s.opts.Max - len(s.boxes)
 }
 
-// full reports whether an idle box would have to be evicted for another bound box. It assumes that the other box is of
+// full reports whether an idle box must be evicted to make room for another box. It assumes that the other box is of
 // the first environment.
 func (s *scheduler) full() bool {
 	return s.free() <= 0 || s.opts.IdleMemoryMB > 0 && s.idleMBLeft() < s.envs[0].newBoxMB()
@@ -98,7 +99,7 @@ func (p *Pool) watchIdle(ctx context.Context) {
 }
 
 // trimDisk evicts the bound box that has been idle the longest if the host's disk has less free space than one box
-// may use. The files of an idle box stay on the disk until the box is destroyed.
+// may use, and no box is being destroyed. The files of an idle box stay on the disk until the box is destroyed.
 func (p *Pool) trimDisk() {
 	if free, err := p.hostFree(p.workspacesDir()); err != nil || free >= p.opts.DiskMB<<20 {
 		return
@@ -110,7 +111,8 @@ func (p *Pool) trimDisk() {
 	})
 }
 
-// unmeasured returns the bound boxes that were used since they were measured, and marks them as measured.
+// unmeasured returns the bound boxes that have been idle for measureAfter and were not measured since their last use.
+// It marks them as measured.
 func (p *Pool) unmeasured() []*pooledBox {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,7 +19,7 @@ var ErrPoolClosed = errors.New("the pool is closed")
 // A Pool keeps boxes warm for tasks to acquire.
 //
 // A box is warming, then ready and unbound, then acquired. From then on it is bound to the request's key:
-// after its release it serves only requests with that key. It is discarded when it breaks, when its
+// after its release it serves only requests that may share it (see Key). It is discarded when it breaks, when its
 // workspace is in an unknown state, after a long idle time, or to make room for another box.
 //
 // The scheduler makes all decisions, under one mutex. Only Run creates and destroys boxes, and it waits for
@@ -27,7 +27,8 @@ var ErrPoolClosed = errors.New("the pool is closed")
 type Pool struct {
 	driver Driver
 	opts   PoolOptions
-	start  func(ctx context.Context, box Box, preload []string, template *template) (boxRunner, error)
+	// start starts the runner in a box; tests replace it.
+	start  func(ctx context.Context, box Box, preload []string, template *boxTemplate) (boxRunner, error)
 	envs   []*environment // at least one
 	log    *slog.Logger
 	wake   chan struct{} // wakes Run to schedule again
@@ -78,10 +79,10 @@ type PoolEvent struct {
 // PoolStats counts boxes by state, and events since the start.
 type PoolStats struct {
 	Warming, Ready, Bound, Acquired, Destroying int
-	Max                                         int // of all boxes; 0 if only memory limits them
+	Max                                         int // the most boxes that may exist; 0 if only memory limits them
 	Waiting                                     int // requests
-	MemoryMB, MemoryMBTotal                     int // memory limits of the acquired boxes, and their limit
-	IdleMemoryMB, IdleMemoryMBTotal             int // measured memory of the idle boxes, and its limit
+	MemoryMB, MemoryMBTotal                     int // sum of the acquired boxes' memory limits; the most that it may be
+	IdleMemoryMB, IdleMemoryMBTotal             int // measured memory of the idle boxes; the most that it may be
 
 	Created, CreateErrors, Discarded, Evicted, Died uint64
 	Restored                                        uint64 // boxes that were created from a snapshot
@@ -112,7 +113,7 @@ func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
 		driver: driver,
 		opts:   opts,
 		envs:   envs,
-		start: func(ctx context.Context, box Box, preload []string, template *template) (boxRunner, error) {
+		start: func(ctx context.Context, box Box, preload []string, template *boxTemplate) (boxRunner, error) {
 			r, err := startRunner(ctx, box, preload, template)
 			if err != nil {
 				return nil, err
@@ -275,8 +276,8 @@ func (p *Pool) checkDriver(ctx context.Context) error {
 	return nil
 }
 
-// dispatch carries out the scheduler's decisions. It must be called again after each change, and when the
-// returned channel receives.
+// dispatch carries out the scheduler's decisions. It must be called again after each change, and when the returned
+// channel delivers a value.
 func (p *Pool) dispatch(ctx context.Context, work *sync.WaitGroup) <-chan time.Time {
 	p.mu.Lock()
 	create, next := p.sched.schedule()

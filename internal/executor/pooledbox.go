@@ -40,11 +40,11 @@ type pooledBox struct {
 	runner   boxRunner
 	views    *views
 	bootTime time.Duration
-	reset    time.Time // of the workspace, see resetWorkspace
+	reset    time.Time // when the workspace was reset, see resetWorkspace
 
 	idleMB    float64        // memory that it uses while idle, as last measured
 	measured  time.Time      // when idleMB was measured
-	memoryMB  int            // while acquired
+	memoryMB  int            // memory limit of the request, while the box is acquired
 	inUse     bool           // from its assignment until Release or Discard, even after the pool is closed
 	onDestroy []func() error // see AcquiredBox.OnDestroy
 }
@@ -193,8 +193,8 @@ func (p *Pool) watch(b *pooledBox) {
 	})
 }
 
-// destroy retries until it succeeds or the pool ends: a box that may still live keeps its slot. A box that
-// is left when the pool ends is removed by the next sweep.
+// destroy destroys a box and frees its slot. It retries until it succeeds or the pool ends, because a box that may
+// still live keeps its slot. A box that is left when the pool ends is removed by the next sweep.
 func (p *Pool) destroy(ctx context.Context, b *pooledBox) {
 	for {
 		err := p.tryDestroy(ctx, b)

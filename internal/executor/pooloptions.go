@@ -13,7 +13,7 @@ import (
 // PoolOptions configure NewPool. A zero field means the default.
 type PoolOptions struct {
 	MinReady int // unbound boxes kept ready; default 3, negative for none
-	// Max limits the boxes, in any state. By default only IdleMemoryMB limits them, and without it
+	// Max limits the boxes, in any state. The default is no limit if IdleMemoryMB is set, and otherwise
 	// TotalReady() + max(4, processors).
 	Max           int
 	Reuse         string        // ReuseTenant (default) or ReuseNever
@@ -30,7 +30,7 @@ type PoolOptions struct {
 
 // Values of PoolOptions.Reuse.
 const (
-	ReuseTenant = "tenant" // a box serves requests with the same key
+	ReuseTenant = "tenant" // a box serves all requests that may share it (see Key)
 	ReuseNever  = "never"  // a box serves one request
 )
 

@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// refill appends an environment to create for each unbound box that the environment lacks, and limits how many
-// boxes boot at once. It returns the list and how long to wait before the next schedule. arriving counts, by
-// environment, the boxes being created that no request has reserved.
+// refill adds the unbound boxes that are lacking to the list create, which has one environment for each box to create.
+// Then it limits how many boxes boot at once. It returns the list and how long to wait before the next schedule.
+// arriving counts, by environment, the boxes being created that no request has reserved; free is how many more boxes
+// may exist.
 func (s *scheduler) refill(
 	now time.Time, create []*environment, arriving map[*environment]int, free int,
 ) ([]*environment, time.Duration) {
@@ -172,6 +173,7 @@ const (
 	maxAttempts = 3
 )
 
+// add counts a failure, and sets the time of the next attempt.
 func (f *bootFailures) add(err error, now time.Time) {
 	f.attempts++
 	if errors.Is(err, context.DeadlineExceeded) { // requests have waited long enough

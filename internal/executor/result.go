@@ -15,8 +15,9 @@ const (
 	maxNumberLength = 4300 // characters; Python's limit for converting integers
 )
 
-// validResult reports whether a result is JSON in UTF-8 that all common libraries can decode, and decode alike: no
-// object has two members with the same name, of which a check would see one, and a reader of the result the other.
+// validResult reports whether a result is at most MaxResultBytes of JSON in UTF-8 that all common libraries can decode,
+// and decode alike. No object has two members with the same name: a check could see the one, and a reader of the result
+// the other.
 func validResult(data []byte) bool {
 	if len(data) > MaxResultBytes || !jsontext.Value(data).IsValid() {
 		return false
@@ -32,7 +33,7 @@ func validResult(data []byte) bool {
 			depth--
 		case c == '"':
 			begin := i
-			if i = endOfString(data, i); loneSurrogate(data[begin:i]) {
+			if i = endOfString(data, i); hasLoneSurrogate(data[begin:i]) {
 				return false
 			}
 		case c == '-' || c >= '0' && c <= '9':
@@ -59,9 +60,9 @@ func endOfString(data []byte, i int) int {
 	return i
 }
 
-// loneSurrogate reports whether a valid JSON string has an escaped surrogate that is not half of a pair.
-func loneSurrogate(s []byte) bool {
-	high := false // the escape before is the first half of a pair
+// hasLoneSurrogate reports whether a valid JSON string has an escaped surrogate that is not half of a pair.
+func hasLoneSurrogate(s []byte) bool {
+	high := false // whether the escape before s[i] is the first half of a pair
 	for i := 0; i < len(s); i++ {
 		unit := rune(0)
 		if s[i] == '\\' {

@@ -46,11 +46,11 @@ type runnerProcess struct {
 	importing string // the module being imported; empty if none is
 }
 
-// A template is what later boxes of an environment reuse from its first boxes, taken before these ran any
-// program. The zero value is empty.
-type template struct {
-	// compiled is the runner that a box compiled, which saves later boxes a tenth of their boot time. It is
-	// trusted because the box had not run any program. Nil until the first box has sent it.
+// A boxTemplate is what later boxes of an environment reuse from its first boxes. It is taken from boxes that have not
+// run any program. The zero value is empty.
+type boxTemplate struct {
+	// compiled is the runner as a box has compiled it, which saves later boxes a tenth of their boot time. It is
+	// trusted because the box had not run any program. It is nil until the first box has sent it.
 	compiled atomic.Pointer[runner.Compiled]
 	snapshot snapshotKeeper
 }
@@ -58,7 +58,7 @@ type template struct {
 // startRunner starts the runner in the box, and returns when the runner has forked a process for the first
 // program. preload names modules that are imported before programs start. After an error the box is
 // destroyed; if the error is a *snapshotError, another box may succeed.
-func startRunner(ctx context.Context, box Box, preload []string, template *template) (*runnerProcess, error) {
+func startRunner(ctx context.Context, box Box, preload []string, template *boxTemplate) (*runnerProcess, error) {
 	mode := template.snapshot.bootMode(box, preload)
 	if mode != restoreSnapshot {
 		return bootRunner(ctx, box, preload, template, mode)
@@ -72,8 +72,9 @@ func startRunner(ctx context.Context, box Box, preload []string, template *templ
 	return r, err
 }
 
+// bootRunner starts the runner in the way that mode says. After an error the box is destroyed.
 func bootRunner(
-	ctx context.Context, box Box, preload []string, template *template, mode bootMode,
+	ctx context.Context, box Box, preload []string, template *boxTemplate, mode bootMode,
 ) (*runnerProcess, error) {
 	r := &runnerProcess{
 		box:     box,
@@ -106,7 +107,8 @@ func bootRunner(
 	return r, nil
 }
 
-// explain adds to the error of a failed start the runner's standard error and the module being imported.
+// explain adds the runner's standard error to the error of a failed start. If a module was being imported, the result
+// is a HostError that names it.
 func (r *runnerProcess) explain(err error) error {
 	err = fmt.Errorf("%w%s", err, r.stderr.suffix())
 	if r.importing == "" {
@@ -119,9 +121,10 @@ func (r *runnerProcess) explain(err error) error {
 	}
 }
 
-// awaitHello sends the runner's source, unless the box was restored, and waits until the runner is ready. close
-// reports the error of a failed kill; a failed send shows as the end of the frames.
-func (r *runnerProcess) awaitHello(ctx context.Context, template *template) error {
+// awaitHello sends the runner's source, unless the box was restored, and waits until the runner is ready. If r.boot is
+// bootAndSnapshot, it takes a snapshot before that. close reports the error of a failed kill; a failed
+// send shows as the end of the frames.
+func (r *runnerProcess) awaitHello(ctx context.Context, template *boxTemplate) error {
 	if r.boot != restoreSnapshot {
 		source := r.source(template)
 		var writer sync.WaitGroup
@@ -145,7 +148,8 @@ func (r *runnerProcess) awaitHello(ctx context.Context, template *template) erro
 	return err
 }
 
-func (r *runnerProcess) source(template *template) []byte {
+// source returns what the runner reads first: its configuration and its code.
+func (r *runnerProcess) source(template *boxTemplate) []byte {
 	boot := runner.Boot{
 		Guest:   r.guest,
 		Preload: append([]string{}, r.preload...),
@@ -159,7 +163,7 @@ func (r *runnerProcess) source(template *template) []byte {
 
 // awaitFrame waits for a frame of type want from a runner that has not run a program. After an error the box
 // must be destroyed.
-func (r *runnerProcess) awaitFrame(ctx context.Context, want string, template *template) (runner.Frame, error) {
+func (r *runnerProcess) awaitFrame(ctx context.Context, want string, template *boxTemplate) (runner.Frame, error) {
 	for {
 		select {
 		case f, ok := <-r.frames:
@@ -270,6 +274,7 @@ func (r *runnerProcess) readFrames() {
 	close(r.frames)
 }
 
+// send writes a message. It may block until the runner reads.
 func (r *runnerProcess) send(header any, body []byte) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()

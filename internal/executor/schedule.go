@@ -94,8 +94,8 @@ func (s *scheduler) exceedsMemory(r *acquireRequest) bool {
 }
 
 // unavailable reports whether a request must fail because boxes of its environment cannot be created. A
-// request does not fail while a box of the environment is acquired, because it may be released to this request,
-// or if the next attempt to create a box would be for this request.
+// request does not fail while a box of the environment is acquired, because that box may be released to this request.
+// Nor does it fail if the next attempt to create a box would be for this request.
 func (s *scheduler) unavailable(e *environment, create []*environment, now time.Time) bool {
 	ownAttempt := e.backoff(now) == 0 && s.countOf(e, warming) == 0 && !slices.Contains(create, e)
 	return e.failures.attempts >= maxAttempts && !ownAttempt && s.countOf(e, acquired) == 0
@@ -149,6 +149,7 @@ func (b *pooledBox) ratingFor(r *acquireRequest) int {
 	return 0
 }
 
+// assign acquires an idle box for a request.
 func (s *scheduler) assign(b *pooledBox, r *acquireRequest, now time.Time) {
 	b.cold = b.since.After(r.since) && b.state == ready
 	b.state, b.key, b.since = acquired, r.key, now
@@ -187,6 +188,7 @@ func (s *scheduler) discard(b *pooledBox) {
 	s.trace("discarded", b, "")
 }
 
+// evict discards an idle box to make room for another.
 func (s *scheduler) evict(b *pooledBox) {
 	s.stats.Evicted++
 	s.trace("evicted", b, "")
@@ -213,6 +215,7 @@ func (s *scheduler) oldest(match func(*pooledBox) bool) *pooledBox {
 	return oldest
 }
 
+// count returns the number of boxes in a state.
 func (s *scheduler) count(state boxState) int {
 	n := 0
 	for _, b := range s.boxes {
@@ -223,6 +226,7 @@ func (s *scheduler) count(state boxState) int {
 	return n
 }
 
+// countOf returns the number of an environment's boxes in a state.
 func (s *scheduler) countOf(e *environment, state boxState) int {
 	n := 0
 	for _, b := range s.boxes {

@@ -15,22 +15,22 @@ type Single struct {
 	runner   *runnerProcess
 	driver   Driver
 	preload  []string
-	template *template
+	template *boxTemplate
 	views    *views
 	dir      string    // the workspace
-	reset    time.Time // of the workspace, see resetWorkspace
+	reset    time.Time // when the workspace was reset, see resetWorkspace
 }
 
 // NewSingle creates a box and starts the runner in it. If spec.Env is nil, the runner's default is used.
 func NewSingle(ctx context.Context, driver Driver, spec Spec) (*Single, error) {
-	return newSingle(ctx, driver, spec, nil, &template{})
+	return newSingle(ctx, driver, spec, nil, &boxTemplate{})
 }
 
 // NewPreloaded is like NewSingle, but imports modules before programs start. If dir is not "" and the
 // driver's boxes are Snapshotters, it also takes a snapshot in dir, a directory that must not exist yet, and
 // Another restores boxes from it.
 func NewPreloaded(ctx context.Context, driver Driver, spec Spec, preload []string, dir string) (*Single, error) {
-	t := &template{}
+	t := &boxTemplate{}
 	t.snapshot.dir, t.snapshot.log = dir, slog.New(slog.DiscardHandler)
 	return newSingle(ctx, driver, spec, preload, t)
 }
@@ -41,7 +41,9 @@ func (s *Single) Another(ctx context.Context, spec Spec) (*Single, error) {
 	return newSingle(ctx, s.driver, spec, s.preload, s.template)
 }
 
-func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, template *template) (*Single, error) {
+func newSingle(
+	ctx context.Context, driver Driver, spec Spec, preload []string, template *boxTemplate,
+) (*Single, error) {
 	if spec.Env == nil {
 		spec.Env = runner.Env()
 	}
@@ -62,7 +64,7 @@ func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, 
 	}, nil
 }
 
-// Run runs a program. After an error or a Dirty verdict, the box is destroyed.
+// Run runs a program. After a Dirty verdict, or an error of the execution, the box is destroyed: see Alive.
 func (s *Single) Run(ctx context.Context, p Program, hooks Hooks) (Verdict, error) {
 	if err := s.views.show(p.Catalogue); err != nil {
 		return Verdict{}, err

@@ -17,7 +17,7 @@ import (
 // modules, taken before its runner forked for any program. Later boxes are restored from it instead of booted. After
 // any failure, boxes are booted for a while. The zero value disables snapshots.
 type snapshotKeeper struct {
-	dir string // where Snapshotter.Snapshot creates it; its parent exists
+	dir string // directory of the snapshot, which Snapshotter.Snapshot makes; its parent exists
 	log *slog.Logger
 
 	mu        sync.Mutex
@@ -34,7 +34,7 @@ const (
 )
 
 const (
-	snapshotDelay    = 10 * time.Minute // after a failure, whose cause may be gone by then
+	snapshotDelay    = 10 * time.Minute // from a failure, whose cause may go away, to the next attempt
 	snapshotTimeout  = 20 * time.Second // limit for taking a snapshot, or for restoring a box
 	maxSnapshotMB    = 1024             // a box that uses more memory is not saved
 	maxShareOfFreeMB = 0.25             // the same, as a share of the disk's free space
@@ -130,7 +130,8 @@ func (s *snapshotKeeper) fail(err error) {
 		"delay", snapshotDelay, "error", errors.Join(err, os.RemoveAll(s.dir)))
 }
 
-// failUnlessCancelled calls fail with the error of a box's creation, unless the creation was cancelled.
+// failUnlessCancelled calls fail with the error of a box's creation, and returns it as a snapshotError. If the creation
+// was cancelled, it only returns the error.
 func (s *snapshotKeeper) failUnlessCancelled(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return err

@@ -31,25 +31,26 @@ func (v Verdict) with(status string, f *Failure) Verdict {
 	return v
 }
 
-// verdict translates the runner's "done" frame. Only its field how and the resource use are trusted; the
-// program may have forged the other fields.
+// verdict translates the runner's "done" frame. The program may have forged its error, result, checkpoint and
+// StateSaved; the other fields are the runner's own.
 func (e *execution) verdict(done runner.Frame) Verdict {
 	v := e.newVerdict()
 	v.CPUMS, v.PeakMemoryMB = done.CPUMS, float64(done.PeakKB)/1024
 	v.Dirty = done.Left != ""
 	v.Truncated = v.Truncated || done.Dropped > 0
 	v.Checkpoint, v.StateSaved = checkpoint(done.Checkpoint), done.StateSaved
-	v = e.ended(v, done)
+	v = e.withOutcome(v, done)
 	if done.OOM || e.runner.killedForMemory() {
 		v.Dirty = true
-		if v.Status == Failed && mayBeKill(v.Error.Code) {
-			v.Error = e.killedForMemory(v.Error)
+		if v.Status == Failed && mayFollowKill(v.Error.Code) {
+			v.Error = e.memoryFailure(v.Error)
 		}
 	}
 	return v
 }
 
-// checkpoint returns a checkpoint that the program reports, or nil if that is not a JSON object within the limits.
+// checkpoint returns a checkpoint that the program reports, or nil unless it is a JSON object of at most MaxCheckpoint
+// bytes that is valid as a result.
 func checkpoint(reported string) json.RawMessage {
 	data := []byte(reported)
 	if len(data) > MaxCheckpoint || !strings.HasPrefix(reported, "{") || !validResult(data) {
@@ -58,14 +59,14 @@ func checkpoint(reported string) json.RawMessage {
 	return data
 }
 
-// mayBeKill reports whether a failure with this code may have been caused by the kill of a process: the program,
+// mayFollowKill reports whether a failure with this code may have been caused by the kill of a process: the program,
 // one of its children, or a process of the engine that executes them.
-func mayBeKill(code string) bool {
+func mayFollowKill(code string) bool {
 	return code == errcode.Signal || code == errcode.ExitCode || code == errcode.Exception
 }
 
-// ended adds the program's outcome in the "done" frame to v.
-func (e *execution) ended(v Verdict, done runner.Frame) Verdict {
+// withOutcome adds the program's outcome in the "done" frame to v.
+func (e *execution) withOutcome(v Verdict, done runner.Frame) Verdict {
 	switch {
 	case done.How == "cancelled":
 		return e.stoppedVerdict(v)
@@ -89,7 +90,7 @@ func (e *execution) ended(v Verdict, done runner.Frame) Verdict {
 	return v.with(Succeeded, nil)
 }
 
-// stoppedVerdict returns the verdict on a program that run stopped.
+// stoppedVerdict adds to v why the host stopped the program. If the host did not stop it, the channel is broken.
 func (e *execution) stoppedVerdict(v Verdict) Verdict {
 	switch e.stopped {
 	case Blocked:
@@ -151,9 +152,9 @@ func (e *execution) boxOutOfMemory() *Failure {
 	return &Failure{Code: errcode.MemoryLimit, Message: memoryMessage(e.limits) + "; the whole sandbox was ended"}
 }
 
-// killedForMemory replaces the failure of a program after the kernel has killed a process in its box for lack of
+// memoryFailure replaces the failure of a program after the kernel has killed a process in its box for lack of
 // memory. The box may run out of memory before the program reaches its own limit.
-func (e *execution) killedForMemory(original *Failure) *Failure {
+func (e *execution) memoryFailure(original *Failure) *Failure {
 	f := e.boxOutOfMemory()
 	f.Line, f.Cause = original.Line, original.Cause
 	return f
@@ -169,6 +170,7 @@ func (e *execution) protocolError(err error) Verdict {
 	return v.with(Failed, f)
 }
 
+// outOfMemory reports whether a box that has ended had too little memory.
 func (r *runnerProcess) outOfMemory() bool {
 	_, reports := r.box.(OOMReporter)
 	return r.killedForMemory() || !reports && r.code == exitKilled

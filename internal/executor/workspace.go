@@ -18,8 +18,9 @@ const workspaceMode = 0o700
 
 // resetWorkspace resets the mode and times of a box's workspace directory after a program, and returns the new time.
 // The program may have removed its own access, which the next program needs, or set the times, which the next program
-// could read. The modes of the files are those that the host sees and stores. A directory that still is as the reset of
-// last left it is not written to, because a write would make the disk look changed, see AcquiredBox.WatchDisk.
+// could read. In the box, the files get the modes that they have on the host. last is the time that an earlier reset
+// returned. If the directory has not changed since then, it is not written to, because a write would make the disk look
+// changed, see AcquiredBox.WatchDisk.
 func resetWorkspace(box Box, dir string, last time.Time) (time.Time, error) {
 	var err error
 	if !isReset(dir, last) {
@@ -35,7 +36,7 @@ func resetWorkspace(box Box, dir string, last time.Time) (time.Time, error) {
 	return last, nil
 }
 
-// isReset reports whether a workspace directory has the mode and the times that the reset of a time gave it.
+// isReset reports whether a workspace directory still has the mode and the times of the reset that returned this time.
 func isReset(dir string, reset time.Time) bool {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
@@ -130,6 +131,7 @@ func (p *Pool) makeWorkspace(ctx context.Context, b *pooledBox) error {
 	return nil
 }
 
+// makeDisk makes the box's workspace, as the mount point of a new disk. image is the path of the disk's file.
 func (p *Pool) makeDisk(ctx context.Context, b *pooledBox, image string) error {
 	uid := DefaultGuest().UID
 	if err := hostdir.NewDisk(ctx, image, b.dir, p.opts.DiskMB, uid, uid); err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// watchInterval is the time between two checks. A program can exceed its limit by what it writes in this
-// time and during a check.
+// watchInterval is the time between two checks. A program may exceed the limit by what it writes between the checks and
+// during one.
 const watchInterval = 200 * time.Millisecond
 
 // watchWorkspace waits until the directory uses more than limit bytes, and returns how many it uses. It

@@ -32,7 +32,7 @@ type Options struct {
 // Root is a root file system.
 type Root struct {
 	Dir    string
-	Digest string // sha256:…, the digest of the image's configuration; empty if Path is a root file system
+	Digest string // sha256:…, the digest of the image's configuration; empty if Options.Path is a root file system
 
 	lock *os.File // keeps Prune from removing Dir; nil if Dir is not an unpacked image
 }
@@ -51,9 +51,9 @@ const (
 	nameLen   = 32             // length of the name of an unpacked image: the first half of its digest
 )
 
-// Unpack unpacks an image, unless that was done before, and returns its root file system. The root is kept until
-// Release. If Path is a directory that is not an image, that directory is returned as the root. Several processes may
-// call Unpack at once. After an error, nothing is left behind.
+// Unpack unpacks an image, unless that was done before, and returns its root file system. Prune does not remove the
+// root before Release. If Path is a directory that is not an image, that directory is returned as the root. Several
+// processes may call Unpack at once. After an error, nothing is left behind.
 func Unpack(ctx context.Context, o Options) (Root, error) {
 	o.MaxMB = cmp.Or(o.MaxMB, 4096)
 	root, err := o.unpack(ctx)
@@ -136,8 +136,8 @@ func (o Options) fill(ctx context.Context, src source, dir string) error {
 	}
 	defer root.Close()
 	u := unpacker{root: root, bytesLeft: o.MaxMB << 20, maxMB: o.MaxMB, filesLeft: maxFiles}
-	for i, layer := range src.layers {
-		if err := u.applyLayer(ctx, layer); err != nil {
+	for i, l := range src.layers {
+		if err := u.applyLayer(ctx, l); err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}

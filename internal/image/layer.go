@@ -64,7 +64,7 @@ func (u *unpacker) applyLayer(ctx context.Context, l layer) error {
 }
 
 // Untar unpacks an untrusted, uncompressed archive of at most maxMB into an empty directory. Like Unpack, it writes
-// nothing outside of dir, and leaves out devices and set-user-ID bits.
+// nothing outside of dir, leaves out devices and set-user-ID bits, and applies whiteouts.
 func Untar(ctx context.Context, dir string, from io.Reader, maxMB int64) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -150,7 +150,7 @@ const (
 	opaque   = ".wh..wh..opq" // removes what lower layers put into its directory
 )
 
-// unpack unpacks one file, directory or link.
+// unpack applies one entry of an archive. It writes a file, a directory or a link, or removes what a whiteout names.
 func (u *unpacker) unpack(header *tar.Header, content io.Reader) error {
 	name := path.Clean(strings.TrimLeft(header.Name, "/"))
 	if !filepath.IsLocal(name) {
@@ -175,9 +175,9 @@ func (u *unpacker) unpack(header *tar.Header, content io.Reader) error {
 	mode := fs.FileMode(header.Mode).Perm()
 	switch header.Typeflag {
 	case tar.TypeDir:
-		return u.directory(at, mode|0o700)
+		return u.makeDirectory(at, mode|0o700)
 	case tar.TypeReg, tar.TypeGNUSparse:
-		return u.file(at, mode|0o600, content)
+		return u.writeFile(at, mode|0o600, content)
 	case tar.TypeSymlink:
 		if err := u.root.RemoveAll(at); err != nil {
 			return err
@@ -215,7 +215,8 @@ func (u *unpacker) remove(parent, base string) error {
 	return err
 }
 
-func (u *unpacker) directory(at string, mode fs.FileMode) error {
+// makeDirectory makes a directory, or changes the mode of one that exists. It replaces anything else at the path.
+func (u *unpacker) makeDirectory(at string, mode fs.FileMode) error {
 	info, err := u.root.Lstat(at)
 	if err == nil && !info.IsDir() {
 		err = errors.Join(u.root.RemoveAll(at), fs.ErrNotExist)
@@ -229,7 +230,8 @@ func (u *unpacker) directory(at string, mode fs.FileMode) error {
 	return u.root.Chmod(at, mode)
 }
 
-func (u *unpacker) file(at string, mode fs.FileMode, content io.Reader) (err error) {
+// writeFile writes a file. It replaces anything at the path.
+func (u *unpacker) writeFile(at string, mode fs.FileMode, content io.Reader) (err error) {
 	if err := u.root.RemoveAll(at); err != nil {
 		return err
 	}
@@ -275,7 +277,8 @@ func (u *unpacker) hardLink(target, at string) error {
 	return u.root.Link(from, at)
 }
 
-// layerError adds ErrBroken to an error, unless its cause is the image's size, a full disk or the context.
+// layerError returns err, with ErrBroken and the layer's name unless its cause is the image's size, a full disk or the
+// context.
 func layerError(name string, err error) error {
 	for _, other := range []error{syscall.ENOSPC, ErrTooLarge, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, other) {

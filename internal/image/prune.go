@@ -54,7 +54,8 @@ func lock(ctx context.Context, dir string) (*os.File, error) {
 }
 
 // Prune removes the unpacked images in dir that no process uses and that were not used for the given time, and returns
-// their names. Several processes may call Prune and Unpack at once.
+// their names. It also removes the temporary directories of killed processes. Several processes may call Prune and
+// Unpack at once.
 func Prune(dir string, unused time.Duration) (removed []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +81,8 @@ func Prune(dir string, unused time.Duration) (removed []string, err error) {
 	return removed, err
 }
 
-// detach atomically moves an unused image into a temporary directory. It returns "" for an image that stays.
+// detach atomically moves an unused image into a temporary directory, and returns that directory. It returns "" if the
+// image stays.
 func detach(dir, name string, unused time.Duration) (temp string, err error) {
 	path := filepath.Join(dir, name)
 	f, err := os.Open(path)
@@ -110,7 +112,7 @@ func detach(dir, name string, unused time.Duration) (temp string, err error) {
 	return temp, nil
 }
 
-// removeAbandoned removes the temporary directories of killed processes.
+// removeAbandoned removes the temporary directories of killed processes, which it recognises by their age.
 func removeAbandoned(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -27,8 +27,8 @@ func isPath(s string) bool {
 	return strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") || strings.HasSuffix(s, ".tar")
 }
 
-// openReference opens an image of a registry, for this machine. Credentials are those of `docker login`. The layers are
-// downloaded when they are unpacked.
+// openReference opens an image in a registry. If it exists for several platforms, openReference opens the one for this
+// machine. Credentials are those of `docker login`. The layers are downloaded when they are unpacked.
 func openReference(ctx context.Context, reference string) (source, error) {
 	ref, err := name.ParseReference(reference)
 	if err != nil {
@@ -81,7 +81,8 @@ func openRemote(ctx context.Context, ref name.Reference) (source, error) {
 	return newSource(config, layers)
 }
 
-// remoteError distinguishes an image that a registry does not have, or does not give, from one that is broken.
+// remoteError returns ErrMissing if the registry does not have the image, refuses it or cannot be reached, and
+// otherwise ErrBroken. After the end of ctx it returns the cause instead.
 func remoteError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("pull: %w", context.Cause(ctx))

@@ -113,14 +113,14 @@ func openDocker(file *os.File, parts map[string]*io.SectionReader) (source, erro
 		}
 		return io.NewSectionReader(p, 0, p.Size()), nil
 	}
-	small := func(name string) (*io.SectionReader, error) {
+	smallPart := func(name string) (*io.SectionReader, error) {
 		p, err := part(name)
 		if err == nil {
 			err = checkSize(name, p.Size())
 		}
 		return p, err
 	}
-	if _, err := small(dockerFile); err != nil {
+	if _, err := smallPart(dockerFile); err != nil {
 		return source{}, err
 	}
 	images, err := tarball.LoadManifest(func() (io.ReadCloser, error) {
@@ -133,7 +133,7 @@ func openDocker(file *os.File, parts map[string]*io.SectionReader) (source, erro
 	if len(images) != 1 {
 		return source{}, fmt.Errorf("%w: the archive contains %d images; want one", ErrBroken, len(images))
 	}
-	p, err := small(images[0].Config)
+	p, err := smallPart(images[0].Config)
 	if err != nil {
 		return source{}, err
 	}
@@ -175,9 +175,9 @@ func openLayoutArchive(ctx context.Context, file *os.File, temp string, maxMB in
 	return src, nil
 }
 
-// openLayout opens a directory in OCI's layout: the only image in its index, or the one for this machine. Package
-// layout opens only blobs that are regular files and not symbolic links, but it reads them whole, so their sizes are
-// checked first.
+// openLayout opens the image in a directory in OCI's layout. If the index lists several images, it opens the first one
+// for this machine. Package layout opens only blobs that are regular files and not symbolic links, but it reads them
+// whole, so their sizes are checked first.
 func openLayout(dir string) (source, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -288,6 +288,7 @@ func checkPart(root *os.Root, name string) error {
 	return checkSize(name, info.Size())
 }
 
+// checkSize checks that a part is small enough to be read into memory.
 func checkSize(name string, size int64) error {
 	if size > maxText {
 		return broken(name, fmt.Errorf("it is %d bytes; the limit is %d", size, maxText))
@@ -295,6 +296,7 @@ func checkSize(name string, size int64) error {
 	return nil
 }
 
+// broken returns err with ErrBroken and the name of the part that cannot be read, unless err already has them.
 func broken(name string, err error) error {
 	if errors.Is(err, ErrBroken) {
 		return err

@@ -23,8 +23,8 @@ type checks struct {
 	byName map[string]func(context.Context) error
 }
 
-// Check adds a check to /healthz, or replaces the check with this name. check returns why a part of the fleet that this
-// process needs does not work, or nil if it works.
+// Check adds a check to /healthz, or replaces the check with this name. check tests a part of the fleet that this
+// process needs; its error says why the part does not work.
 func (p *Process) Check(name string, check func(context.Context) error) {
 	p.checks.mu.Lock()
 	defer p.checks.mu.Unlock()

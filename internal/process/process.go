@@ -60,9 +60,9 @@ type Process struct {
 const flushTime = 5 * time.Second
 
 // Open reads the flags and settings of a command and starts its telemetry. Every command has --config FILE; a command
-// that uses the queue also has --fleet FILE, a fleet.json to join, and --nats URL. Open waits until that file exists,
-// because a worker or ingest may start before its fleet. After -h the error is flag.ErrHelp. It is an ErrUsage if flags
-// or settings are wrong.
+// that uses the queue also has --fleet FILE, a fleet.json to join, and --nats URL. Open waits until the fleet.json
+// exists, because a worker or ingest may start before its fleet. The error is flag.ErrHelp after -h, and an ErrUsage
+// if flags or settings are wrong.
 func Open(ctx context.Context, program Program) (*Process, error) {
 	p := &Process{program: program}
 	if err := p.readSettings(ctx); err != nil {
@@ -79,7 +79,8 @@ func Open(ctx context.Context, program Program) (*Process, error) {
 	return p, nil
 }
 
-// Connect connects to the queue. It waits until the queue responds and its streams have leaders, or ctx ends.
+// Connect connects to the queue and creates its streams. It waits until the queue responds and the streams have
+// leaders, or ctx ends.
 func (p *Process) Connect(ctx context.Context) error {
 	o, err := queue.Options(p.Config, p.Telemetry, "codefleet "+p.program.Name)
 	if err != nil {
@@ -96,7 +97,7 @@ func (p *Process) Connect(ctx context.Context) error {
 func (p *Process) readSettings(ctx context.Context) error {
 	source := config.Source{Env: p.program.Env}
 	flags := flag.NewFlagSet(p.program.Name, flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // Parse prints errors, which Exit prints
+	flags.SetOutput(io.Discard) // Exit prints the errors, so Parse must not
 	flags.StringVar(&source.File, "config", "", "configuration `FILE` (CODEFLEET_CONFIG)")
 	settings, fleet := maps.Clone(p.program.Settings), new(string)
 	if !p.program.NoQueue {
@@ -184,8 +185,8 @@ func twoDashes(message string) string {
 	return message
 }
 
-// Exit prints the error of a command and returns its exit code: 0 after a signal or -h, 2 for usage and configuration,
-// 1 for other errors.
+// Exit prints the error of a command and returns its exit code: 2 for an ErrUsage, and 1 for other errors. Without an
+// error, and after a signal or -h, it prints nothing and returns 0.
 func Exit(ctx context.Context, program string, err error, stderr io.Writer) int {
 	if err == nil || errors.Is(err, flag.ErrHelp) || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
 		return 0
@@ -242,7 +243,8 @@ func (p *Process) ServeHealth(ctx context.Context) error {
 
 var errInUse = errors.New("is in use by another process: stop it, or choose another address with --http")
 
-// Listen listens on addr, the address of an HTTP interface that the flag --http overrides.
+// Listen listens on addr, the address of an HTTP interface. If another process uses addr, the error is errInUse, which
+// suggests another value of the flag --http.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {

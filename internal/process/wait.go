@@ -40,7 +40,7 @@ func wait(
 	}
 }
 
-// provision creates the streams. It waits while the queue has no leader.
+// provision creates the streams of the queue. It waits while the queue cannot do that, for example without a leader.
 func (p *Process) provision(ctx context.Context) error {
 	err := wait(ctx, p.Telemetry.Logger, "the queue "+p.Config.NATS.URL, jobs.IsTemporary, p.Queue.Provision)
 	if err != nil {
@@ -49,8 +49,8 @@ func (p *Process) provision(ctx context.Context) error {
 	return nil
 }
 
-// AwaitStore waits until the object store responds. It returns an error that is not temporary, such as wrong
-// credentials, or when ctx ends.
+// AwaitStore waits until the object store responds. It fails at once after an error that is not temporary, such as
+// wrong credentials, and when ctx ends.
 func (p *Process) AwaitStore(ctx context.Context, store *state.Store) error {
 	return wait(ctx, p.Telemetry.Logger, "the object store "+p.Config.S3.Endpoint, temporaryStoreError,
 		func(ctx context.Context) error {

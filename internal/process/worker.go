@@ -20,8 +20,8 @@ const (
 )
 
 // RunWorker runs one worker: it claims tasks until accept ends, then lets running tasks finish until work ends. It
-// returns at most releaseTime later, even if the object store, the queue or a box does not respond. In that case the
-// next worker on this host removes the boxes, and the leases of running tasks expire.
+// returns at most releaseTime after the end of work, even if the object store, the queue or a box does not respond. In
+// that case the next worker on this host removes the boxes, and the leases of running tasks expire.
 func RunWorker(accept, work context.Context, o assembly.WorkerOptions) error {
 	late, cancel := clock.After(work, releaseTime)
 	defer cancel()

@@ -40,7 +40,7 @@ func store(ctx context.Context, bucket objects.Objects, hash, dir string) error 
 		return err
 	}
 	t := tar.NewWriter(z)
-	if err := errors.Join(hostdir.Tar(t, dir, reproducible), t.Close(), z.Close(), parts.flush()); err != nil {
+	if err := errors.Join(hostdir.Tar(t, dir, makeReproducible), t.Close(), z.Close(), parts.flush()); err != nil {
 		return err
 	}
 	text, err := json.Marshal(parts.layer)
@@ -50,7 +50,7 @@ func store(ctx context.Context, bucket objects.Objects, hash, dir string) error 
 	return bucket.Put(ctx, manifestKey(hash), text, objects.Sum(text))
 }
 
-// partWriter writes a stream as objects of partBytes.
+// partWriter writes a stream as objects of partBytes, and lists them in layer. Call flush for the last, smaller one.
 type partWriter struct {
 	ctx    context.Context //nolint:containedctx // io.Writer has no parameter for a context
 	bucket objects.Objects
@@ -76,6 +76,7 @@ func (w *partWriter) flush() error {
 	return w.put(w.buffer)
 }
 
+// put stores one part.
 func (w *partWriter) put(data []byte) error {
 	if len(w.layer.Parts) == maxParts {
 		return fmt.Errorf("more than %d parts of %d bytes", maxParts, partBytes)
@@ -90,8 +91,8 @@ func (w *partWriter) put(data []byte) error {
 	return nil
 }
 
-// reproducible removes from a header what differs between hosts, such as owners and times.
-func reproducible(h *tar.Header) {
+// makeReproducible removes from a header what differs between hosts, such as owners and times.
+func makeReproducible(h *tar.Header) {
 	*h = tar.Header{Typeflag: h.Typeflag, Name: h.Name, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o777}
 }
 

@@ -123,7 +123,7 @@ func (o Options) interpreter(ctx context.Context) ([]byte, error) {
 	return version, nil
 }
 
-// minor returns the version without its last part, as in the names of wheels.
+// minor returns the first two parts of the version, such as 3.12. They determine which wheels fit.
 func (t *Target) minor() string {
 	major, rest, _ := strings.Cut(t.Version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -187,6 +187,7 @@ func place(ctx context.Context, o Options, dir string, fill func(temp string) er
 	})
 }
 
+// pip installs the requirements file into the directory target. It cannot install packages that are not wheels.
 func pip(ctx context.Context, o Options, target string) error {
 	ctx, stop := context.WithTimeout(ctx, buildTime)
 	defer stop()
@@ -219,7 +220,7 @@ func pip(ctx context.Context, o Options, target string) error {
 }
 
 // makeReadOnly lets all users read the files below dir, and no user write to them. It refuses symbolic links that point
-// outside of dir, because they would have a different target inside a box.
+// outside of dir, because they would have a different target inside a box. It also refuses pipes, sockets and devices.
 func makeReadOnly(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command gen writes ../iana.go: the address blocks that IANA's special-purpose address registries do not list
-// as globally reachable. Run it with `go generate ./internal/egress`.
+// Command gen writes ../iana.go: the blocks of IANA's special-purpose address registries that are not globally
+// reachable. Run it with `go generate ./internal/egress`.
 //
 // The CSV files in this directory are copies of the registries, with IANA's columns and footnote marks, as of May
 // 2025:
@@ -51,7 +51,7 @@ package egress
 
 import "net/netip"
 
-// notGlobal lists the special-purpose blocks that are not globally reachable, except blocks within a listed block.
+// notGlobal lists the special-purpose blocks that are not globally reachable. It omits blocks within a listed block.
 var notGlobal = []netip.Prefix{
 `)
 	for _, registry := range []string{ipv4, ipv6} {
@@ -67,8 +67,8 @@ var notGlobal = []netip.Prefix{
 	return format.Source(out.Bytes())
 }
 
-// notGlobal returns the blocks of a registry whose column "Globally Reachable" is not True: it is False, N/A if it
-// depends on an embedded address, or empty for a deprecated block.
+// notGlobal returns the blocks of a registry whose column "Globally Reachable" is not True. The column is False, N/A
+// (an embedded IPv4 address decides) or empty (the block is deprecated).
 func notGlobal(registry string) ([]block, error) {
 	rows, err := csv.NewReader(strings.NewReader(registry)).ReadAll()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // testCarryOver checks that a program leaves nothing in its box for the next one. Each program in leavings creates
 // something that may outlive its process, wherever it can. The next program must find the box as it was before. In
 // between, the host empties the workspace, as it does before a task with another workspace.
-func testCarryOver(t *testing.T, newDriver newDriver) {
+func testCarryOver(t *testing.T, newDriver driverFunc) {
 	b := open(t, newDriver(t), executor.Spec{})
 	if b.info.Tier == "" {
 		t.Skipf("driver %s does not isolate", b.info.Driver)
@@ -116,7 +116,7 @@ def everywhere(f):
         attempt(lambda: f(place))
 `
 
-// describeBox returns everything in which an earlier program could have left something.
+// describeBox is a program that returns everything in which an earlier program could have left something.
 const describeBox = `
 def text(path):
     return attempt(lambda: sorted(line for line in open(path)))
@@ -195,7 +195,7 @@ for protocol in "udp", "raw", "icmp", "packet", "netlink":
 found["modules"] = sorted(__import__("sys").modules)[:1000]
 found`
 
-// dig defines a function that makes directories deeper than Python recurses, and than a path can name.
+// dig defines a function that nests directories too deeply for Python's recursion and for a path.
 const dig = `
 def dig(place):
     os.chdir(place)

@@ -39,7 +39,7 @@ type drawn struct {
 }
 
 // testCopies runs two programs in each of two restored boxes and compares their random values.
-func testCopies(t *testing.T, newDriver newDriver) {
+func testCopies(t *testing.T, newDriver driverFunc) {
 	packages := openDir(t)
 	writeFiles(t, packages, map[string]string{"numpy/__init__.py": "", "numpy/random.py": stateful})
 	spec := executor.Spec{

@@ -31,7 +31,7 @@ func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 }
 
 // testProgramContract tests the part of the contract that concerns programs.
-func testProgramContract(t *testing.T, newDriver newDriver) {
+func testProgramContract(t *testing.T, newDriver driverFunc) {
 	t.Helper()
 	t.Run("programs", func(t *testing.T) { testPrograms(t, newDriver) })
 	t.Run("tools", func(t *testing.T) { testTools(t, newDriver) })
@@ -55,7 +55,7 @@ func TestRestored(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 // restoring marks a driver whose boxes must be restored.
 type restoring struct{ executor.Driver }
 
-type newDriver = func(t *testing.T) executor.Driver
+type driverFunc = func(t *testing.T) executor.Driver
 
 // box is a box for the programs of one test. If it has been destroyed, runProgram replaces it.
 type box struct {
@@ -66,6 +66,7 @@ type box struct {
 	separateUser bool // the runner and the programs run as different users
 }
 
+// open starts a box and destroys it at the end of the test. If the driver is restoring, it restores the box.
 func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 	t.Helper()
 	spec.Owner = cmp.Or(spec.Owner, "executortest")
@@ -103,7 +104,7 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 	return b
 }
 
-// template creates and closes a preloaded box. Its Another restores boxes from the snapshot.
+// template creates and closes a preloaded box. Another of the result restores boxes from its snapshot.
 func template(t *testing.T, driver executor.Driver, spec executor.Spec, preload ...string) *executor.Single {
 	t.Helper()
 	spec.Workspace = workspace(t)
@@ -120,6 +121,7 @@ func template(t *testing.T, driver executor.Driver, spec executor.Spec, preload 
 	return single
 }
 
+// start starts a box for b, and finds out whether programs have a separate user.
 func (b *box) start(t *testing.T) {
 	t.Helper()
 	start := func(ctx context.Context, spec executor.Spec) (*executor.Single, error) {
@@ -223,7 +225,7 @@ func truncate(s string) string {
 	return s
 }
 
-func testLifecycle(t *testing.T, newDriver newDriver) {
+func testLifecycle(t *testing.T, newDriver driverFunc) {
 	t.Run("destroy twice", func(t *testing.T) {
 		b, err := newDriver(t).Create(t.Context(), spec(t, "twice"))
 		if err != nil {
@@ -287,8 +289,8 @@ func spec(t *testing.T, name string) executor.Spec {
 	return executor.Spec{Name: name, Owner: "executortest", Workspace: workspace(t), Env: runner.Env()}
 }
 
-// testStreams runs a process in a box without the runner.
-func testStreams(t *testing.T, newDriver newDriver) {
+// testStreams checks the standard streams and the exit code of a process that is not the runner.
+func testStreams(t *testing.T, newDriver driverFunc) {
 	b, err := newDriver(t).Create(t.Context(), spec(t, "streams"))
 	if err != nil {
 		t.Fatalf("Create() = %v, want nil", err)

@@ -177,6 +177,7 @@ func (s *hostSession) Wait() (int, error) {
 	return s.cmd.ProcessState.ExitCode(), nil
 }
 
+// kill kills the process and its descendants, unless it has ended.
 func (s *hostSession) kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-func testStops(t *testing.T, newDriver newDriver) {
+// testStops ends programs through the context of Run.
+func testStops(t *testing.T, newDriver driverFunc) {
 	b := open(t, newDriver(t), executor.Spec{})
 	const loop = "print('on')\nwhile True: pass"
 	t.Run("cancelled", func(t *testing.T) {
@@ -78,7 +79,7 @@ func testStops(t *testing.T, newDriver newDriver) {
 var hostile = []struct {
 	name, code   string
 	limits       executor.Limits
-	separateUser bool // only if the runner and the program run as different users
+	separateUser bool // skipped unless the runner and the program run as different users
 	want         want
 	truncated    bool
 }{
@@ -201,7 +202,8 @@ var hostile = []struct {
 		want: want{status: "failed", code: "channel_broken"},
 	},
 	{
-		name: "sends a result with a doubled name", code: send + `send(b'{"t":"end"}\n{"a":1,"a":2}')` + "\nwhile True: pass",
+		name: "sends a result with a doubled name",
+		code: send + `send(b'{"t":"end"}\n{"a":1,"a":2}')` + "\nwhile True: pass",
 		want: want{status: "failed", code: "channel_broken"},
 	},
 	{
@@ -299,7 +301,7 @@ os.execv(sys.executable, ['python3', '-c', 'while True: open("became", "a").writ
 // send is the start of a program that writes a frame to the runner.
 const send = "import os\ndef send(data): os.write(3, len(data).to_bytes(4, 'big') + data)\n"
 
-func testHostile(t *testing.T, newDriver newDriver) {
+func testHostile(t *testing.T, newDriver driverFunc) {
 	b := open(t, newDriver(t), executor.Spec{})
 	for _, h := range hostile {
 		t.Run(h.name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 var limited = []struct {
 	name, code   string
 	limits       executor.Limits
-	separateUser bool // only if the runner and the program run as different users
+	separateUser bool // skipped unless the runner and the program run as different users
 	want         want
 }{
 	{
@@ -83,7 +83,7 @@ def start(n):
     return n
 `
 
-func testLimits(t *testing.T, newDriver newDriver) {
+func testLimits(t *testing.T, newDriver driverFunc) {
 	b := open(t, newDriver(t), executor.Spec{})
 	for _, l := range limited {
 		t.Run(l.name, func(t *testing.T) {
@@ -116,7 +116,9 @@ func testLimits(t *testing.T, newDriver newDriver) {
 	})
 }
 
-func testIsolation(t *testing.T, newDriver newDriver) {
+// testIsolation checks that programs cannot reach the network or the host's files, nor write outside of their
+// directories.
+func testIsolation(t *testing.T, newDriver driverFunc) {
 	b := open(t, newDriver(t), executor.Spec{})
 	if b.info.Tier == "" {
 		t.Skipf("driver %s does not isolate", b.info.Driver)
@@ -193,7 +195,7 @@ def search(path, depth):
 search("/", 3)
 sorted(found)`
 
-// listener listens on a port of the host that no program may reach.
+// listener listens on a port of the host, and returns its address. If a program connects, the test fails.
 func listener(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -216,7 +218,8 @@ func listener(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func testLeaks(t *testing.T, newDriver newDriver) {
+// testLeaks checks that boxes leave no descriptors, processes and directories behind on the host.
+func testLeaks(t *testing.T, newDriver driverFunc) {
 	driver := newDriver(t)
 	cycle := func(name string, runs int) {
 		single, err := executor.NewSingle(t.Context(), driver, spec(t, name))

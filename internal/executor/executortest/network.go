@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// proxy is a fake proxy. After CONNECT it echoes data; it responds to other requests with their address.
+// proxy is a fake proxy. After CONNECT it echoes data. Its response to any other request describes the request.
 func proxy(_ context.Context, conn net.Conn) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
@@ -119,7 +119,7 @@ t.join()`, want{output: "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n1
 	},
 }
 
-func testNetwork(t *testing.T, newDriver newDriver) {
+func testNetwork(t *testing.T, newDriver driverFunc) {
 	b := open(t, newDriver(t), executor.Spec{})
 	for _, c := range networkPrograms {
 		t.Run(c.name, func(t *testing.T) {
@@ -208,7 +208,7 @@ func testNetworkEnds(t *testing.T, b *box) {
 	b.checkNext(t)
 }
 
-// testFastServer sends to a program that does not read.
+// testFastServer sends to a program that does not read at first. The sender must wait when the window is full.
 func testFastServer(t *testing.T, b *box) {
 	const total = 64 << 20
 	var sent atomic.Int64

@@ -9,7 +9,7 @@ import (
 )
 
 // testPackages mounts a package layer in a box.
-func testPackages(t *testing.T, newDriver newDriver) {
+func testPackages(t *testing.T, newDriver driverFunc) {
 	layer := openDir(t)
 	writeFiles(t, layer, map[string]string{
 		"greeting/__init__.py": "WORD = 'hello'\n",
@@ -53,7 +53,7 @@ func testPackages(t *testing.T, newDriver newDriver) {
 }
 
 // testPreload creates boxes that preload modules, including badly behaved ones.
-func testPreload(t *testing.T, newDriver newDriver) {
+func testPreload(t *testing.T, newDriver driverFunc) {
 	driver := newDriver(t)
 	if _, ok := driver.(Host); ok {
 		t.Skip("driver host has no mounts")

@@ -26,6 +26,7 @@ type want struct {
 	line           int
 }
 
+// check fails the test unless the verdict is as wanted.
 func (w want) check(t *testing.T, v executor.Verdict) {
 	t.Helper()
 	got := want{status: v.Status, result: string(v.Result), output: v.Output, stderr: v.Stderr}
@@ -196,7 +197,7 @@ Pair = collections.namedtuple('Pair', 'a b')
 	},
 }
 
-func testPrograms(t *testing.T, newDriver newDriver) {
+func testPrograms(t *testing.T, newDriver driverFunc) {
 	t.Setenv("SECRET_OF_THE_HOST", "secret")
 	b := open(t, newDriver(t), executor.Spec{})
 	for _, p := range programs {
@@ -343,6 +344,7 @@ func testFactsWithoutCheck(t *testing.T, b *box) {
 	}
 }
 
+// testBlocked checks that a program does not run if Check returns an error, and that the verdict has this error.
 func testBlocked(t *testing.T, b *box) {
 	for _, err := range []error{
 		errors.New("no systems here"),

@@ -17,7 +17,8 @@ var stateCases = []struct {
 }{
 	{"first use", "", "state['step'] = 1", "{\n  \"step\": 1\n}\n", want{}},
 	{
-		"a changed key", `{"a": 1, "b": [2]}`, "state['b'].append(3)\nstate['a']", "{\n  \"a\": 1,\n  \"b\": [\n    2,\n    3\n  ]\n}\n",
+		"a changed key", `{"a": 1, "b": [2]}`, "state['b'].append(3)\nstate['a']",
+		"{\n  \"a\": 1,\n  \"b\": [\n    2,\n    3\n  ]\n}\n",
 		want{result: "1"},
 	},
 	{"a removed key", `{"a": 1, "b": 2}`, "del state['b']", "{\n  \"a\": 1\n}\n", want{}},
@@ -27,7 +28,10 @@ var stateCases = []struct {
 	{"only read", `{"a":1}`, "state['a']", "", want{result: "1"}},
 	{"not changed in effect", `{"a":1}`, "state['a'] = 1", "", want{}},
 	{"a variable of its own", `{"a":1}`, "state = {'x': 1}\nstate['x']", "", want{result: "1"}},
-	{"a loop's variable", `{"a":1}`, "[state for state in 'xy']\nfor state in ['CA']: pass\nstate", "", want{result: `"CA"`}},
+	{
+		"a loop's variable", `{"a":1}`, "[state for state in 'xy']\nfor state in ['CA']: pass\nstate", "",
+		want{result: `"CA"`},
+	},
 	{"not JSON, not used", "{", "'state'", "", want{result: `"state"`}},
 	{
 		"a file that the program writes too", `{"a": 1, "b": 1}`,
@@ -77,7 +81,7 @@ var stateCases = []struct {
 }
 
 // testState tests the variable state, and the module client.session.
-func testState(t *testing.T, newDriver newDriver) {
+func testState(t *testing.T, newDriver driverFunc) {
 	b := open(t, newDriver(t), executor.Spec{})
 	file := filepath.Join(b.spec.Workspace, "state.json")
 	document := executor.StateDocument{File: "state.json", Save: true}

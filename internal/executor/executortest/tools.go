@@ -30,7 +30,7 @@ func resultOf(v any) (executor.CallResult, error) {
 	return executor.CallResult{Value: data}, err
 }
 
-func testTools(t *testing.T, newDriver newDriver) {
+func testTools(t *testing.T, newDriver driverFunc) {
 	catalogue := openDir(t)
 	module := filepath.Join(catalogue, "v1", "servers", "calculator")
 	const add = "from client.mcp_client import call_mcp_tool\n" +

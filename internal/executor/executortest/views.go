@@ -14,7 +14,7 @@ import (
 
 // testViews checks that programs see the modules of their tools in the workspace, and that nothing they do there
 // changes what the next program sees.
-func testViews(t *testing.T, newDriver newDriver) {
+func testViews(t *testing.T, newDriver driverFunc) {
 	catalogue := openDir(t)
 	for version, tool := range map[string]string{"v1": "add", "v2": "multiply"} {
 		writeFiles(t, filepath.Join(catalogue, version, "servers"), map[string]string{

@@ -51,7 +51,7 @@ type box struct {
 	destroyed bool
 }
 
-// prepare makes the box's cgroup.
+// prepare makes the box's cgroup and sets its limits.
 func (b *box) prepare(groups cgroups) error {
 	if !groups.enabled() {
 		return nil
@@ -64,7 +64,7 @@ func (b *box) prepare(groups cgroups) error {
 	return group.apply(settings(group.v2, boxMemoryMB(b.spec.MemoryMB), b.spec.CPUs))
 }
 
-// boxMemoryMB returns a box's memory limit for its program's limit. 0 means no limit.
+// boxMemoryMB returns the memory limit of a box whose programs may use mb. 0 means no limit.
 func boxMemoryMB(mb int) int {
 	if mb <= 0 {
 		return 0
@@ -183,7 +183,7 @@ func (b *box) Stats(context.Context) (executor.Stats, error) {
 	return processStats(b.dir)
 }
 
-// OutOfMemory reports whether the host's kernel killed the box because of its memory limit.
+// OutOfMemory reports whether the host's kernel killed a process of the box because of the box's memory limit.
 func (b *box) OutOfMemory() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -218,7 +218,7 @@ func (b *box) Destroy(ctx context.Context) error {
 }
 
 // destroy kills the sandbox process first. Its parents, runsc's other processes, then end by themselves and
-// leave no zombies. Processes that do not end are killed as well.
+// leave no zombies. Processes that do not end are killed as well. Last, destroy removes the box's cgroup and directory.
 func (b *box) destroy(ctx context.Context, sessions []*session) error {
 	for tries := 0; !allEnded(sessions) && tries < int(destroyGrace/searchInterval); tries++ {
 		if err := killSandbox(b.dir); err != nil {
@@ -235,7 +235,7 @@ func (b *box) destroy(ctx context.Context, sessions []*session) error {
 	for _, s := range sessions {
 		<-s.done
 	}
-	b.OutOfMemory()
+	b.OutOfMemory()                                    // keeps its answer, which needs the cgroup
 	if err := retry(ctx, b.group.remove); err != nil { // the group stays busy for a moment
 		return err
 	}

@@ -85,6 +85,7 @@ func bindWorkspace(dir string) specs.Mount {
 	return m
 }
 
+// bind returns the mount of a directory of the host.
 func bind(m executor.Mount) specs.Mount {
 	access := "rw"
 	if m.ReadOnly {

@@ -30,9 +30,9 @@ const cgroupMount = "/sys/fs/cgroup"
 // and full scratch file systems.
 const boxOverheadMB = 128 + tmpMB + shmMB
 
-// findCgroups inspects the hierarchies at mount, usually /sys/fs/cgroup. The driver manages groups itself: it
-// needs two directories where runsc makes twelve, it can change limits when a box is acquired, and it can read
-// why a box died.
+// findCgroups finds the hierarchies that limit resources at mount, usually /sys/fs/cgroup. The result is disabled if
+// none of them limits memory. The driver manages groups itself: it needs two directories where runsc makes twelve, it
+// can change limits when a box is acquired, and it can read why a box died.
 func findCgroups(mount string) cgroups {
 	if controllers, err := os.ReadFile(filepath.Join(mount, "cgroup.controllers")); err == nil {
 		if strings.Contains(string(controllers), "memory") {
@@ -61,8 +61,8 @@ func ownerGroup(ownerDir string) string {
 	return filepath.Join("codefleet", filepath.Base(ownerDir)+"-"+hostdir.PathHash(ownerDir))
 }
 
-// setWeight raises the CPU weight of a group that contains boxes in proportion to the machine's processors. By default
-// a group weighs as much as one process, so that a busy worker would starve all its boxes.
+// setWeight sets the CPU weight of a group that has the boxes below it: the more processors the machine has, the higher
+// the weight. By default a group weighs as much as one process, so that a busy worker would starve all its boxes.
 func (g group) setWeight() {
 	if g.v2 {
 		_ = g.write("cpu.weight", strconv.Itoa(min(10_000, 800*runtime.NumCPU())))
@@ -92,7 +92,7 @@ func (c cgroups) create(ownerDir, box string) (group, error) {
 			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 				return g, errors.Join(fmt.Errorf("make cgroup: %w", err), g.remove())
 			}
-			if level < 2 {
+			if level < 2 { // not the box's own group
 				group{c.v2, []string{dir}}.setWeight()
 			}
 		}
@@ -101,6 +101,7 @@ func (c cgroups) create(ownerDir, box string) (group, error) {
 	return g, nil
 }
 
+// delegate lets the groups below dir limit memory and processors.
 func delegate(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+memory +cpu"), 0); err != nil {
 		return fmt.Errorf("delegate cgroup controllers: %w", err)
@@ -130,6 +131,7 @@ func (c cgroups) groupsOf(ownerDir string) []string {
 	return all
 }
 
+// remove removes the group's directories. It fails while a process is in the group.
 func (g group) remove() error {
 	var errs []error
 	for _, dir := range g.dirs {
@@ -175,7 +177,7 @@ func settings(v2 bool, memoryMB int, cpus float64) []setting {
 	}
 }
 
-// limitOr returns a limit as text. If it is 0, which means no limit, limitOr returns none.
+// limitOr returns a limit as text. For 0, which means no limit, it returns the argument none.
 func limitOr(none string, limit int64) string {
 	if limit == 0 {
 		return none
@@ -193,6 +195,7 @@ func (g group) apply(list []setting) error {
 	return nil
 }
 
+// write writes a value to a file of the group, in the first hierarchy that has the file.
 func (g group) write(file, value string) error {
 	for _, dir := range g.dirs {
 		f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)

@@ -150,7 +150,8 @@ func validName(s string) bool {
 	return s != "" && s[0] != '.' && !strings.ContainsAny(s, "/\x00,: \n")
 }
 
-// reserve locks the owner, unless this process already holds the lock, and reserves a box name.
+// reserve locks the owner, unless this process already holds the lock, reserves a box name, and makes the box's
+// directory. If defaultRoot is set, it also prepares the owner's root file system, once.
 func (d *Driver) reserve(ownerName, boxName string, defaultRoot bool) (o *owner, dir string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

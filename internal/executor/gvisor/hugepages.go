@@ -39,7 +39,7 @@ const wantedHugePages = "within_size"
 func LacksHugePages(state string) bool { return state == "never" || state == "advise" }
 
 // EnableHugePages changes HugePagesFile, and makes a file in dir, usually /etc/tmpfiles.d, that repeats this whenever
-// the host starts. A host without dir has no such files. It needs root.
+// the host starts. If dir does not exist, it makes no file. It needs root.
 func EnableHugePages(dir string) error { return enableHugePages(HugePagesFile, dir) }
 
 func enableHugePages(file, dir string) error {

@@ -33,6 +33,8 @@ func (d *Driver) image(ctx context.Context, dir string) (*imageRoot, error) {
 	return i, nil
 }
 
+// inspectImage finds the Python of an image, makes the image's mount points, and boots a box to test Python. It sets
+// i.dir.
 func (d *Driver) inspectImage(ctx context.Context, i *imageRoot, dir string) (python string, err error) {
 	if i.dir, err = realPath(dir); err != nil {
 		return "", err

@@ -43,8 +43,8 @@ func RunningOwners() ([]string, error) {
 	return slices.DeleteFunc(dirs, func(dir string) bool { return slices.Contains(hidden, dir) }), nil
 }
 
-// elsewhere reports whether the process of a box, with a directory in /proc and arguments, belongs to a worker in a
-// container that this process is not in. The paths in its arguments are paths of that container.
+// elsewhere reports whether the process of a box belongs to a worker in a container that this process is not in. The
+// paths in its arguments args are then paths of that container. proc is the process's directory in /proc.
 func elsewhere(proc string, args []byte) bool {
 	own, theirs := pidDepth("/proc/self"), pidDepth(proc)
 	if ownsNamespace(args) {
@@ -89,7 +89,7 @@ func sameFiles(proc string) bool {
 	return err == nil && os.SameFile(root, ownRoot)
 }
 
-// Processes returns the number of processes of the boxes whose directory is below dir.
+// Processes returns the number of processes of the boxes whose directory is dir or below it.
 func Processes(dir string) (int, error) {
 	pids, err := processesOf(dir)
 	return len(pids), err

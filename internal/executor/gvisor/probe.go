@@ -33,7 +33,8 @@ func (d *Driver) Probe(ctx context.Context) (executor.Info, error) {
 	return info, nil
 }
 
-// Inspect returns, without a boot, what a successful Probe returns.
+// Inspect returns, without a boot, what a successful Probe returns. But only Probe finds out that cgroups cannot be
+// used.
 func (d *Driver) Inspect(ctx context.Context) (executor.Info, error) {
 	info, err := d.inspect(ctx)
 	if err != nil {
@@ -46,7 +47,7 @@ func (d *Driver) bootProbe(ctx context.Context) (executor.Info, error) {
 	if _, err := d.inspect(ctx); err != nil { // its error is clearer than a boot's
 		return executor.Info{}, err
 	}
-	output, err := d.bootOnce(ctx)
+	output, err := d.probeCgroups(ctx)
 	if err != nil {
 		return executor.Info{}, err
 	}
@@ -77,9 +78,9 @@ func (d *Driver) inspect(ctx context.Context) (executor.Info, error) {
 	return info, nil
 }
 
-// bootOnce runs probeProgram in a box. If cgroups are mounted but cannot be used, as in a container, it disables
+// probeCgroups runs probeProgram in a box. If cgroups are mounted but cannot be used, as in a container, it disables
 // them and tries again.
-func (d *Driver) bootOnce(ctx context.Context) (output string, err error) {
+func (d *Driver) probeCgroups(ctx context.Context) (output string, err error) {
 	output, err = d.runProbe(ctx, nil)
 	var denied *os.PathError
 	if !d.groups().enabled() || !errors.As(err, &denied) || !strings.HasPrefix(denied.Path, "/sys/fs/cgroup") {

@@ -22,19 +22,19 @@ import (
 // launch starts cmd in the group. cmd dies with this process. To the kernel, its parent is the thread that
 // started it: a goroutine that ends while it is locked to its thread ends the thread and kills the boxes that
 // the thread has started, so no goroutine may do that.
-func launch(cmd *exec.Cmd, group group) (*session, error) {
+func launch(cmd *exec.Cmd, g group) (*session, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	return newSession(cmd, func(cmd *exec.Cmd) error {
-		if len(group.dirs) == 0 {
+		if len(g.dirs) == 0 {
 			return cmd.Start()
 		}
-		return startInside(cmd, group)
+		return startInside(cmd, g)
 	})
 }
 
 // startInside starts cmd traced, so that the kernel stops it at its first instruction, and lets it continue once
 // it is in the group. Thus none of its children can start outside the group.
-func startInside(cmd *exec.Cmd, group group) error {
+func startInside(cmd *exec.Cmd, g group) error {
 	runtime.LockOSThread() // a tracer is a thread
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr.Ptrace = true
@@ -47,7 +47,7 @@ func startInside(cmd *exec.Cmd, group group) error {
 	if err == nil && !status.Stopped() {
 		return fmt.Errorf("trace new process: it ended with status %#x", int(status))
 	}
-	err = errors.Join(err, group.add(pid))
+	err = errors.Join(err, g.add(pid))
 	if err == nil {
 		err = syscall.PtraceDetach(pid)
 	}
@@ -59,6 +59,7 @@ func startInside(cmd *exec.Cmd, group group) error {
 	return nil
 }
 
+// wait4 waits for a change of a child's state. It repeats the system call if a signal interrupts it.
 func wait4(pid int, status *syscall.WaitStatus) error {
 	for {
 		if _, err := syscall.Wait4(pid, status, 0, nil); err != syscall.EINTR {
@@ -67,6 +68,7 @@ func wait4(pid int, status *syscall.WaitStatus) error {
 	}
 }
 
+// exitCode returns the exit code of a process, or 128 + the signal that killed it.
 func exitCode(state *os.ProcessState) int {
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return 128 + int(ws.Signal())
@@ -90,7 +92,8 @@ func processesOf(dir string) ([]int, error) {
 }
 
 // belongsTo reports whether a process has the argument --root with dir or a directory below it. Other arguments
-// do not count: an editor may have a box's file open. Nor do processes in containers, where dir is another directory.
+// do not count: those of an editor may name a file of a box. Nor do processes in containers, where dir is another
+// directory.
 func belongsTo(pid int, dir string) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	args, err := os.ReadFile(filepath.Join(proc, "cmdline"))

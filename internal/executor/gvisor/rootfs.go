@@ -66,7 +66,8 @@ func makeMountPoints(dir string) error {
 	return nil
 }
 
-// hostMounts returns the mounts that complete the root of prepareRoot.
+// hostMounts returns the mounts of the host's directories that a box sees: none if the box has an image or a configured
+// root file system.
 func (d *Driver) hostMounts(spec executor.Spec) []executor.Mount {
 	if d.opts.Rootfs != "" || spec.Image != "" {
 		return nil
@@ -167,6 +168,7 @@ func makeDir(path string) error {
 	return os.Chmod(path, 0o755)
 }
 
+// replaceFile makes path a file with the content, unless it already is. Readers see the old file or the new one.
 func replaceFile(path, content string) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == content {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// snapshotBox is a box that is an executor.Snapshotter. runsc can restore only as root.
+// snapshotBox is a box that is an executor.Snapshotter. runsc can restore only as root, so other users get plain boxes.
 type snapshotBox struct{ *box }
 
 // Snapshot saves the box to dir, which only this user can read, and lets it continue.

@@ -31,6 +31,7 @@ func EngineVersion(ctx context.Context, runsc string) (version string, built tim
 
 var dates = regexp.MustCompile(`(?:^|[-.])(20\d{6})(?:\d{6})?(?:[-.]|$)`)
 
+// dateOf returns the date in a version, or the zero time if there is none.
 func dateOf(version string) time.Time {
 	m := dates.FindStringSubmatch(version)
 	if m == nil {

@@ -1,8 +1,10 @@
 // Package hostdir manages directories on the worker's host that outlive a crash: their locks (Lock, Held, Sweep), the
 // mounts below them (Mounts, UnmountBelow), disks of a fixed size inside them (NewDisk), and all disks of this host
-// (Disks). It does not know boxes or drivers.
+// (Disks). It also creates directories atomically (CreateOnce), archives them (Tar), and resolves links in root file
+// systems (Resolve). It does not know boxes or drivers.
 //
-// Mounts and disks need Linux and root. On other systems the functions return errors.ErrUnsupported.
+// Mounts and disks need Linux and root. On other systems there are none, and the functions that make or measure a disk
+// return errors.ErrUnsupported.
 package hostdir
 
 import (

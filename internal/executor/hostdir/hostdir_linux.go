@@ -154,8 +154,8 @@ const bytesPerFile = 4 << 10
 // usual size, each checkout of 2,000 files in the place of others took longer than the one before, up to seconds.
 const blocksPerGroup = 2048
 
-// diskOptions are the options of the mount of a disk, which need not survive the host: barrier=0, so that a flush of
-// the disk does not flush the host's; noinit_itable, so that the kernel does not write to a disk that is not used.
+// diskOptions are the mount options of a disk. The disk need not survive a crash of the host, so barrier=0 keeps a
+// flush of it from flushing the host's disk. noinit_itable keeps the kernel from writing to a disk that is not used.
 const diskOptions = "barrier=0,noinit_itable"
 
 // format makes a file system without a journal or reserved blocks, because the disk is deleted with its box.

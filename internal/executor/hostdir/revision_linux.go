@@ -11,7 +11,7 @@ import (
 )
 
 // ReadRevision returns the revision of the disk that is mounted at dir. If the disk does not have as much free space as
-// in last, it has changed, and ReadRevision only compares that. Otherwise it flushes the disk, and reads how many
+// in last, it has changed, and ReadRevision reads no more than that. Otherwise it flushes the disk, and reads how many
 // sectors the kernel has written: a change of a file's content, name, mode or times is written to at least one.
 func ReadRevision(dir string, last Revision) (Revision, error) {
 	f, err := os.Open(dir)
@@ -33,6 +33,7 @@ func ReadRevision(dir string, last Revision) (Revision, error) {
 	return r, err
 }
 
+// readSpace returns a Revision that has only the free space.
 func readSpace(f *os.File) (Revision, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {

@@ -59,7 +59,7 @@ func removeAttribute(dir, name string) error {
 // removeAttributeIn removes an attribute from an open directory and the files in it. It returns the names of the
 // directories in it.
 func removeAttributeIn(dir *os.File, name string) (below []string, err error) {
-	if err := unix.Fremovexattr(int(dir.Fd()), name); !hasNone(err) {
+	if err := unix.Fremovexattr(int(dir.Fd()), name); !isGone(err) {
 		return nil, err
 	}
 	entries, err := dir.ReadDir(-1)
@@ -69,7 +69,7 @@ func removeAttributeIn(dir *os.File, name string) (below []string, err error) {
 			below = append(below, e.Name())
 		case e.Type().IsRegular():
 			path := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), e.Name())
-			if failed := unix.Lremovexattr(path, name); !hasNone(failed) {
+			if failed := unix.Lremovexattr(path, name); !isGone(failed) {
 				err = errors.Join(err, failed)
 			}
 		}
@@ -77,7 +77,7 @@ func removeAttributeIn(dir *os.File, name string) (below []string, err error) {
 	return below, err
 }
 
-// hasNone reports whether the removal of an attribute with this outcome left none.
-func hasNone(err error) bool {
+// isGone reports whether a file no longer has an attribute whose removal returned err.
+func isGone(err error) bool {
 	return err == nil || errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP)
 }

@@ -36,7 +36,7 @@ type box struct {
 	destroyed bool
 }
 
-// boot creates and prepares the sandbox.
+// boot fetches the image, and creates and prepares the sandbox.
 func (b *box) boot(ctx context.Context) (err error) {
 	d := b.driver
 	if b.image, err = d.prepareImage(ctx, b.spec.Image); err != nil {
@@ -145,9 +145,9 @@ func parseStats(text []byte) (executor.Stats, error) {
 // OutOfMemory returns false: the machine's kernel kills single processes, and the machine continues.
 func (b *box) OutOfMemory() bool { return false }
 
-// ResetModes removes the modes that programs have set from the workspace's files. msb keeps them in an attribute of
-// each file that was created or changed in the box. On the host, the file has the same mode, except that its owner can
-// always read and write it.
+// ResetModes makes the box use the modes of the workspace's files on the host. It removes the attribute in which msb
+// keeps the mode of each file that was created or changed in the box. On the host, such a file has the same mode,
+// except that its owner can always read and write it.
 func (b *box) ResetModes() error { return removeAttribute(b.spec.Workspace, modeAttribute) }
 
 // Guest describes the box: the image's interpreter, and a kernel that caches file names and counts kills.

@@ -3,9 +3,9 @@
 //
 // [Driver] is an executor.Driver, Prober, Sweeper and Interpreter. It runs msb to create and remove sandboxes, a few
 // at a time, and talks to the processes in a sandbox over the socket of the sandbox's agent. All state of msb is in
-// Options.Dir, which only the driver uses, except that the logs of sandboxes, with all output of programs, are kept
-// in memory: below /dev/shm, if that supports the file attributes that msb needs (Linux 6.6). msb keeps a lock file
-// for each sandbox name; the names are few because pools reuse the names of boxes.
+// Options.Dir, which only the driver uses. But the directories of sandboxes, whose logs contain all output of programs,
+// are kept in memory: below /dev/shm, if that supports the file attributes that msb needs (Linux 6.6). msb keeps a lock
+// file for each sandbox name; the names are few because pools reuse the names of boxes.
 //
 // Two features of msb 0.7.2 are not used:
 //
@@ -114,7 +114,7 @@ const (
 	maxSocket = 107 // limit of a socket's path, in bytes
 )
 
-// Create boots a sandbox and connects to its agent.
+// Create boots a sandbox and prepares it for programs.
 func (d *Driver) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
 	if !validName(spec.Name) || !validName(spec.Owner) {
 		return nil, fmt.Errorf("create microsandbox box: invalid name %q or owner %q", spec.Name, spec.Owner)
@@ -223,7 +223,7 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// unlockOwner unlocks one owner; d.mu is held.
+// unlockOwner unlocks one owner and, if it has no boxes left, removes its directory; d.mu is held.
 func (d *Driver) unlockOwner(name string) error {
 	o := d.owners[name]
 	if o == nil {
@@ -237,8 +237,8 @@ func (d *Driver) unlockOwner(name string) error {
 	return hostdir.Remove(filepath.Join(d.home, "owners", name))
 }
 
-// createArgs returns the msb arguments that create a box. The box has no network, a root file system in memory, and
-// sees only the workspace and the Spec's mounts of this host.
+// createArgs returns the msb arguments that create a box. The box has no network. Its root file system is in memory. Of
+// this host, it sees only the workspace and the Spec's mounts.
 func (d *Driver) createArgs(name string, spec executor.Spec, ref string) ([]string, error) {
 	args := []string{
 		"create", "--quiet", "--name", name, "--label", "owner=" + spec.Owner, "--pull", "never",
@@ -284,7 +284,7 @@ const (
 	workspaceMB = 64 << 10
 )
 
-// mountArg returns SOURCE:TARGET:OPTIONS, a syntax in which colons and commas cannot be escaped.
+// mountArg returns SOURCE:TARGET:OPTIONS. It refuses names with colons and commas, which this syntax cannot escape.
 func mountArg(source, target string, options ...string) (string, error) {
 	if strings.ContainsAny(source+target, ":,;=\n") {
 		return "", fmt.Errorf("msb cannot mount %q at %q: the names must not contain : , ; =", source, target)

@@ -31,7 +31,7 @@ type image struct {
 // fetchFactor multiplies Options.Timeout for msb commands that fetch an image.
 const fetchFactor = 10
 
-// prepareImage makes sure that msb has the image.
+// prepareImage returns an image, or the default image if name is empty. It fetches the image unless msb has it.
 func (d *Driver) prepareImage(ctx context.Context, name string) (*image, error) {
 	name = cmp.Or(name, d.opts.Image)
 	loaded, _ := d.images.LoadOrStore(name, &image{})
@@ -54,7 +54,7 @@ func isPath(name string) bool {
 	return strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
 }
 
-// displayName returns the name of an image in results, without its directory on this host.
+// displayName returns the name of an image for users, without the directory of a file on this host.
 func displayName(name string) string {
 	if isPath(name) {
 		name = filepath.Base(name)
@@ -147,6 +147,7 @@ func listsImage(list []byte, ref string) (has bool, bytes int64, err error) {
 	return false, 0, nil
 }
 
+// imageError returns a HostError that suggests another image.
 func imageError(reason executor.Reason, format string, args ...any) error {
 	return &executor.HostError{
 		Reason: reason, Err: fmt.Errorf(format, args...),

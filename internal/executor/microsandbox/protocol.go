@@ -68,6 +68,7 @@ func dial(ctx context.Context, socket string) (*agent, error) {
 	return a, nil
 }
 
+// handshake receives the ids for our messages, and waits until the agent is ready.
 func (a *agent) handshake() error {
 	if err := a.conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return err

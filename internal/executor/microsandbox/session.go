@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// killed is the exit code of a process that was killed by a signal, which the agent does not name. It is also the
+// exitKilled is the exit code of a process that was killed by a signal, which the agent does not name. It is also the
 // exit code of processes whose box has ended.
-const killed = 128 + int(syscall.SIGKILL)
+const exitKilled = 128 + int(syscall.SIGKILL)
 
 // session is one process in a box, and the connection that keeps it alive.
 type session struct {
@@ -83,7 +83,7 @@ func (s *session) readMessages(r io.Reader) (code int, err error) {
 			return 0, err
 		}
 		if err != nil {
-			return killed, nil //nolint:nilerr // the connection has ended
+			return exitKilled, nil //nolint:nilerr // the connection has ended
 		}
 		if m.id != s.agent.id {
 			continue // concerns the whole sandbox
@@ -113,7 +113,7 @@ func (s *session) handle(m message) (code int, ended bool, err error) {
 			return 0, true, fmt.Errorf("decode exit code: %w", cmp.Or(err, errProtocol))
 		}
 		if *e.Code < 0 {
-			return killed, true, nil
+			return exitKilled, true, nil
 		}
 		return int(*e.Code), true, nil
 	case kindFailed, kindAnyError:
@@ -133,7 +133,7 @@ func (s *session) forward(to io.Writer, m message) (code int, ended bool, err er
 		return 0, true, err
 	}
 	if _, err := to.Write(output.Data); err != nil {
-		return killed, true, nil //nolint:nilerr // we closed the session
+		return exitKilled, true, nil //nolint:nilerr // we closed the session
 	}
 	return 0, false, nil
 }
@@ -180,6 +180,7 @@ func (s *stdin) Write(p []byte) (n int, err error) {
 // Close closes the standard input of the process.
 func (s *stdin) Close() error { return (*session)(s).input(nil) }
 
+// input sends data to the standard input of the process. nil closes it.
 func (s *session) input(data []byte) error {
 	select {
 	case <-s.done:

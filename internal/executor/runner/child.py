@@ -304,6 +304,7 @@ class Program:
         self.end(*self.outcome(program))
 
     def parse(self):
+        """Compiles the program, sends its facts, and waits for the host's permission if it must."""
         tree = compile(self.code, FILENAME, "exec", ast.PyCF_ONLY_AST, True)
         if self.facts:
             self.channel.send({"t": "checked"}, facts.encoded(tree, self.code))
@@ -318,6 +319,7 @@ class Program:
         return compile(tree, FILENAME, "exec", 0, True)
 
     def limit(self):
+        """Sets the limits that the kernel enforces."""
         limits = self.limits
         space = self.space + limits["memory"]
         for name, soft, hard in (
@@ -369,6 +371,7 @@ class Program:
         return failure, result
 
     def exited(self, code):
+        """Returns the failure of a program that raised SystemExit(code), or None if that means success."""
         if code is None or code == 0:
             return None
         if not isinstance(code, int):
@@ -420,10 +423,12 @@ class Program:
 
 
 def forget_calls():
+    """Keeps a forked process from using the channel of its parent."""
     mcp_client._call = mcp_client._report = None
 
 
 def leave():
+    """Ends a forked process, which reports nothing."""
     flush()
     os._exit(0)
 

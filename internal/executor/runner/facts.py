@@ -6,7 +6,7 @@ import posixpath
 
 MAX_USES = 1000  # elements per list
 MAX_NAME = 200  # characters per name
-MAX_SHADOWING = 20  # functions with a parameter named like a function of CODE that are taken into account
+MAX_SHADOWING = 20  # functions that bind_parameters examines
 MAX_PASSED = 5  # modules that visit_passed takes into account
 
 # Built-in functions that run or load code. A program may use them without calling them: run = eval.
@@ -30,7 +30,7 @@ PATHS.update(
         "pathlib.Path.read_text numpy.genfromtxt numpy.load numpy.loadtxt"
     ).split()
 )
-READERS = ("pandas.read_", "polars.read_", "polars.scan_")  # beginnings of functions that read a path or a URL
+READERS = ("pandas.read_", "polars.read_", "polars.scan_")  # how names of functions that read a path or a URL begin
 WRITERS = frozenset(  # methods of tables and figures that write a file
     "to_csv to_excel to_feather to_hdf to_html to_json to_parquet to_pickle savefig imsave".split()
 )
@@ -88,6 +88,7 @@ class Finder:
         self.imports, self.calls, self.attributes, self.references, self.paths, self.signs = [], [], [], [], [], []
         self.imported = {}  # name in the program -> imported name
         self.values = {}  # name in the program -> path that is assigned to it
+        # Names that mean the program's own functions and classes, although they may be in CODE.
         self.defined = {node.name for node in tree.body if isinstance(node, DEFINITIONS)}
         self.defined.update(
             node.targets[0].id
@@ -101,9 +102,9 @@ class Finder:
         self.bound = set()  # names that the program binds to values of its own
         self.own = set()  # ids of names that mean a parameter, although they are in CODE
         self.shadowing = 0  # functions with such a parameter
-        self.ending = set()  # ids of expressions over which a loop with an exit runs
+        self.ending = set()  # ids of the expressions after `in` of for loops that may end early
         self.modules = set()  # imported modules
-        self.keys_only = set()  # ids of expressions of whose value only the keys are used, as in "os" in sys.modules
+        self.keys_only = set()  # ids of expressions that are used only for their keys, as in "os" in sys.modules
         self.passed = set()  # modules that the program uses as values, so that another name may mean them
 
     def find(self, code):
@@ -167,6 +168,7 @@ class Finder:
                 self.own.update(id(n) for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in names)
 
     def assign(self, name, value):
+        """Records what a name means after an assignment of an imported name, a module or a path."""
         if isinstance(value, ast.Name) and value.id in self.imported:
             self.imported[name] = self.imported[value.id]
         elif isinstance(value, ast.Name) and value.id in ("getattr", "vars"):
@@ -181,7 +183,7 @@ class Finder:
             self.values[name] = self.path(value)
 
     def module(self, call):
-        """Returns the module that a call imports, if its name is constant."""
+        """Returns the module that a call imports, or None if its name is not constant or it imports none."""
         root = call.func
         while isinstance(root, ast.Attribute):
             root = root.value
@@ -222,7 +224,7 @@ class Finder:
             parts.append(node.attr)
             node = node.value
         if isinstance(node, ast.Name) and parts and node.id in self.bound and node.id not in self.imported:
-            parts.append("")  # commands.append() of a list of commands
+            parts.append("")  # as in commands.append(), where commands is a list of the program
         elif isinstance(node, ast.Name):
             parts += reversed(self.imported.get(node.id, node.id).split("."))
         elif parts and self.variable(node):

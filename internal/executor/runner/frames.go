@@ -101,8 +101,8 @@ type Frame struct {
 	// warm, hello
 	Version int    `json:"version,omitempty"`
 	Python  string `json:"python,omitempty"`
-	// Interpreter compiled the runner that is in the body: see Compiled. The body is empty if the runner was sent in
-	// its compiled form.
+	// Interpreter is the full version of the interpreter, which compiled the runner that is in the body: see Compiled.
+	// The body is empty if the host sent the runner in this compiled form.
 	Interpreter string `json:"interpreter,omitempty"`
 
 	// out

@@ -27,10 +27,14 @@ def finite(number):
 def dump(value, limit):
     """Returns value as JSON, in bytes. Raises TooLarge if it is longer than limit.
 
-    Mappings become objects with string keys; lists, tuples, sets and values with tolist() become arrays;
-    dataclasses and named tuples become objects, dates ISO 8601, NaN, infinities and missing values of pandas null, and
-    bytes {"$base64": …}. A pandas DataFrame becomes an array of its rows; its index becomes a member of each row unless
-    it consists of integers. A Series whose index does not consist of integers becomes an object with the index as keys.
+    Mappings, dataclasses and named tuples become objects with string keys. Lists, tuples, sets and values with tolist()
+    become arrays. Dates become text in ISO 8601. Decimals, fractions, paths, IP addresses and UUIDs also become text.
+    NaN, infinities and missing values of pandas become null. The members of an Enum become their values. bytes become
+    {"$base64": …}.
+
+    A pandas DataFrame becomes an array of its rows; its index becomes a member of each row unless it consists of
+    integers. A Series whose index does not consist of integers becomes an object with the index as keys.
+
     Everything else, and values that are nested too deeply, become {"$type": …, "$repr": …}.
     """
     value = Converter(limit).convert(value)

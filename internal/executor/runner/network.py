@@ -13,7 +13,7 @@ MAX_CONNS = 32  # at once; more connections wait in the listener's queue
 WINDOW = 256 << 10
 ACK_THRESHOLD = WINDOW // 4  # bytes delivered to the program before they are acknowledged
 CHUNK = 64 << 10
-LOWEST_PORT = 16000  # that gVisor chooses for a connection
+LOWEST_PORT = 16000  # gVisor chooses no port below it for a connection
 
 
 class Network:
@@ -187,6 +187,7 @@ class Connection:
         self.update_poll()
 
     def fail(self):
+        """Ends the connection after an error of its socket."""
         if not self.host_reset:
             self.network.send("reset", self.id)
         self.network.remove(self)

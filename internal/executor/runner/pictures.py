@@ -2,7 +2,7 @@
 
 The task returns these files.
 
-It runs in the process of the program, and only after the program has used matplotlib or pandas.
+It runs in the process of the program. It does not import matplotlib or pandas unless the program does.
 """
 
 import importlib.util

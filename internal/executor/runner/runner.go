@@ -57,7 +57,7 @@ var files embed.FS
 // lazyModule is sent with the other modules, but loaded only when a program needs it.
 const lazyModule = "network"
 
-// modules are the other modules in loading order. Each may import those before it.
+// modules are all modules but boot and lazyModule, in loading order. Each may import those before it.
 var modules = []string{
 	"frames", "facts", "jsonable", "mcp_client", "session", "statevar", "pictures", "catalogue", "child", "confine",
 	"runner",
@@ -86,7 +86,8 @@ type Guest struct {
 	// CountsThreads means that sysinfo(2) counts exactly the threads of the runner and of programs.
 	CountsThreads bool `json:"counts_threads"`
 	// HiddenSockets means that sockets with names in Workspace exist only in the box, so that the host cannot
-	// remove them, and that the kernel never frees sockets in each other's queues. The runner then searches for both.
+	// remove them, and that the kernel never frees sockets in each other's queues. The runner then searches for both,
+	// and for ports of closed connections, which stay in use for a while.
 	HiddenSockets bool `json:"hidden_sockets"`
 	// SeparateUser means that the runner is root and programs run as UID. Otherwise both run as the same user.
 	SeparateUser bool `json:"separate_user"`
@@ -147,6 +148,7 @@ func Source(boot Boot) []byte {
 	return append(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...), boot.Compiled.Code...)
 }
 
+// source returns the text of a file of the runner, by the name of its module.
 func source(name string) string {
 	text, err := files.ReadFile(name + ".py")
 	if err != nil {

@@ -32,7 +32,7 @@ KILL_MS = 200  # time for a killed child to end
 DELIVERY_MS = 3
 DEMAND_S = 0.01  # it does not wait if the program arrived within this time after the child was ready
 READY_S = 20  # time for a child to empty the scratch directories
-# When children are forked before the next one; see Stock.
+# When children are forked in advance; see Stock.
 NEAR_S, BURST_S = 0.25, 0.1  # if programs come at shorter intervals, the runner keeps one child or three
 WAITED_S = 0.001  # a program that came this long after a fork did not wait for it
 KEEP_S = 2  # time without a program after which the children are killed
@@ -125,7 +125,7 @@ def files():
 
 
 def packages():
-    """Adds exit() and help(), which python -S leaves out. Returns the directories of packages."""
+    """Returns the directories of packages. Adds exit() and help() to the built-ins, because python -S does not."""
     site.setquit()
     site.sethelper()
     layer = [child.PACKAGES] if os.path.isdir(child.PACKAGES) and os.listdir(child.PACKAGES) else []
@@ -133,6 +133,7 @@ def packages():
 
 
 def harden(boot):
+    """Keeps this process and its children from gaining privileges, and other processes from inspecting this one."""
     libc = ctypes.CDLL(None, use_errno=True)
     options = [
         (38, 1),  # PR_SET_NO_NEW_PRIVS
@@ -444,6 +445,7 @@ class Execution:
         self.initial_threads = threads() if self.child.boot["counts_threads"] else 0
 
     def from_host(self):
+        """Handles the host's frames. Most are for the child, too."""
         for header, body, frame in self.host.read():
             kind = header["t"]
             if kind in CONNECTION:
@@ -540,6 +542,7 @@ class Execution:
                 raise frames.Broken(kind)
 
     def checked_call(self, header):
+        """Returns the header of a call for the host, validated."""
         number = header.get("id")
         if type(number) is not int or not 0 < number < 1 << 53 or number in self.calls:
             raise frames.Broken("id of a call")
