@@ -119,7 +119,7 @@ func (c *diskCache) get(id objects.Digest) []byte {
 	return data
 }
 
-// put caches an object.
+// put caches an object, unless it is larger than half of the cache or caching is paused.
 func (c *diskCache) put(id objects.Digest, data []byte) {
 	if c.dir == "" || int64(len(data)) > c.max/2 || c.has(id) || c.paused() {
 		return

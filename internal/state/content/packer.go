@@ -52,8 +52,8 @@ type Held struct {
 	packer *Packer
 }
 
-// Carried tells the packer that a HEAD carries the pack: Finish does not upload it.
-func (h *Held) Carried() {
+// MarkCarried tells the packer that a HEAD carries the pack: Finish does not upload it.
+func (h *Held) MarkCarried() {
 	if len(h.Data) == 0 {
 		return
 	}
@@ -219,8 +219,8 @@ func (p *Packer) holdOpen() {
 	p.heldPack, p.open, p.body, p.blobs = p.open, nil, nil, p.blobs[:0]
 }
 
-// Finish uploads the last pack and a held one, and waits for all uploads. Only then may a HEAD refer to the blobs,
-// except for those of a pack that it carries.
+// Finish uploads the last pack and a held one, and waits for all uploads. Only then may a HEAD refer to the blobs. The
+// blobs of a pack that the HEAD carries are an exception.
 func (p *Packer) Finish() error {
 	p.mu.Lock()
 	var err error

@@ -77,8 +77,8 @@ func (p *Pins) FindLost(name string) *Gap {
 	return nil
 }
 
-// BrokenBy reports whether m's version cannot be read because it builds on lost manifests.
-func (p *Pins) BrokenBy(m *Manifest) bool {
+// HasLostBase reports whether m's version cannot be read because m builds on lost manifests.
+func (p *Pins) HasLostBase(m *Manifest) bool {
 	return slices.ContainsFunc(m.Header.Chain, func(l Layer) bool { return p.FindLost(l.Name) != nil })
 }
 

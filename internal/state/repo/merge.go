@@ -49,6 +49,7 @@ func (m *merger) merge(ours []format.Change) ([]format.Change, []string, error) 
 	return changes, slices.Compact(m.conflicts), nil
 }
 
+// mergePath adds to out what one of our changes does to theirs, and records a conflict.
 func (m *merger) mergePath(c format.Change) error {
 	base, theirs := m.base.Find(c.Path), m.theirs.Find(c.Path)
 	switch {
@@ -93,7 +94,7 @@ func (m *merger) conflict(c format.Change, theirs *format.Entry) {
 	}
 }
 
-// copyName returns the first free name for our version of a conflicting path.
+// copyName returns the first free name for a copy of one version of a conflicting path.
 func (m *merger) copyName(path string) string {
 	suffix := ".conflict-" + m.suffix
 	if room := format.MaxComponent - len(suffix) - 4; len(path)-len(format.ParentDir(path))-1 > room {

@@ -8,7 +8,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Rebase merges Changes onto On. It returns a *ConflictError if both sides changed a path.
+// Rebase merges Changes onto On. It returns a *ConflictError if both sides changed a path and their changes do not
+// merge, unless Options.KeepBoth is set.
 func (p *Proposal) Rebase(ctx context.Context) error {
 	if err := p.waitStored(); err != nil { // a merge reads content
 		return err

@@ -88,7 +88,8 @@ func UntilTime(since time.Time) Until {
 	return func(_ int64, at time.Time) bool { return at.Before(since.Add(-format.ClockSkew)) }
 }
 
-// FindTask returns a task's commit, or nil. It searches HEAD's recent tasks, and then one manifest after another.
+// FindTask returns a task's commit, or nil. It searches HEAD's recent tasks, and then one manifest after another until
+// end returns true.
 func (r *Repo) FindTask(
 	ctx context.Context, ref format.Ref, h format.Head, taskID string, end Until,
 ) (*Commit, error) {
@@ -124,6 +125,7 @@ func (r *Repo) FindTask(
 	}
 }
 
+// commitAt returns the commit of a recent task.
 func (r *Repo) commitAt(ctx context.Context, ref format.Ref, task format.RecentTask) (*Commit, error) {
 	m, err := r.ReadManifest(ctx, ref, task.Manifest(), nil)
 	if format.IsDamage(err) { // although the manifest was removed or lost, the task has committed
