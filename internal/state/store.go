@@ -78,10 +78,10 @@ func (s *Store) Applied(ctx context.Context, ref Ref, taskID string, since time.
 	return s.repo.Applied(ctx, ref, taskID, since)
 }
 
-// Fence returns a task's commit, as Applied does. If the task has not committed, Fence makes sure that its attempts up
-// to attempt never will: if one of their runs is still alive, its commit returns ErrFenced. Fence may be repeated;
-// after an error the attempts may or may not be fenced. The fence lasts for an hour, or until 16 other tasks are fenced
-// in the workspace.
+// Fence returns a task's commit, as Applied does. If the task has not committed, Fence makes sure that its runs up to
+// the number attempt never will: if one of them is still alive, its commit returns ErrFenced. Fence may be repeated;
+// after an error the runs may or may not be fenced. The fence lasts for an hour, or until 16 other tasks are fenced in
+// the workspace.
 func (s *Store) Fence(
 	ctx context.Context, ref Ref, taskID string, attempt int, since time.Time,
 ) (*Commit, error) {

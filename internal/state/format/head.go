@@ -18,7 +18,7 @@ const (
 	headRecent   = 64               // minimal number of recent tasks
 	recentWindow = 10 * time.Minute // newer tasks are kept if they fit
 	MaxTaskID    = 56               // bytes, so that headRecent task ids fit
-	purgeWindow  = 10 * time.Minute // between the announcement of a purge and the next write of HEAD
+	purgeWindow  = 10 * time.Minute // how long HEAD is not written after the announcement of a purge
 	maxFenced    = 16               // tasks
 	fenceWindow  = time.Hour        // how long a task stays fenced, unless maxFenced other tasks are fenced
 

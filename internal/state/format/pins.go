@@ -16,7 +16,7 @@ import (
 // Pins is the object that lists pinned versions, and versions that cannot be reached from HEAD through parents.
 type Pins struct {
 	Pins []Pin         `json:"pins,omitempty"`
-	Kept []ManifestRef `json:"kept,omitempty"` // kept by retention behind a gap in the history; newest first
+	Kept []ManifestRef `json:"kept,omitempty"` // kept although a newer version was removed; newest first
 	Lost []Gap         `json:"lost,omitempty"` // manifests that a repair could not read
 
 	Key string `json:"-"` // id of the key that encrypts the object; empty if it is unencrypted

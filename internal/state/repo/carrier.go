@@ -33,7 +33,7 @@ type carrier struct {
 	evicted map[format.Ref]bool
 }
 
-// carriedHead is what a workspace's HEAD carried when this process last read it.
+// carriedHead is what a workspace's HEAD carried when this process last read or swapped it.
 type carriedHead struct {
 	generation int64
 	carried    []format.Carried

@@ -15,9 +15,9 @@ import (
 // packs, to which the next version refers. The old packs stay until garbage collection removes them together with the
 // older versions.
 type Compaction struct {
-	// A pack is small if moving what is needed of it costs fewer bytes than SmallBytes; the default is 512 KiB. If there
-	// are more than MaxPacks packs (the default is 64), although no size class has too many small ones, the limit is
-	// half of format.PackTarget instead.
+	// A pack is small if moving what is needed of it costs fewer bytes than SmallBytes; the default is 512 KiB. If
+	// there are more than MaxPacks packs (the default is 64), although no size class has too many small ones, the limit
+	// is half of format.PackTarget instead.
 	SmallBytes int64
 	MaxPacks   int
 	// MaxSmall is the number of small packs in one size class above which a commit compacts; the default is 16.
@@ -109,7 +109,7 @@ func (c Compaction) crowded(small []format.PackUse) []format.PackUse {
 	return small[:chosen]
 }
 
-// class returns the size class of a cost: its logarithm to the base MaxSmall, rounded up.
+// class returns the size class of a cost.
 func (c Compaction) class(cost int64) (class int) {
 	for ; cost > 1; cost /= int64(max(2, c.MaxSmall)) {
 		class++

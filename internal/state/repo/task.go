@@ -26,9 +26,9 @@ func (r *Repo) Applied(ctx context.Context, ref format.Ref, taskID string, since
 	return nil, fmt.Errorf("find task %s in %s: %w", taskID, ref, err)
 }
 
-// Fence returns a task's commit, as Applied does. If the task has not committed, Fence makes sure that its attempts up
-// to attempt never will: if one of their runs is still alive, its commit returns ErrFenced. Fence may be repeated;
-// after an error the attempts may or may not be fenced.
+// Fence returns a task's commit, as Applied does. If the task has not committed, Fence makes sure that its runs up to
+// the number attempt never will: if one of them is still alive, its commit returns ErrFenced. Fence may be repeated;
+// after an error the runs may or may not be fenced.
 func (r *Repo) Fence(
 	ctx context.Context, ref format.Ref, taskID string, attempt int, since time.Time,
 ) (c *Commit, err error) {

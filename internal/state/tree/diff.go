@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Upload is the changes in a directory, whose content is being uploaded.
+// Upload describes what changed in a directory. The new content is being uploaded, unless it is Held.
 type Upload struct {
 	Changes []format.Change // to the version that was materialised
 	Blobs   []format.Blob   // blobs of extra, see Diff

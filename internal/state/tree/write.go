@@ -141,8 +141,8 @@ func writeBlocks(f *os.File, data []byte, offset int64) error {
 	return nil
 }
 
-// nextRun returns the number of bytes in the first blocks of data. If hole is true, these blocks contain only zeros, and
-// the next block does not; otherwise it is the other way round.
+// nextRun returns how many bytes at the start of data are blocks of zeros (hole is true) or other blocks (hole is
+// false).
 func nextRun(data []byte) (n int, hole bool) {
 	for n < len(data) {
 		block := data[n:min(n+len(zeros), len(data))]
