@@ -44,7 +44,7 @@ const (
 	pauseAfterFull    = time.Minute
 )
 
-// openCache returns the cache in dir, with the objects that an earlier process cached there.
+// openCache returns the cache in dir, with the objects that an earlier process cached there. It removes other files.
 func openCache(dir string, limit int64) *diskCache {
 	c := &diskCache{dir: dir, max: limit, order: list.New(), items: map[objects.Digest]*list.Element{}}
 	if c.max <= 0 {

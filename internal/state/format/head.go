@@ -169,8 +169,8 @@ func (h *Head) Next(m Header, ref ManifestRef) *Head {
 	return next
 }
 
-// Fence returns a HEAD of the same version as h that also fences the attempts of a task up to attempt. It drops the
-// oldest fenced tasks above maxFenced.
+// Fence returns a HEAD of the same version as h that also fences the attempts of a task up to attempt. It fences at
+// most maxFenced tasks, and drops older ones.
 func (h *Head) Fence(task string, attempt int, now time.Time) *Head {
 	next := *h
 	next.Fenced = append(h.fencedAt(now), FencedTask{Task: task, Unix: now.Unix(), Attempt: attempt})

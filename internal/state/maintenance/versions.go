@@ -32,7 +32,7 @@ type versionMarker struct {
 	last   *format.ManifestRef         // kept version that was visited last, if its changes are counted
 	parent *format.ManifestRef         // its parent
 	whole  []format.ManifestRef        // versions whose whole content is counted at the end
-	chain  map[format.ManifestRef]bool // manifests to mark, on which kept versions build; true if one is pinned
+	chain  map[format.ManifestRef]bool // manifests to mark, on which kept versions build; true if a pinned one does
 }
 
 func (c *collector) newVersionMarker(ref format.Ref, p format.Pins) *versionMarker {

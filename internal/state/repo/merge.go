@@ -49,7 +49,8 @@ func (m *merger) merge(ours []format.Change) ([]format.Change, []string, error) 
 	return changes, slices.Compact(m.conflicts), nil
 }
 
-// mergePath adds to out what one of our changes does to theirs, and records a conflict.
+// mergePath adds one of our changes to out, merged with theirs if both sides changed the path. If they do not merge,
+// the path is a conflict.
 func (m *merger) mergePath(c format.Change) error {
 	base, theirs := m.base.Find(c.Path), m.theirs.Find(c.Path)
 	switch {

@@ -43,10 +43,10 @@ type Dir struct {
 	nodes       map[string]*node // paths that the last scan found, without excluded ones and layout
 	layout      map[string]*node // empty directories of Options.Layout that the version does not have
 	round       uint32           // number of the last scan
-	excluded    []string
-	unversioned bool // the last scan found a path with Unversioned set
-	lacking     bool // the last scan did not find all directories of Options.Layout
-	known       bool // nodes describes the directory, apart from changes since the last scan
+	excluded    []string         // paths that the last scan excluded
+	unversioned bool             // the last scan found a path with Unversioned set
+	lacking     bool             // the last scan did not find all directories of Options.Layout
+	known       bool             // nodes describes the directory, apart from changes since the last scan
 
 	watch     func() bool      // see Watch; nil means that only a scan finds changes
 	unchanged *format.EntrySet // what the last Diff compared with, if it found no change
