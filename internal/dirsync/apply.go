@@ -108,7 +108,8 @@ func (f *Folder) recordWritten(e *FileInfo) {
 	}
 }
 
-// remove removes a path of the directory if it has not changed since the scan.
+// remove removes a path of the directory. A file that has changed since the scan stays, and is a conflict. A directory
+// that is not empty stays too.
 func (f *Folder) remove(d difference, r *Report) error {
 	if d.here == nil {
 		f.record(d.path, nil, nil, time.Now())
@@ -209,7 +210,7 @@ func (f *Folder) writeDir(d difference, r *Report, generation int64) error {
 	return nil
 }
 
-// chown sets a path's owner.
+// chown sets a path's owner, if Options.Owner is set.
 func (f *Folder) chown(p string) error {
 	if f.o.Owner == nil {
 		return nil

@@ -148,7 +148,7 @@ type Folder struct {
 	foldsCase func(*os.Root) (bool, error) // the function of the same name, except in tests
 }
 
-// meter counts what is written to it, and reports it.
+// meter counts the bytes that are written to it, and reports their number.
 type meter struct {
 	done, total int64
 	report      func(done, total int64)

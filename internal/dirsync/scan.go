@@ -42,8 +42,8 @@ type local struct {
 	stat   stat
 }
 
-// alwaysExcluded is never synchronised, in addition to ignore.Defaults and .workspaceignore: files of this package,
-// mount points, and .git, through which a task could run programs on this host.
+// alwaysExcluded lists patterns of paths that are never synchronised, in addition to ignore.Defaults and
+// .workspaceignore: files of this package, lost+found, and .git, through which a task could run programs on this host.
 const alwaysExcluded = ".git\n/lost+found\n" + BaseFileName + "\n" + tempPrefix + "*\n"
 
 // rules returns the patterns of paths that are not synchronised.

@@ -36,7 +36,7 @@ type comparison struct {
 	skipped    []string
 }
 
-// compare compares both sides with the base.
+// compare compares both sides with the base. If both sides made the same change, it records the change in the base.
 func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 	if c.generation, err = f.remote.Newest(ctx); err != nil {
 		return c, err

@@ -1,7 +1,7 @@
 // Package objects defines the interface of an object store, such as an S3 bucket, and its errors.
 //
-// [Objects] is implemented by state/s3, by state/mem (in memory, for tests) and by decorators: [WithRetry], [Lazy]
-// and the head modes below state/heads. The package itself speaks no protocol.
+// [Objects] is implemented by state/s3, by state/mem (in memory, for tests) and by decorators: [WithRetry], [Lazy],
+// [Reopening] and the head modes below state/heads. The package itself speaks no protocol.
 package objects
 
 import (
@@ -37,7 +37,7 @@ type Objects interface {
 	// ErrUnsafe means that the store refuses conditions, and nothing was written. ErrConflict means that another
 	// version is stored; that may be this very write, if its response was lost and the client tried again. After any
 	// other error the write may have happened, or may still happen. After all errors but ErrUnsafe, the caller must
-	// read the object back before it decides.
+	// read the object back to find out what is stored.
 	CompareAndSwap(ctx context.Context, key, old string, data []byte) (etag string, err error)
 
 	// List yields the objects whose keys start with prefix and are greater than after, in key order. An error ends the
@@ -60,14 +60,14 @@ type GetOptions struct {
 type Object struct {
 	Data     []byte
 	ETag     string
-	Modified time.Time // by the store's clock, in seconds
+	Modified time.Time // by the store's clock, to the second
 }
 
 // ObjectInfo describes one object of a listing.
 type ObjectInfo struct {
 	Key      string
 	Size     int64     // bytes
-	Modified time.Time // by the store's clock, in seconds
+	Modified time.Time // by the store's clock, to the second
 }
 
 // Errors that callers branch on.
@@ -115,7 +115,8 @@ func (d *Digest) UnmarshalText(text []byte) error {
 const replaceAttempts = 3
 
 // Replace writes a small object over whatever is stored under its key; the last of several concurrent writers wins. If
-// the object holds data already, Replace does not write.
+// the object already equals data, Replace does not write. After replaceAttempts lost races or temporary errors, it
+// returns the last error.
 func Replace(ctx context.Context, store Objects, key string, data []byte) error {
 	var err error
 	for range replaceAttempts {

@@ -9,7 +9,7 @@ import (
 
 // Reopening returns a store that passes requests to the given one until a request fails with ErrTemporary or ErrDenied.
 // Then it calls reopen, which returns the store to use from then on, or nil to keep the current one. A denied request
-// is sent to the new store at once; after ErrTemporary, the caller decides.
+// is sent to the new store at once. After ErrTemporary, the caller decides whether to send the request again.
 func Reopening(store Objects, reopen func() Objects) Objects {
 	return &reopening{store: store, reopen: reopen}
 }
@@ -47,6 +47,7 @@ func (r *reopening) reopenAfter(err error, used Objects) Objects {
 	return r.store
 }
 
+// reopened calls op with the current store. If reopenAfter returns another store, reopened calls op again with that.
 func reopened[T any](r *reopening, op func(Objects) (T, error)) (T, error) {
 	used := r.current()
 	v, err := op(used)

@@ -25,7 +25,7 @@ const (
 	backoffMin = 50 * time.Millisecond
 	backoffMax = 5 * time.Second
 
-	// MaxRaces is how many compare-and-swaps in a row may lose to other writers.
+	// MaxRaces is how many compare-and-swaps of one change may lose to other writers.
 	MaxRaces  = 100
 	raceDelay = 5 * time.Millisecond // longest delay after the first lost race
 )
@@ -37,8 +37,8 @@ func (p RetryPolicy) WithDefaults() RetryPolicy {
 	return p
 }
 
-// WithRetry returns a store that retries after temporary errors of all methods but CompareAndSwap, whose caller must
-// read the object back first.
+// WithRetry returns a store that retries after temporary errors. It does not retry CompareAndSwap, because the caller
+// must read the object back first.
 func WithRetry(store Objects, policy RetryPolicy) Objects {
 	return retrying{store, policy.WithDefaults()}
 }
@@ -58,7 +58,7 @@ func (r retrying) Put(ctx context.Context, key string, data []byte, sum Digest) 
 	return r.policy.Do(ctx, func(ctx context.Context) error { return r.Objects.Put(ctx, key, data, sum) })
 }
 
-// CompareAndSwap implements Objects.
+// CompareAndSwap implements Objects. It makes one attempt; a time-out is a temporary error.
 func (r retrying) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
 	attempt, cancel := context.WithTimeout(ctx, r.policy.Request)
 	defer cancel()
@@ -103,12 +103,14 @@ func (r retrying) Delete(ctx context.Context, keys ...string) error {
 	return r.policy.Do(ctx, func(ctx context.Context) error { return r.Objects.Delete(ctx, keys...) })
 }
 
-// Do calls op until it succeeds or fails with an error that is not temporary, with exponential backoff.
+// Do calls op until it succeeds, fails with an error that is not temporary, or reaches a limit of p. The delays between
+// the attempts grow exponentially.
 func (p RetryPolicy) Do(ctx context.Context, op func(context.Context) error) error {
 	_, err := retry(ctx, p, func(ctx context.Context) (struct{}, error) { return struct{}{}, op(ctx) })
 	return err
 }
 
+// retry is RetryPolicy.Do for an op with a result.
 func retry[T any](ctx context.Context, p RetryPolicy, op func(context.Context) (T, error)) (T, error) {
 	attempts := 0
 	var last error

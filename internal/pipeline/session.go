@@ -39,7 +39,7 @@ func (p *Pipeline) writeSession(ctx context.Context, t task, c *checkout) error 
 	if r.Session == "" || p.Queue.Sessions == nil {
 		return nil
 	}
-	names := c.tree.Names(sessionDir)
+	names := c.tree.Paths(sessionDir)
 	previous := previousSession(c.tree)
 	log, err := p.Queue.Sessions.Session(ctx, r.Tenant, r.Session, sessionTasks)
 	if errors.Is(err, jobs.ErrUnknownSession) { // this is its first task

@@ -46,7 +46,7 @@ func (s *Store) Checkout(ctx context.Context, t *Tree, prefetched *Prefetched) (
 	if err != nil {
 		return Version{}, fmt.Errorf("check out %s: %w", t.ref, err)
 	}
-	return public(v), nil
+	return describe(v), nil
 }
 
 func (s *Store) checkout(ctx context.Context, t *Tree, p *Prefetched) (*repo.Version, error) {
@@ -66,7 +66,8 @@ func (s *Store) checkout(ctx context.Context, t *Tree, p *Prefetched) (*repo.Ver
 	return v, nil
 }
 
-// newest returns the newest version. It uses p if p succeeded, is recent, and began after the tree's version was read.
+// newest returns the newest version. It uses the HEAD in p if p succeeded, is recent, and began after the HEAD of the
+// tree's version was read.
 func (s *Store) newest(ctx context.Context, t *Tree, p *Prefetched) (*repo.Version, error) {
 	switch {
 	case p == nil || p.err != nil || p.ref != t.ref || time.Since(p.began) > prefetchMaxAge,
@@ -81,8 +82,8 @@ func (s *Store) newest(ctx context.Context, t *Tree, p *Prefetched) (*repo.Versi
 	return s.repo.VersionOf(ctx, t.ref, p.head, p.etag)
 }
 
-// Revert restores the tree as it was after Checkout, and removes excluded files. A Checkout must follow before the
-// next Commit.
+// Revert brings the tree back to the version that was checked out, and removes excluded files. A Checkout must follow
+// before the next Commit.
 func (s *Store) Revert(ctx context.Context, t *Tree) error {
 	if t.base == nil {
 		return fmt.Errorf("revert %s: nothing is checked out", t.ref)
@@ -102,9 +103,9 @@ func (s *Store) Adopt(ctx context.Context, t *Tree) (Version, error) {
 		return Version{}, fmt.Errorf("adopt %s: %w", t.ref, err)
 	}
 	t.base, t.inUse = v, true
-	return public(v), nil
+	return describe(v), nil
 }
 
-func public(v *repo.Version) Version {
+func describe(v *repo.Version) Version {
 	return Version{v.Head.Generation, v.Head.Commit, v.Head.Time, v.Head.Files, v.Head.Bytes}
 }

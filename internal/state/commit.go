@@ -23,9 +23,10 @@ const (
 // Commit makes the tree's content the newest version, merged with what others committed since Checkout. It is atomic,
 // and happens at most once per task id: if another attempt has committed, its commit is returned with Already set.
 //
-// A path that both sides changed is a *ConflictError, unless it is state.json or a JSON file below state/ and the
-// changes are to different top-level keys. After ErrQuota, ErrDeleted, ErrFenced and *ConflictError, nothing was
-// committed. After any other error the commit may have happened; call Applied to find out, or Commit again.
+// If both sides changed a path, Commit returns a *ConflictError. There is no conflict if the path is a state document
+// and the changes are to different top-level keys, or if the path is a view (see WriteView). With KeepBoth, Commit
+// keeps both versions instead. After ErrQuota, ErrDeleted, ErrFenced and *ConflictError, nothing was committed. After
+// any other error the commit may have happened; call Applied to find out, or Commit again.
 //
 // Every Commit needs a Checkout before it. After NoChange, or a commit that needed no merge, the next Checkout costs
 // one conditional GET.

@@ -44,7 +44,8 @@ type EditOptions struct {
 	Message string // for the history
 }
 
-// EditError reports an edit that cannot be made, for example of a file where a directory is. Nothing was committed.
+// EditError reports an edit that cannot be made, for example one that writes a file where a directory is. Nothing was
+// committed.
 type EditError struct{ Path, Why string }
 
 // Error implements error.
@@ -123,7 +124,7 @@ func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *rep
 	}, nil
 }
 
-// tryEdits attempts once to commit edits, which were made to base, onto the newest version.
+// tryEdits attempts once to commit edits, which were made to base, onto the version on.
 func (s *Store) tryEdits(
 	ctx context.Context, ref Ref, opts EditOptions, base, on *repo.Version, list []storedEdit,
 ) (Commit, error) {

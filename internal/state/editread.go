@@ -83,7 +83,7 @@ func (s *Store) checkEdit(e Edit) error {
 		return &EditError{e.Path, "is not a clean relative path: " + err.Error()}
 	}
 	if slices.Contains(s.dirs.Reserved, format.TopDir(e.Path)) {
-		return &EditError{e.Path, "is reserved: the fleet mounts " + format.TopDir(e.Path)}
+		return &EditError{e.Path, "is reserved: " + format.TopDir(e.Path) + " belongs to the fleet"}
 	}
 	if depth := int64(1 + strings.Count(e.Path, "/")); depth > int64(s.dirs.Quota.Depth) {
 		return &QuotaError{What: "depth", Has: depth, Limit: int64(s.dirs.Quota.Depth), Largest: []string{e.Path}}

@@ -17,8 +17,8 @@ type Options struct {
 	CacheBytes int64  // limit of CacheDir; the default is 2 GiB
 	Quota      Quota  // quota of each workspace
 	Owner      *Owner // owner of the files in trees; nil means the user and group of this process
-	// Layout lists top-level directories that each tree has, such as state: Checkout makes them if the version does not
-	// have them. While they are empty, they are not a change, and no version has them.
+	// Layout lists top-level directories that each tree has, such as state/: Checkout makes them if the version does
+	// not have them. While they are empty, they are not a change, and Commit does not store them.
 	Layout     []string
 	Retry      objects.RetryPolicy // for requests to the object store
 	Compaction Compaction
@@ -27,8 +27,8 @@ type Options struct {
 	// the tenant has no current secret, nothing is encrypted. Objects that are unencrypted or encrypted with an old
 	// key stay readable, and garbage collection rewrites them.
 	Secrets func(tenant string) Secrets
-	// Carry reports whether HEAD may carry small commits, which all processes that use the object store must be able to
-	// read. Nil means never. See also repo.Repo.StartFolding.
+	// Carry reports whether HEAD may carry small commits. It must return false unless all processes that use the object
+	// store can read such HEADs. Nil means never. See also repo.Repo.StartFolding.
 	Carry func() bool
 	Log   *slog.Logger // nil means no log
 }
@@ -38,7 +38,7 @@ type Version struct {
 	Generation int64
 	Commit     string // random id of the commit
 	Time       time.Time
-	Files      int
+	Files      int // files, directories and symbolic links
 	Bytes      int64
 }
 
@@ -55,7 +55,8 @@ func New(bucket objects.Objects, opts Options) *Store {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	// Top-level names that belong to the fleet: no version has them, and Checkout removes what a program made there.
+	// Top-level names that belong to the fleet, or to the tree's file system (lost+found): no version has them, and
+	// Checkout removes what a program made there.
 	reserved := []string{"servers", "client", "lost+found"}
 	r := repo.New(bucket, repo.Options{
 		CacheDir: opts.CacheDir, CacheBytes: opts.CacheBytes, Quota: opts.Quota, Reserved: reserved,
@@ -77,10 +78,10 @@ func (s *Store) Applied(ctx context.Context, ref Ref, taskID string, since time.
 	return s.repo.Applied(ctx, ref, taskID, since)
 }
 
-// Fence returns a task's commit, as Applied does. If the task has not committed, Fence makes sure that its attempts up
-// to attempt never will: if one of their runs is still alive, its commit returns ErrFenced. Fence may be repeated;
-// after an error the attempts may or may not be fenced. The fence lasts for an hour, or until 16 other tasks are fenced
-// in the workspace.
+// Fence returns a task's commit, as Applied does. If the task has not committed, Fence makes sure that its runs up to
+// the number attempt never will: if one of them is still alive, its commit returns ErrFenced. Fence may be repeated;
+// after an error the runs may or may not be fenced. The fence lasts for an hour, or until 16 other tasks are fenced in
+// the workspace.
 func (s *Store) Fence(
 	ctx context.Context, ref Ref, taskID string, attempt int, since time.Time,
 ) (*Commit, error) {

@@ -43,8 +43,9 @@ func (t *Tree) Ref() Ref { return t.ref }
 // Close releases the directory without touching its content.
 func (t *Tree) Close() error { return t.dir.Close() }
 
-// WriteFile writes a file and its missing parent directories, owned by Options.Owner. A Commit treats the file like one
-// that the program wrote. path must be relative and clean; only the permission bits of mode count.
+// WriteFile writes a file and its missing parent directories, owned by Options.Owner. It replaces what is at path, even
+// a directory. A Commit treats the file like one that the program wrote. path must be relative, clean and not reserved;
+// only the permission bits of mode count.
 func (t *Tree) WriteFile(path string, data []byte, mode os.FileMode) error {
 	t.inUse = true
 	return t.dir.WriteFile(path, data, mode)
@@ -57,16 +58,16 @@ func (t *Tree) WriteView(path string, data []byte) error {
 	return t.WriteFile(path, data, 0o644)
 }
 
-// Names returns the paths below a directory in the version that was checked out.
-func (t *Tree) Names(dir string) []string {
+// Paths returns dir, if it exists, and the paths below it in the version that was checked out.
+func (t *Tree) Paths(dir string) []string {
 	if t.base == nil {
 		return nil
 	}
-	var names []string
+	var paths []string
 	for _, e := range t.base.Set.Below(dir) {
-		names = append(names, e.Path)
+		paths = append(paths, e.Path)
 	}
-	return names
+	return paths
 }
 
 // ReadFile returns at most limit bytes of a file that a program may have written. It opens regular files only, and
@@ -76,8 +77,8 @@ func (t *Tree) ReadFile(path string, limit int64) ([]byte, error) { return t.dir
 // Size returns a file's size in bytes. It returns false unless path is a regular file.
 func (t *Tree) Size(path string) (int64, bool) { return t.dir.Size(path) }
 
-// materialise makes the directory equal to target. After an error base is nil; otherwise it is unchanged, and the
-// caller sets it.
+// materialise makes the directory equal to target. After an error, t.base is nil. Otherwise t.base is unchanged: a
+// caller that materialises another version sets it.
 func (t *Tree) materialise(ctx context.Context, target *format.EntrySet) error {
 	base := t.base
 	t.base = nil

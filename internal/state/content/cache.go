@@ -44,7 +44,7 @@ const (
 	pauseAfterFull    = time.Minute
 )
 
-// openCache returns the cache in dir, with the objects that an earlier process cached there.
+// openCache returns the cache in dir, with the objects that an earlier process cached there. It removes other files.
 func openCache(dir string, limit int64) *diskCache {
 	c := &diskCache{dir: dir, max: limit, order: list.New(), items: map[objects.Digest]*list.Element{}}
 	if c.max <= 0 {
@@ -119,7 +119,7 @@ func (c *diskCache) get(id objects.Digest) []byte {
 	return data
 }
 
-// put caches an object.
+// put caches an object, unless it is larger than half of the cache or caching is paused.
 func (c *diskCache) put(id objects.Digest, data []byte) {
 	if c.dir == "" || int64(len(data)) > c.max/2 || c.has(id) || c.paused() {
 		return

@@ -43,7 +43,8 @@ func (p *Packer) AddFile(r io.Reader, size int64, buf, scratch []byte) ([]format
 var ErrTooLarge = errors.New("content exceeds its limit")
 
 // AddStream stores a stream of unknown length. If the length exceeds limit, it returns ErrTooLarge, and size is how
-// many bytes were read: the length of a stream that fits into one blob, or limit + 1. buf and scratch are reused.
+// many bytes were read: the length of a stream that fits into one blob, or limit + 1. AddStream enlarges buf and
+// scratch if they are too small.
 func (p *Packer) AddStream(
 	r io.Reader, limit int64, buf, scratch *[]byte,
 ) (blobs []format.Blob, size int64, err error) {

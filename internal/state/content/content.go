@@ -43,7 +43,7 @@ func New(bucket objects.Objects, o Options) *Store {
 	}
 }
 
-// Uncached returns a Store on the same object store that has no cache.
+// Uncached returns a Store without a cache on the same object store.
 func (s *Store) Uncached() *Store {
 	return &Store{Bucket: s.Bucket, Codec: s.Codec, cache: openCache("", 0), secrets: s.secrets, log: s.log}
 }

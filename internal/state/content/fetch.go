@@ -17,7 +17,7 @@ import (
 const (
 	rangeGap   = 64 << 10 // bytes; ranges of a pack that are closer than this are read as one
 	wholePack  = 1 << 20  // bytes; packs up to this size are read whole
-	fetchAhead = 2        // packs that are read at the same time
+	fetchAhead = 2        // segments that are read at the same time
 	shardBlobs = 64       // blobs that one goroutine delivers
 )
 
@@ -29,7 +29,7 @@ type Want struct {
 }
 
 // deliver receives verified content, which is valid during the call. Calls are concurrent; worker is the number of
-// the goroutine, below FetchWorkers(). No two concurrent calls share it.
+// the goroutine, below FetchWorkers(). No two concurrent calls have the same number.
 type deliver func(worker int, w Want, data []byte) error
 
 // FetchWorkers returns the maximal number of concurrent calls of deliver.
@@ -117,6 +117,8 @@ func coalesce(p *format.Pack, sorted []Want) []segment {
 	return ranges
 }
 
+// fetchSegment reads a segment and calls fn with each wanted blob. If the pack is cached but damaged, it drops the pack
+// from the cache, reads the object store, and calls fn with all blobs, even with those that the cache had intact.
 func (s *Store) fetchSegment(
 	ctx context.Context, tenant string, seg segment, buf []byte, workers chan int, fn deliver,
 ) error {
@@ -201,7 +203,8 @@ func (s *Store) deliverAll(
 	return ctx.Err()
 }
 
-// OpenBlob returns the verified content of a stored blob, decompressed into scratch if necessary.
+// OpenBlob returns the verified content of a stored blob. If necessary, it decrypts the blob, and decompresses it into
+// scratch.
 func (s *Store) OpenBlob(tenant string, b *format.Blob, stored, scratch []byte) ([]byte, error) {
 	if b.Pack.Key == "" {
 		return s.Codec.Open(b, stored, scratch)
@@ -217,7 +220,7 @@ func (s *Store) OpenBlob(tenant string, b *format.Blob, stored, scratch []byte) 
 	return s.Codec.Open(b, plain, scratch)
 }
 
-// AppendWants appends the blobs of e, for a target that holds the whole file.
+// AppendWants appends the blobs of e to wants, for a target that holds the whole file.
 func AppendWants(wants []Want, e *format.Entry, target int) []Want {
 	var offset int64
 	for i := range e.Blobs {

@@ -26,22 +26,21 @@ type Packer struct {
 	key    *format.Key // nil means no encryption
 	group  *errgroup.Group
 	ctx    context.Context //nolint:containedctx // the group's context, which lives as long as one commit
-	slots  chan struct{}
-	free   chan []byte    // buffers of uploaded packs
-	named  sync.WaitGroup // counts packs whose digest is not known yet
+	slots  chan struct{}   // limits the uploads at the same time
+	free   chan []byte     // buffers of uploaded packs
+	named  sync.WaitGroup  // counts packs whose digest is not known yet
 
 	stored func(objects.Digest) (format.Blob, bool) // finds content that is in the object store
 
 	mu        sync.Mutex
-	added     map[objects.Digest]format.Blob
-	open      *format.Pack  // pack that is being filled
-	body      []byte        // bytes of the open pack
-	blobs     []format.Blob // blobs of the open pack
-	hold      int           // largest pack that Flush holds, in bytes
-	completed bool          // at least one pack is complete: uploaded or held
+	added     map[objects.Digest]format.Blob // what Add has put into packs
+	open      *format.Pack                   // pack that is being filled
+	body      []byte                         // bytes of the open pack
+	blobs     []format.Blob                  // blobs of the open pack
+	hold      int                            // largest pack that Flush holds, in bytes
+	completed bool                           // at least one pack is complete: uploaded or held
 	held      *Held
-
-	heldPack *format.Pack // the pack that contains held
+	heldPack  *format.Pack // the pack whose bytes held has
 }
 
 // Held is all new content, in a pack that is complete and not uploaded.
@@ -52,8 +51,8 @@ type Held struct {
 	packer *Packer
 }
 
-// Carried tells the packer that a HEAD carries the pack: Finish does not upload it.
-func (h *Held) Carried() {
+// MarkCarried tells the packer that a HEAD carries the pack, so that Finish does not upload it. It caches the pack.
+func (h *Held) MarkCarried() {
 	if len(h.Data) == 0 {
 		return
 	}
@@ -219,8 +218,8 @@ func (p *Packer) holdOpen() {
 	p.heldPack, p.open, p.body, p.blobs = p.open, nil, nil, p.blobs[:0]
 }
 
-// Finish uploads the last pack and a held one, and waits for all uploads. Only then may a HEAD refer to the blobs,
-// except for those of a pack that it carries.
+// Finish uploads the last pack and a held one, and waits for all uploads. Only then may a HEAD refer to the blobs. The
+// blobs of a pack that the HEAD carries are an exception.
 func (p *Packer) Finish() error {
 	p.mu.Lock()
 	var err error

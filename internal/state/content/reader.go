@@ -16,7 +16,7 @@ type fileReader struct {
 	ctx    context.Context //nolint:containedctx // for io.Reader; a reader lives as long as one request
 	tenant string
 	entry  *format.Entry
-	at     int64
+	at     int64 // where the next Read begins
 
 	data  []byte // content of the last blob
 	start int64  // offset of data in the file

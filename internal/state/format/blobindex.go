@@ -19,6 +19,7 @@ type blobPaths struct {
 	byID map[objects.Digest]string
 }
 
+// get returns the index, or nil if it is not built.
 func (x *blobIndex) get() *blobPaths {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -39,7 +40,7 @@ func (x *blobIndex) build(entries []*Entry) {
 }
 
 // inherit shares the index of the previous version. changes lead from that version to the new one, which has n entries.
-// An index with too many paths of older versions is not shared.
+// An index that consists mostly of blobs of older versions is not shared.
 func (x *blobIndex) inherit(old *blobIndex, changes []Change, n int) {
 	const spare = 1000
 	p := old.get()

@@ -8,8 +8,8 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// A HEAD may carry objects: packs and manifests, with the bytes that they will be stored with. After the JSON text, and
-// before the digest of all, follow:
+// A HEAD may carry objects: packs and manifests, with the bytes that they will be stored with. They are between the
+// JSON text and the digest, which covers both:
 //
 //	newline | per object: "p " or "m ", its name, " ", its length, newline, its bytes
 //
@@ -20,10 +20,9 @@ const (
 
 	// MaxHead is the limit of HEAD in bytes.
 	MaxHead = 128 << 10
-	// MaxCarriedCommit is the limit of the objects of one commit that HEAD carries, in bytes.
+	// MaxCarriedCommit is how many bytes the objects of a commit may have if HEAD is to carry them.
 	MaxCarriedCommit = 64 << 10
-	// MaxCarriedManifests is the limit of the manifests that HEAD carries, and of the commits that are lost if HEAD is
-	// lost.
+	// MaxCarriedManifests is how many manifests HEAD may carry. If HEAD is lost, at most so many commits are lost.
 	MaxCarriedManifests = 64
 )
 
@@ -42,7 +41,7 @@ func (c *Carried) Key(ref Ref) string {
 	return PackKey(ref.Tenant, c.Pack)
 }
 
-// FitsHead reports whether a HEAD may carry objects.
+// FitsHead reports whether one HEAD may carry all of the given objects.
 func FitsHead(carried []Carried) bool {
 	size, manifests := 0, 0
 	for i := range carried {

@@ -20,9 +20,10 @@ const (
 	maxAncestors = 12
 )
 
-// Extend makes m the successor of prev, which is nil for the first version of a workspace and for the first version
-// after a deletion. m becomes a full manifest of set if full is set or the deltas have as many lines as the last full
-// manifest, and a delta otherwise.
+// Extend makes m, whose version has the entries of set, the successor of prev. prev is nil for the first version of a
+// workspace and for the first version after a deletion. m becomes a full manifest if prev is nil, full is true, the
+// chain is too long, its deltas have as many lines as its full manifest, or its paths are unknown (see Attach).
+// Otherwise m becomes a delta.
 func (m *Manifest) Extend(prev *Manifest, prevRef *ManifestRef, set *EntrySet, full bool) {
 	if prev == nil {
 		m.Changes = EmptySet.Diff(set)
@@ -58,8 +59,8 @@ func (m *Manifest) chainOfNext(at ManifestRef) ([]Layer, [][]string) {
 	return chain, append(slices.Clone(m.below), ChangedPaths(m.Changes))
 }
 
-// keptLayers returns how many manifests of a chain a delta of n lines builds on; it replaces the others. keptLayers
-// returns 0 if a full manifest is due.
+// keptLayers returns how many manifests of a chain a delta of n lines builds on; the delta replaces the others. 0 means
+// that a full manifest is due.
 func keptLayers(chain []Layer, n int) int {
 	lines := n
 	for _, l := range chain[1:] {
@@ -85,6 +86,7 @@ func keptLayers(chain []Layer, n int) int {
 	}
 }
 
+// sizeClass returns the size class of a manifest: the logarithm of its lines to the base layerWidth, rounded down.
 func sizeClass(lines int) (class int) {
 	for ; lines >= layerWidth; lines /= layerWidth {
 		class++
@@ -92,7 +94,7 @@ func sizeClass(lines int) (class int) {
 	return class
 }
 
-// repeat adds to a delta the lines of other manifests, with the entries of set.
+// repeat adds lines to a delta for the paths of other manifests, with their entries in set.
 func (m *Manifest) repeat(others [][]string, set *EntrySet) {
 	if len(others) == 0 {
 		return
@@ -113,16 +115,18 @@ func (m *Manifest) repeat(others [][]string, set *EntrySet) {
 	m.Changes = changes
 }
 
-// Follows reports whether m can be applied to the version of base, whose reference is at: base is its parent, or in its
-// chain.
+// Follows reports whether the delta m can be applied to the version of base, to which at refers. base must be m's
+// parent or in m's chain. A parent may have a longer chain than m, because m repeats the lines of the manifests that it
+// replaces.
 func (m *Manifest) Follows(base *Manifest, at ManifestRef) bool {
 	chain, _ := base.chainOfNext(at)
 	n := min(len(chain), len(m.Header.Chain))
 	return !m.IsFull() && slices.Equal(chain[:n], m.Header.Chain[:n])
 }
 
-// Attach records the manifests that m builds on, which Extend needs: base, if it is not nil and m Follows it, and the
-// manifests after it in the chain.
+// Attach records the paths of the manifests in m's chain, which Extend needs to make a successor of m. rest are the
+// last manifests of the chain. base, to which at refers, is a manifest that m Follows; it knows the paths of the
+// manifests before rest. base is nil if rest is the whole chain.
 func (m *Manifest) Attach(base *Manifest, at ManifestRef, rest []*Manifest) {
 	m.below = nil
 	if base != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Codec compresses and decompresses. It is safe for concurrent use.
+// Codec compresses and decompresses blobs and manifests. It is safe for concurrent use.
 type Codec struct {
 	enc *zstd.Encoder
 	dec *zstd.Decoder
@@ -29,8 +29,8 @@ func NewCodec() Codec {
 	return Codec{enc, dec}
 }
 
-// Compress returns data as it is stored: a zstd frame in scratch, or data itself if the frame would not be smaller. For
-// large data, two samples decide whether to try.
+// Compress returns data as it is stored: a zstd frame in scratch, or data itself if the frame would not be smaller.
+// Large data is compressed only if two samples of it shrink.
 func (c Codec) Compress(data, scratch []byte) []byte {
 	if len(data) >= sampleBlob {
 		mid := len(data) / 2

@@ -36,8 +36,8 @@ func (p *Pack) overhead() int64 {
 	return gcmOverhead
 }
 
-// Blob locates a piece of content in a pack. Apart from encryption, the content is stored as it is if its stored and
-// raw sizes are equal, and otherwise as one zstd frame.
+// Blob locates a piece of content in a pack. If Stored, without the encryption's overhead, equals Raw, the content is
+// stored as it is; otherwise it is stored as one zstd frame.
 type Blob struct {
 	ID     objects.Digest // SHA-256 of the content
 	Pack   *Pack

@@ -18,10 +18,10 @@ type EntrySet struct {
 	blobs blobIndex
 }
 
-// EmptySet is the version of a workspace without commits.
+// EmptySet is the entry set of a workspace without commits.
 var EmptySet = &EntrySet{}
 
-// NewEntrySet returns an entry set of sorted entries. It returns an error if they do not form a tree.
+// NewEntrySet returns the entry set of entries. It returns an error if they are not sorted or do not form a tree.
 func NewEntrySet(entries []*Entry) (*EntrySet, error) {
 	s := &EntrySet{Entries: entries, Files: len(entries)}
 	dirs := map[string]bool{"": true}
@@ -72,7 +72,8 @@ func (s *EntrySet) HasBelow(dir string, except map[string]bool) bool {
 	return slices.ContainsFunc(s.below(dir), func(e *Entry) bool { return !except[e.Path] })
 }
 
-// Apply returns a copy of s with sorted changes applied. It returns an error if the result is not a tree.
+// Apply returns a copy of s with changes applied. It returns an error if changes are not sorted or the result is not a
+// tree.
 func (s *EntrySet) Apply(changes []Change) (*EntrySet, error) {
 	const checkAll = 8 // all entries are checked if at least one in checkAll has changed
 	out := &EntrySet{Entries: make([]*Entry, 0, len(s.Entries)+len(changes)), Bytes: s.Bytes}

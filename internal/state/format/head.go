@@ -18,7 +18,7 @@ const (
 	headRecent   = 64               // minimal number of recent tasks
 	recentWindow = 10 * time.Minute // newer tasks are kept if they fit
 	MaxTaskID    = 56               // bytes, so that headRecent task ids fit
-	purgeWindow  = 10 * time.Minute // between the announcement of a purge and the next write of HEAD
+	purgeWindow  = 10 * time.Minute // how long HEAD is not written after the announcement of a purge
 	maxFenced    = 16               // tasks
 	fenceWindow  = time.Hour        // how long a task stays fenced, unless maxFenced other tasks are fenced
 
@@ -148,6 +148,7 @@ func (h *Head) encode(limit int) ([]byte, error) {
 	}
 }
 
+// dropOldest drops the oldest recent task, and raises Floor to its generation.
 func (h *Head) dropOldest() {
 	h.Floor, h.FloorTime = h.Recent[0].Generation, time.Unix(h.Recent[0].Unix, 0).UTC()
 	h.Recent = h.Recent[1:]
@@ -168,8 +169,8 @@ func (h *Head) Next(m Header, ref ManifestRef) *Head {
 	return next
 }
 
-// Fence returns the HEAD that follows h when the attempts of a task up to attempt are fenced. It refers to the same
-// version.
+// Fence returns a HEAD of the same version as h that also fences the attempts of a task up to attempt. It fences at
+// most maxFenced tasks, and drops older ones.
 func (h *Head) Fence(task string, attempt int, now time.Time) *Head {
 	next := *h
 	next.Fenced = append(h.fencedAt(now), FencedTask{Task: task, Unix: now.Unix(), Attempt: attempt})

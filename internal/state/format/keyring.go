@@ -18,11 +18,12 @@ type Secrets struct {
 	Old     [][]byte // decrypt older objects
 }
 
-// An encrypted object begins with encryptedMagic and its key's id. An AES-256-GCM nonce, the content and the tag
-// follow. HEAD, pins and manifests are encrypted as a whole; in packs, each blob and the index are. Compression comes
-// first. Digests of blobs occur in encrypted objects only, so that the bucket does not reveal whether a tenant has
-// certain content. Names of tenants and workspaces, generations, object sizes and times, and the marks of garbage
-// collection, which contain object keys, are not encrypted.
+// HEAD, pins and manifests are encrypted as a whole. Such an object begins with encryptedMagic and its key's id; an
+// AES-256-GCM nonce, the content and the tag follow. In packs, each blob and the index are encrypted separately (see
+// pack.go). Compression precedes encryption. Digests of blobs occur in encrypted objects only, so that the
+// bucket does not reveal whether a tenant has certain content. Names of tenants and workspaces, generations, object
+// sizes and times are not encrypted, nor are the marks of garbage collection, retained versions and floors, which
+// contain nothing but object keys, manifests' names and digests, times and generations.
 //
 // Nonces are 96 random bits, so a key may encrypt 2^32 blobs and objects.
 const (
@@ -100,8 +101,8 @@ func (r *Keyring) CurrentID() string {
 	return r.Current.ID
 }
 
-// Find returns the key that has an id. Otherwise it returns an error that wraps ErrKey and names object, which is
-// encrypted with the key.
+// Find returns the key with an id. If r does not have it, Find returns an error that wraps ErrKey and names object, the
+// object to decrypt.
 func (r *Keyring) Find(id, object string) (*Key, error) {
 	if k := r.all[id]; k != nil {
 		return k, nil

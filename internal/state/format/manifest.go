@@ -66,22 +66,22 @@ type Header struct {
 	Parent     *ManifestRef    `json:"parent,omitempty"`      // the manifest of the previous generation
 	// Ancestors are the newest manifests whose generations are multiples of 16, of 256, of 4096, and so on.
 	Ancestors []ManifestRef `json:"ancestors,omitempty"`
-	Chain     []Layer       `json:"chain,omitempty"` // deltas only: what to apply it to, a full manifest first
+	Chain     []Layer       `json:"chain,omitempty"` // deltas only: the manifests to apply before it, a full one first
 	// Changed lists the paths that the commit changed if the lines do not: in a full manifest with a parent, and in a
 	// delta with Repeated lines.
 	Changed []string `json:"changed,omitempty"`
-	// Repeated counts the lines of a delta that record no change of its commit: where content is stored now, and the
-	// lines of manifests that it replaces in the chain.
+	// Repeated counts the lines of a delta that record no change of its commit: those that say where moved content is
+	// now, and those of the manifests that the delta replaces in the chain.
 	Repeated  int       `json:"repeated,omitempty"`
-	Conflicts []string  `json:"conflicts,omitempty"`
+	Conflicts []string  `json:"conflicts,omitempty"` // paths that both sides changed, with CommitOptions.KeepBoth
 	Chunker   string    `json:"chunker"`
-	Files     int       `json:"files"` // files of the version, not of this manifest
+	Files     int       `json:"files"` // entries of the version, not of this manifest
 	Bytes     int64     `json:"bytes"`
 	Packs     []PackRef `json:"packs,omitempty"` // the lines refer to them by index
 	Lines     int       `json:"lines"`
 }
 
-// Before returns the references to older manifests of the history, oldest first.
+// Before returns the references of h to older manifests, oldest first: Ancestors and Parent.
 func (h *Header) Before() []ManifestRef {
 	var refs []ManifestRef
 	for _, at := range slices.Backward(h.Ancestors) {

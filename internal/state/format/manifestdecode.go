@@ -36,7 +36,7 @@ func (c Codec) decodeEncrypted(ref Ref, keys *Keyring, data []byte, brief bool) 
 }
 
 func (c Codec) decodeManifest(data []byte, brief bool) (*Manifest, error) {
-	const small = 256 << 10 // bytes; larger ones are decompressed line by line
+	const small = 256 << 10 // bytes; larger manifests are decompressed line by line
 	var frame zstd.Header
 	if frame.Decode(data) == nil && frame.HasFCS && frame.FrameContentSize <= small {
 		plain, err := c.dec.DecodeAll(data, make([]byte, 0, frame.FrameContentSize))

@@ -46,6 +46,7 @@ type packTable struct {
 	index map[objects.Digest]int // in list
 }
 
+// blobs returns references to blobs, and adds their packs to the table.
 func (t *packTable) blobs(blobs []Blob) []blobRef {
 	if len(blobs) == 0 {
 		return nil
@@ -63,6 +64,7 @@ func (t *packTable) blobs(blobs []Blob) []blobRef {
 	return refs
 }
 
+// line returns the line of a change, and adds the packs of its content to the table.
 func (t *packTable) line(c Change) *entryLine {
 	w := &entryLine{Kind: "-"}
 	if utf8.ValidString(c.Path) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Limits of paths, whatever a workspace's quota. The first two are those of Linux file systems.
+// Limits of paths, which no quota raises. The first two are those of Linux file systems.
 const (
 	MaxPath      = 4096 // bytes
 	MaxComponent = 255  // bytes

@@ -16,7 +16,7 @@ import (
 // Pins is the object that lists pinned versions, and versions that cannot be reached from HEAD through parents.
 type Pins struct {
 	Pins []Pin         `json:"pins,omitempty"`
-	Kept []ManifestRef `json:"kept,omitempty"` // kept by retention behind a gap in the history; newest first
+	Kept []ManifestRef `json:"kept,omitempty"` // kept although a newer version was removed; newest first
 	Lost []Gap         `json:"lost,omitempty"` // manifests that a repair could not read
 
 	Key string `json:"-"` // id of the key that encrypts the object; empty if it is unencrypted
@@ -77,8 +77,8 @@ func (p *Pins) FindLost(name string) *Gap {
 	return nil
 }
 
-// BrokenBy reports whether m's version cannot be read because it builds on lost manifests.
-func (p *Pins) BrokenBy(m *Manifest) bool {
+// HasLostBase reports whether m's version cannot be read because m builds on lost manifests.
+func (p *Pins) HasLostBase(m *Manifest) bool {
 	return slices.ContainsFunc(m.Header.Chain, func(l Layer) bool { return p.FindLost(l.Name) != nil })
 }
 

@@ -46,7 +46,7 @@ func (e *QuotaError) Error() string {
 // Unwrap returns ErrQuota.
 func (e *QuotaError) Unwrap() error { return ErrQuota }
 
-// CheckSet returns an error if a merged version exceeds the quota.
+// CheckSet returns an error if a merged version exceeds Bytes or Files.
 func (q Quota) CheckSet(s *EntrySet) error {
 	switch {
 	case s.Bytes > q.Bytes:

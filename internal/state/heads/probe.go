@@ -84,14 +84,15 @@ func (c Capabilities) summary() string {
 	}
 }
 
+// prober is one call of Probe.
 type prober struct {
 	bucket objects.Objects
 	prefix string
 	caps   Capabilities
 
 	mu    sync.Mutex
-	keys  []string
-	times []time.Duration
+	keys  []string        // of the objects that the probe wrote
+	times []time.Duration // of the conditional writes
 }
 
 func (p *prober) run(ctx context.Context) error {
@@ -113,7 +114,7 @@ func (p *prober) clean(ctx context.Context) error {
 	return p.bucket.Delete(ctx, p.keys...)
 }
 
-// swap reports whether a conditional write was accepted.
+// swap attempts a conditional write. It returns the new ETag, and whether the write was accepted.
 func (p *prober) swap(ctx context.Context, name, old, body string) (string, bool, error) {
 	start := time.Now()
 	key := p.prefix + name + Suffix

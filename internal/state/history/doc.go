@@ -1,3 +1,3 @@
-// Package history works with the versions of a workspace: it lists and compares them, reads their files, and restores,
-// forks, pins and deletes. Its functions take a [repo.Repo].
+// Package history works with the versions of a workspace: it lists, compares, restores, forks and pins them, and reads
+// their files. It also lists and deletes workspaces. Its functions take a [repo.Repo].
 package history

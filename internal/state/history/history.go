@@ -67,8 +67,8 @@ func Restore(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64
 	return r.Replace(ctx, ref, old.Set, message)
 }
 
-// Fork starts the workspace to, which belongs to the same tenant, from a generation of ref. Generation 0 means the
-// newest. A retained version is found, too. Fork returns objects.ErrConflict if the workspace exists.
+// Fork starts a workspace of the same tenant, with the name `to`, from a generation of ref. Generation 0 means the
+// newest. Fork also finds retained versions. It returns objects.ErrConflict if the workspace exists.
 func Fork(
 	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, to string, message string,
 ) (repo.Commit, error) {
@@ -94,7 +94,8 @@ func Fork(
 }
 
 // Delete deletes a workspace. Commits that build on earlier versions fail with repo.ErrDeleted; later tasks begin with
-// an empty workspace. Garbage collection removes the objects after the grace time.
+// an empty workspace. Garbage collection removes the objects after the grace time. A missing workspace counts as
+// deleted.
 func Delete(ctx context.Context, r *repo.Repo, ref format.Ref) error {
 	if err := ref.Check(); err != nil {
 		return err

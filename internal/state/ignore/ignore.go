@@ -23,10 +23,11 @@ const FileName = ".workspaceignore"
 // MaxFile is how many bytes of the file are read at most.
 const MaxFile = 64 << 10
 
-// maxSteps bounds what Rules do for all paths together: about the time of as many comparisons of two characters.
+// maxSteps bounds the work of Rules for all paths together. A step takes about as long as a comparison of two
+// characters.
 const maxSteps = 1 << 32
 
-// ErrTooMany means that the patterns would take too long to match so many paths.
+// ErrTooMany means that it would take too long to match so many paths with the patterns.
 var ErrTooMany = errors.New(FileName +
 	" has too many patterns for so many paths: use fewer or shorter ones with * and ?")
 
@@ -41,7 +42,7 @@ type Rules struct {
 type rule struct {
 	pattern  string
 	literal  bool // the pattern is a path or a name
-	anchored bool
+	anchored bool // the pattern is matched from the top
 	dirOnly  bool
 }
 

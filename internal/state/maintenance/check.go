@@ -111,7 +111,7 @@ func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckR
 	}
 	var refs []format.ManifestRef
 	err = r.Walk(ctx, ref, func(at format.ManifestRef, m *format.Manifest) bool {
-		if !p.BrokenBy(m) {
+		if !p.HasLostBase(m) {
 			refs = append(refs, at)
 		}
 		return true

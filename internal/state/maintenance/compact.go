@@ -61,8 +61,8 @@ func usesAny(s *format.EntrySet, packs map[objects.Digest]bool) bool {
 	return slices.ContainsFunc(s.PackUses(), func(u format.PackUse) bool { return packs[u.Pack.ID] })
 }
 
-// compactPacks moves the content that sets need out of the packs in from into new packs, and commits the new locations
-// to the workspaces.
+// compactPacks copies what sets need of the packs `from` to new packs, and commits the new locations to the workspaces
+// refs.
 func (c *collector) compactPacks(
 	ctx context.Context, from map[objects.Digest]bool, refs []format.Ref, sets []*format.EntrySet,
 ) error {

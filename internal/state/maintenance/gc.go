@@ -77,6 +77,7 @@ func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOpt
 	return c.out, nil
 }
 
+// collector is one run of CollectGarbage.
 type collector struct {
 	repo       *repo.Repo
 	tenant     string
@@ -115,7 +116,7 @@ func (c *collector) run(ctx context.Context) error {
 	return c.compact(ctx, workspaces)
 }
 
-// list returns the objects that may be removed, and the names of the workspaces.
+// list returns the objects that may be removed, and the names of the workspaces. It sets c.remaining and c.retained.
 func (c *collector) list(ctx context.Context) (stored []objects.ObjectInfo, workspaces []string, err error) {
 	for info, err := range c.repo.Bucket.List(ctx, c.tenant+"/", "") {
 		if err != nil {
@@ -139,8 +140,8 @@ func (c *collector) list(ctx context.Context) (stored []objects.ObjectInfo, work
 	return stored, workspaces, nil
 }
 
-// markWorkspace marks what a workspace's kept versions need. It deletes an inactive workspace, and purges one that was
-// deleted long ago.
+// markWorkspace marks what a workspace's kept versions need. It first folds HEAD. It deletes an inactive workspace,
+// purges a workspace that was deleted long ago, and encrypts the HEAD of a deleted workspace with the current key.
 func (c *collector) markWorkspace(ctx context.Context, ref format.Ref) error {
 	c.out.Workspaces++
 	h, etag, err := c.repo.ReadHead(ctx, ref, "")

@@ -42,7 +42,8 @@ func newInspector(ctx context.Context, r *repo.Repo, tenant string) (*inspector,
 }
 
 // verify verifies that a pack exists and has the right size. Otherwise, or if deep is set, it reads the pack, verifies
-// the wanted blobs, and calls good, which may be nil, with the content of those that can be read.
+// the wanted blobs, and calls good, which may be nil, with the content of those that can be read. It records damage in
+// bad and lost.
 func (i *inspector) verify(
 	ctx context.Context, p *format.Pack, wants []format.Blob, deep bool, good func(format.Blob, []byte) error,
 ) error {

@@ -22,7 +22,7 @@ func (c *collector) markManifest(ref format.Ref, at format.ManifestRef, m *forma
 	c.markBlobs(m.Result, pinned)
 }
 
-// recordKey records the id of the encryption key of a needed object.
+// recordKey counts the object at key in OtherKeys if its encryption key, which id names, is not the current one.
 func (c *collector) recordKey(key, id string) {
 	if id != c.keyID && !c.otherKey[key] {
 		c.otherKey[key] = true

@@ -16,7 +16,7 @@ import (
 const recoveredDir = "recovered"
 
 // recoverUnnamed adds files with the content that only lost manifests referred to. It searches the packs that are not
-// older than the base and to which no manifest of the tenant refers.
+// older than the base and to which no manifest of the tenant refers. It stops when the quota is reached.
 func (r *repairer) recoverUnnamed(ctx context.Context) error {
 	if len(r.out.LostGenerations) == 0 && len(r.bad) == 0 && !r.headBad {
 		return nil

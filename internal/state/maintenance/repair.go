@@ -60,6 +60,7 @@ func Repair(ctx context.Context, r *repo.Repo, ref format.Ref, opts RepairOption
 	return p.out, nil
 }
 
+// repairer is one run of Repair.
 type repairer struct {
 	repo *repo.Repo
 	ref  format.Ref
@@ -103,8 +104,8 @@ func (r *repairer) run(ctx context.Context) error {
 	return r.recordGaps(ctx)
 }
 
-// survey reads HEAD and all manifests, and finds the lineage. It reads HEAD before it lists objects: otherwise a commit
-// in between would refer to objects that are not listed, and seem to be lost.
+// survey reads HEAD and all manifests, and finds the lineage. It reads HEAD before it lists objects: otherwise HEAD
+// could refer to objects that were stored after the listing, and these would seem to be lost.
 func (r *repairer) survey(ctx context.Context) error {
 	headErr, err := r.readHead(ctx)
 	if err != nil {
@@ -166,7 +167,8 @@ func (r *repairer) readHead(ctx context.Context) (damage, err error) {
 	return nil, err
 }
 
-// rebuildHead makes a HEAD that follows the newest manifest.
+// rebuildHead makes a HEAD whose generation is above every one that the workspace may have had. It does nothing if the
+// workspace does not exist. completeHead sets the other fields.
 func (r *repairer) rebuildHead(ctx context.Context, damage error) error {
 	if r.etag == "" && len(r.names) == 0 {
 		return nil // the workspace does not exist, or was purged

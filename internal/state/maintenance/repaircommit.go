@@ -19,7 +19,7 @@ func (r *repairer) commit(ctx context.Context) error {
 		on.Head.Manifest = &r.lineage[r.at].Ref
 	}
 	if r.headBad {
-		r.restoreHead(&on.Head)
+		r.completeHead(&on.Head)
 	}
 	target, err := r.rebuilt(ctx)
 	if err != nil {
@@ -43,8 +43,9 @@ func (r *repairer) commit(ctx context.Context) error {
 	return err
 }
 
-// restoreHead rebuilds a lost HEAD from the manifests.
-func (r *repairer) restoreHead(h *format.Head) {
+// completeHead sets what the manifests of the lineage say about a lost HEAD: its first generation, its recent tasks and
+// its time.
+func (r *repairer) completeHead(h *format.Head) {
 	for _, s := range slices.Backward(r.lineage) {
 		if s.NamedManifest == nil {
 			continue

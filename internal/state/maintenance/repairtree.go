@@ -68,8 +68,8 @@ func (r *repairer) rebuilt(ctx context.Context) (*format.EntrySet, error) {
 	return format.NewEntrySet(entries)
 }
 
-// readContent verifies the content of the version, looks for damaged content in other packs, and drops files without
-// content.
+// readContent verifies the content of the version, looks in other packs for content that is damaged, and drops files
+// whose content is lost.
 func (r *repairer) readContent(ctx context.Context) error {
 	wants := map[objects.Digest][]format.Blob{}
 	for _, e := range r.tree {

@@ -22,8 +22,8 @@ type schedule struct {
 
 func scheduleKey(tenant string) string { return tenant + "/gc/HEAD" }
 
-// CollectIfDue calls CollectGarbage unless a worker began a run less than the duration every ago. All workers call it
-// periodically. every should be longer than a run takes.
+// CollectIfDue calls CollectGarbage if at least the duration `every` has passed since a worker last began a run. ran
+// reports whether it did. All workers call CollectIfDue periodically. A run should take less time than `every`.
 func CollectIfDue(
 	ctx context.Context, r *repo.Repo, tenant string, every time.Duration, opts GCOptions,
 ) (out GCResult, ran bool, err error) {

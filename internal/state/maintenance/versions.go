@@ -26,13 +26,13 @@ type versionMarker struct {
 	visited  int
 	replaced time.Time            // when the version that is visited next was replaced
 	days     map[string]bool      // days of the versions that were visited
-	gap      bool                 // a version that is not kept was visited
-	orphans  []format.ManifestRef // versions that retention keeps behind the gap
+	removing bool                 // a version that is not kept was visited
+	orphans  []format.ManifestRef // versions that retention keeps although it removes a newer one
 
 	last   *format.ManifestRef         // kept version that was visited last, if its changes are counted
 	parent *format.ManifestRef         // its parent
 	whole  []format.ManifestRef        // versions whose whole content is counted at the end
-	chain  map[format.ManifestRef]bool // manifests to mark, on which kept versions build; true if one is pinned
+	chain  map[format.ManifestRef]bool // manifests to mark, on which kept versions build; true if a pinned one does
 }
 
 func (c *collector) newVersionMarker(ref format.Ref, p format.Pins) *versionMarker {
@@ -42,8 +42,9 @@ func (c *collector) newVersionMarker(ref format.Ref, p format.Pins) *versionMark
 	}
 }
 
-// markVersions marks what the versions need that retention and pins keep. It lists those in the pins object that can no
-// longer be reached from HEAD through parents, and removes the pins of generations before born, which were deleted.
+// markVersions marks what the versions need that retention and pins keep. If such a version can no longer be reached
+// from HEAD through parents, markVersions adds it to the pins object. It removes the pins of generations before born,
+// which were deleted.
 func (c *collector) markVersions(ctx context.Context, ref format.Ref, born int64) error {
 	p, etag, err := c.repo.ReadPins(ctx, ref)
 	if err != nil {
@@ -81,13 +82,13 @@ func (v *versionMarker) visit(at format.ManifestRef, m *format.Manifest) bool {
 	}
 	pinned := slices.ContainsFunc(v.pins.Pins, func(x format.Pin) bool { return x.At == at })
 	if v.retains(&m.Header) || pinned {
-		if v.gap && !pinned {
+		if v.removing && !pinned {
 			v.orphans = append(v.orphans, at)
 		}
 		v.keep(at, m, pinned)
 		return true
 	}
-	v.gap = true
+	v.removing = true
 	v.endSeries()
 	return true
 }

@@ -11,7 +11,7 @@ import (
 
 // Call is one request.
 type Call struct {
-	N    int    // from 1, over all calls
+	N    int    // number of the call since the last call of Objects.Calls, from 1
 	Op   string // get, put, file, swap, list, delete
 	Key  string
 	Size int // bytes of the body
@@ -40,8 +40,8 @@ func (o *Objects) SetFault(fault func(Call) Fault) {
 	o.fault = fault
 }
 
-// Damage replaces an object's data with the result of fn, like a failing disk. If the result is nil, it removes the
-// object. Storing the original content again is not a violation.
+// Damage replaces an object's data with the result of fn, like a failing disk. If the result is nil, Damage removes the
+// object. A later Put of the original content is not a violation.
 func (o *Objects) Damage(key string, fn func(data []byte) []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -66,6 +66,8 @@ func (o *Objects) Calls() []Call {
 	return calls
 }
 
+// enter records a call, and asks the function of SetFault how the call fails. An error means that the call must have no
+// effect.
 func (o *Objects) enter(ctx context.Context, c Call) (Fault, error) {
 	if err := ctx.Err(); err != nil {
 		return OK, err
@@ -91,6 +93,7 @@ func (o *Objects) enter(ctx context.Context, c Call) (Fault, error) {
 	}
 }
 
+// leave returns the error of a call that was applied although its fault is f.
 func (o *Objects) leave(f Fault) error {
 	if f == LostResponse {
 		return fmt.Errorf("injected: lost response: %w", objects.ErrTemporary)

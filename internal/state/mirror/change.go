@@ -175,7 +175,7 @@ type leaseReader struct {
 	u    *update
 	ctx  context.Context //nolint:containedctx // for io.Reader; the context lives as long as one request
 	r    io.Reader
-	lost error // why the lease ended
+	lost error // why the lease could not be renewed
 }
 
 func (l *leaseReader) Read(p []byte) (int, error) {

@@ -89,8 +89,8 @@ func Follow(r *repo.Repo, target Target, o Options) *Mirror {
 	return m
 }
 
-// Update brings a workspace's mirror up to date. It waits while another process updates it. It may be interrupted at
-// any time and called again.
+// Update brings a workspace's mirror up to date. It waits while another call, perhaps of another process, does so. It
+// may be interrupted at any time and called again.
 func (m *Mirror) Update(ctx context.Context, ref format.Ref) (Result, error) {
 	if m == nil {
 		return Result{}, ErrNotConfigured

@@ -33,6 +33,7 @@ type carrier struct {
 	evicted map[format.Ref]bool
 }
 
+// carriedHead is what a workspace's HEAD carried when this process last read or swapped it.
 type carriedHead struct {
 	generation int64
 	carried    []format.Carried
@@ -152,7 +153,8 @@ func refOf(key string) format.Ref {
 	return format.Ref{Tenant: parts[0]}
 }
 
-// find returns the carried object at key, and otherwise the workspaces that may carry it.
+// find returns the carried object at key. If it is not in memory, find returns the evicted workspaces whose HEADs may
+// carry it.
 func (c *carrier) find(key string) (data []byte, evicted []format.Ref) {
 	at := refOf(key)
 	c.mu.Lock()
@@ -242,6 +244,7 @@ func (c *carrier) List(ctx context.Context, prefix, after string) iter.Seq2[obje
 	}
 }
 
+// list returns the carried objects whose keys start with prefix and are greater than after, sorted by key.
 func (c *carrier) list(prefix, after string) []objects.ObjectInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()

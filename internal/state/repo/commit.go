@@ -83,8 +83,8 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	}
 }
 
-// prepare waits while HEAD is being purged. A workspace without HEAD begins above its tenant's floor (see
-// format.Floor).
+// prepare returns ErrFenced if the task is fenced, and waits while HEAD is being purged. It makes a workspace without
+// HEAD begin above its tenant's floor (see format.Floor).
 func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error {
 	if p.On.Head.Fences(p.Options.TaskID, p.Options.Attempt) {
 		return ErrFenced
@@ -154,6 +154,7 @@ func (p *Proposal) put(ctx context.Context, at *format.ManifestRef, data []byte)
 	return g.Wait()
 }
 
+// waitStored waits until all content is stored. From then on, no HEAD can carry it.
 func (p *Proposal) waitStored() error {
 	p.Held = nil
 	if p.Stored == nil {
@@ -167,7 +168,7 @@ func (p *Proposal) committed(
 	ctx context.Context, h *format.Head, etag string, man *format.Manifest, data []byte,
 ) (Commit, *Version, error) {
 	if p.Held != nil && slices.ContainsFunc(h.Carried, func(c format.Carried) bool { return c.Pack == p.Held.ID }) {
-		p.Held.Carried()
+		p.Held.MarkCarried()
 	}
 	p.Repo.Cache(h.Manifest.Digest, data)
 	p.Repo.Options.Log.InfoContext(ctx, "workspace committed", "workspace", p.Ref.String(), "generation", h.Generation,
@@ -266,7 +267,7 @@ func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 	return next, man, data, nil
 }
 
-// Replace commits target as the next version. The tenant's packs must have its content already.
+// Replace commits target as the next version. The tenant's packs must already have the content of target.
 func (r *Repo) Replace(ctx context.Context, ref format.Ref, target *format.EntrySet, message string) (Commit, error) {
 	for range objects.MaxRaces {
 		v, err := r.Current(ctx, ref, nil)

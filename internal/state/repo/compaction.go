@@ -15,8 +15,9 @@ import (
 // packs, to which the next version refers. The old packs stay until garbage collection removes them together with the
 // older versions.
 type Compaction struct {
-	// A pack is small if moving what is needed of it costs fewer than SmallBytes; the default is 512 KiB. If there are
-	// more than MaxPacks packs (default 64), a pack is small below half of format.PackTarget.
+	// A pack is small if moving what is needed of it costs fewer bytes than SmallBytes; the default is 512 KiB. If
+	// there are more than MaxPacks packs (the default is 64), although no size class has too many small ones, the limit
+	// is half of format.PackTarget instead.
 	SmallBytes int64
 	MaxPacks   int
 	// MaxSmall is the number of small packs in one size class above which a commit compacts; the default is 16.
@@ -108,6 +109,7 @@ func (c Compaction) crowded(small []format.PackUse) []format.PackUse {
 	return small[:chosen]
 }
 
+// class returns the size class of a cost.
 func (c Compaction) class(cost int64) (class int) {
 	for ; cost > 1; cost /= int64(max(2, c.MaxSmall)) {
 		class++
@@ -189,7 +191,8 @@ func (r *Relocation) relocate(e *format.Entry) *format.Entry {
 	return out
 }
 
-// addMoved appends to changes the paths of `on` whose content has moved; moved is their number.
+// addMoved returns changes with the new locations of their content, and also the other paths of `on` whose content has
+// moved; moved is the number of these.
 func (r *Relocation) addMoved(on *format.EntrySet, changes []format.Change) (all []format.Change, moved int) {
 	if r == nil {
 		return changes, 0

@@ -49,7 +49,7 @@ func (r *Repo) floorWithoutHead(ctx context.Context, ref format.Ref) (int64, err
 	return f.Generation, nil
 }
 
-// RaiseFloor raises a tenant's floor to a generation.
+// RaiseFloor raises a tenant's floor to a generation, unless it is that high already.
 func (r *Repo) RaiseFloor(ctx context.Context, tenant string, generation int64) error {
 	return r.Options.Retry.Swap(ctx, func() (final bool, err error) {
 		f, etag, err := r.ReadFloor(ctx, tenant)

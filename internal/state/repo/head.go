@@ -15,7 +15,7 @@ type Version struct {
 	Head     format.Head
 	ETag     string // ETag of HEAD; empty if there is no HEAD
 	Set      *format.EntrySet
-	Manifest *format.Manifest // nil if Head.Manifest is
+	Manifest *format.Manifest // nil if Head.Manifest is nil
 	ReadAt   time.Time        // when HEAD was read
 }
 

@@ -105,6 +105,7 @@ func (r *Repo) peek(
 	return m, inManifest(ref, at, err)
 }
 
+// inManifest adds a manifest's key to err, which may be nil.
 func inManifest(ref format.Ref, at format.ManifestRef, err error) error {
 	if err == nil {
 		return nil

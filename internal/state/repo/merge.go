@@ -49,6 +49,8 @@ func (m *merger) merge(ours []format.Change) ([]format.Change, []string, error) 
 	return changes, slices.Compact(m.conflicts), nil
 }
 
+// mergePath adds one of our changes to out, merged with theirs if both sides changed the path. If they do not merge,
+// the path is a conflict.
 func (m *merger) mergePath(c format.Change) error {
 	base, theirs := m.base.Find(c.Path), m.theirs.Find(c.Path)
 	switch {
@@ -93,7 +95,7 @@ func (m *merger) conflict(c format.Change, theirs *format.Entry) {
 	}
 }
 
-// copyName returns the first free name for our version of a conflicting path.
+// copyName returns the first free name for a copy of one version of a conflicting path.
 func (m *merger) copyName(path string) string {
 	suffix := ".conflict-" + m.suffix
 	if room := format.MaxComponent - len(suffix) - 4; len(path)-len(format.ParentDir(path))-1 > room {

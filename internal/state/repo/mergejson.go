@@ -50,7 +50,8 @@ func (m *merger) mergeJSON(base, theirs, ours *format.Entry) (*format.Entry, err
 	return m.write(ours, data)
 }
 
-// mergesByKey reports whether p is a state document: a JSON or YAML file below state/, or the default document.
+// mergesByKey reports whether p is a state document: the default document, state.json, state.yaml, or a JSON or YAML
+// file below state/.
 func (m *merger) mergesByKey(p string) bool {
 	switch p {
 	case m.document, "state.json", "state.yaml":

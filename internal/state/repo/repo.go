@@ -19,8 +19,8 @@ type Options struct {
 	Retry      objects.RetryPolicy // for requests to the object store
 	Compaction Compaction
 	Secrets    func(tenant string) format.Secrets // nil means no encryption
-	// Carry reports whether HEAD may carry small commits of trees, which all processes that use the object store must
-	// be able to read. Nil means never. See also Repo.StartFolding.
+	// Carry reports whether HEAD may carry small commits of trees. It must return false unless all processes that use
+	// the object store can read such HEADs. Nil means never. See also Repo.StartFolding.
 	Carry func() bool
 	Log   *slog.Logger
 }
@@ -30,7 +30,7 @@ type Repo struct {
 	*content.Store
 	Options Options // with defaults; read-only
 
-	carrier  *carrier // is Bucket
+	carrier  *carrier // the same as Bucket
 	folder   *folder  // nil unless StartFolding was called
 	versions versionCache
 	onCommit []func(format.Ref)

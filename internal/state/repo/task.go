@@ -26,9 +26,9 @@ func (r *Repo) Applied(ctx context.Context, ref format.Ref, taskID string, since
 	return nil, fmt.Errorf("find task %s in %s: %w", taskID, ref, err)
 }
 
-// Fence returns a task's commit, as Applied does. If the task has not committed, Fence makes sure that its attempts up
-// to attempt never will: if one of their runs is still alive, its commit returns ErrFenced. Fence may be repeated;
-// after an error the attempts may or may not be fenced.
+// Fence returns a task's commit, as Applied does. If the task has not committed, Fence makes sure that its runs up to
+// the number attempt never will: if one of them is still alive, its commit returns ErrFenced. Fence may be repeated;
+// after an error the runs may or may not be fenced.
 func (r *Repo) Fence(
 	ctx context.Context, ref format.Ref, taskID string, attempt int, since time.Time,
 ) (c *Commit, err error) {
@@ -88,7 +88,8 @@ func UntilTime(since time.Time) Until {
 	return func(_ int64, at time.Time) bool { return at.Before(since.Add(-format.ClockSkew)) }
 }
 
-// FindTask returns a task's commit, or nil. It searches HEAD's recent tasks, and then one manifest after another.
+// FindTask returns a task's commit, or nil. It searches HEAD's recent tasks, and then one manifest after another until
+// end returns true.
 func (r *Repo) FindTask(
 	ctx context.Context, ref format.Ref, h format.Head, taskID string, end Until,
 ) (*Commit, error) {
@@ -124,6 +125,7 @@ func (r *Repo) FindTask(
 	}
 }
 
+// commitAt returns the commit of a recent task.
 func (r *Repo) commitAt(ctx context.Context, ref format.Ref, task format.RecentTask) (*Commit, error) {
 	m, err := r.ReadManifest(ctx, ref, task.Manifest(), nil)
 	if format.IsDamage(err) { // although the manifest was removed or lost, the task has committed

@@ -51,7 +51,7 @@ const (
 	deleteParallel = 8
 )
 
-// Open returns the store. It sends no request.
+// Open returns the bucket that opts locates. It sends no request.
 func Open(opts Options) (*Objects, error) {
 	endpoint, err := url.Parse(opts.Endpoint)
 	if err != nil || endpoint.Host == "" || (endpoint.Scheme != "http" && endpoint.Scheme != "https") ||
@@ -67,7 +67,8 @@ func Open(opts Options) (*Objects, error) {
 	core, err := minio.NewCore(endpoint.Host, &minio.Options{
 		Creds:  opts.credentials(),
 		Secure: endpoint.Scheme == "https", Region: opts.Region, Transport: opts.Transport,
-		// If the response to a conditional PUT is lost, a retry would lose the race against the first attempt.
+		// MaxRetries counts the first attempt too. If the response to a conditional PUT is lost, a second attempt would
+		// lose the race against the first.
 		MaxRetries: 1,
 	})
 	if err != nil {
@@ -132,7 +133,7 @@ func (o *Objects) Get(ctx context.Context, key string, opts objects.GetOptions) 
 	}
 	ranged := opts.Offset != 0 || opts.Length != 0
 	if ranged {
-		end := int64(0) // open
+		end := int64(0) // to the end of the object
 		if opts.Length > 0 {
 			end = opts.Offset + opts.Length - 1
 		}
@@ -301,6 +302,7 @@ func keyInErrors(key string) string {
 	return key
 }
 
+// temporary reports whether a request that failed with err may be retried. r is the response, if there was one.
 func temporary(err error, r minio.ErrorResponse) bool {
 	switch r.StatusCode {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,

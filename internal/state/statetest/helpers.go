@@ -24,7 +24,7 @@ func OpenWorker(t *testing.T, bucket objects.Objects) *Worker {
 	return NewWorker(t, bucket, Ref, state.Options{})
 }
 
-// OnNth makes the n-th call of an operation on keys with a suffix fail.
+// OnNth makes the n-th call of an operation on keys with a suffix fail in the way f.
 func OnNth(n int, op, suffix string, f mem.Fault) func(mem.Call) mem.Fault {
 	var calls atomic.Int64
 	return func(c mem.Call) mem.Fault {
@@ -81,7 +81,7 @@ func Advance(t *testing.T, d time.Duration) {
 	<-timer.C
 }
 
-// KindOf returns the kind of an object by its key: p, m, gc or HEAD.
+// KindOf returns the kind of an object by its key: p, m, gc, or HEAD for all others.
 func KindOf(key string) string {
 	for _, kind := range []string{"p", "m", "gc"} {
 		if strings.Contains(key, "/"+kind+"/") {
@@ -100,10 +100,10 @@ func Carry() bool { return true }
 // Carrying is options with which HEAD carries small commits.
 var Carrying = state.Options{Carry: Carry}
 
-// Gone removes an object, see mem.Objects.Damage.
+// Gone makes mem.Objects.Damage remove an object.
 func Gone([]byte) []byte { return nil }
 
-// Flipped flips a bit of the byte at an offset. A negative offset counts from the end.
+// Flipped makes mem.Objects.Damage flip a bit of the byte at an offset. A negative offset counts from the end.
 func Flipped(at int) func([]byte) []byte {
 	return func(data []byte) []byte {
 		data[(at+len(data))%len(data)] ^= 1

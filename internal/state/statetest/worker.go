@@ -130,6 +130,7 @@ func (w *Worker) Files() map[string]string {
 	return files
 }
 
+// usual returns content, with the mode prepended unless that is want.
 func usual(mode, want fs.FileMode, content string) string {
 	if mode.Perm() == want {
 		return content

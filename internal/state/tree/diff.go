@@ -11,10 +11,10 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Upload is the changes in a directory, whose content is being uploaded.
+// Upload describes what changed in a directory. The new content is being uploaded, unless it is Held.
 type Upload struct {
 	Changes []format.Change // to the version that was materialised
-	Blobs   []format.Blob   // blobs of the extra content
+	Blobs   []format.Blob   // blobs of extra, see Diff
 	// Rewritten are the files that were written with the content that they had, sorted.
 	Rewritten []string
 	// Held is the new content, if it is small and not being uploaded. Wait uploads it unless a HEAD carries it.
@@ -70,7 +70,7 @@ func (t *Dir) Diff(
 		return nil, errors.Join(err, p.Finish())
 	}
 	up := &Upload{}
-	if len(extra) > 0 && t.willChange(base, unread, entries) {
+	if len(extra) > 0 && t.differsFrom(base, unread, entries) {
 		up.Blobs, err = p.AddFile(bytes.NewReader(extra), int64(len(extra)), make([]byte, format.MaxBlob), nil)
 		if err != nil {
 			return nil, errors.Join(err, p.Finish())
@@ -105,7 +105,7 @@ func (t *Dir) Diff(
 	return up, nil
 }
 
-// minWatched is the number of paths above which a scan takes longer than to ask whether anything was written.
+// minWatched is the number of paths from which on a scan takes longer than a call of Dir.watch.
 const minWatched = 256
 
 // untouchedSince reports whether the last Diff found no change to base, and nothing was written to the directory since
@@ -128,8 +128,8 @@ func (t *Dir) hasEntriesOf(base *format.EntrySet) bool {
 	return true
 }
 
-// willChange reports whether the directory differs from base. entries are what was read at the paths unread.
-func (t *Dir) willChange(base *format.EntrySet, unread []string, entries []*format.Entry) bool {
+// differsFrom reports whether the directory differs from base. entries are what was read at the paths unread.
+func (t *Dir) differsFrom(base *format.EntrySet, unread []string, entries []*format.Entry) bool {
 	if len(t.nodes) != len(base.Entries) {
 		return true
 	}

@@ -41,16 +41,16 @@ func (t *Dir) Materialise(ctx context.Context, target *format.EntrySet, rescan b
 // unknown.
 func (t *Dir) reconcile(ctx context.Context, target *format.EntrySet) error {
 	t.known = false
-	create, touch, err := t.removeOthers(target)
+	create, adjust, err := t.removeOthers(target)
 	if err != nil {
 		return err
 	}
 	if err := t.createAll(ctx, create); err != nil {
 		return err
 	}
-	slices.SortFunc(touch, func(a, b *format.Entry) int { return cmp.Compare(b.Path, a.Path) }) // children first
-	for _, e := range touch {
-		if err := t.touch(e); err != nil {
+	slices.SortFunc(adjust, func(a, b *format.Entry) int { return cmp.Compare(b.Path, a.Path) }) // children first
+	for _, e := range adjust {
+		if err := t.setAccess(e); err != nil {
 			return err
 		}
 	}
@@ -63,7 +63,7 @@ func (t *Dir) reconcile(ctx context.Context, target *format.EntrySet) error {
 
 // removeOthers removes what target does not have. It returns the entries to write, and those whose permissions and
 // owner must be set.
-func (t *Dir) removeOthers(target *format.EntrySet) (create, touch []*format.Entry, err error) {
+func (t *Dir) removeOthers(target *format.EntrySet) (create, adjust []*format.Entry, err error) {
 	kept := 0
 	for _, e := range target.Entries {
 		n := t.nodes[e.Path]
@@ -76,7 +76,7 @@ func (t *Dir) removeOthers(target *format.EntrySet) (create, touch []*format.Ent
 			kept++
 			n.entry = e
 			if extra || e.Kind != format.KindSymlink && n.stat.Mode != e.Mode || !t.owns(n.stat) {
-				touch = append(touch, e)
+				adjust = append(adjust, e)
 			}
 			continue
 		}
@@ -87,13 +87,13 @@ func (t *Dir) removeOthers(target *format.EntrySet) (create, touch []*format.Ent
 		}
 		create = append(create, e)
 		if e.Kind == format.KindDir {
-			touch = append(touch, e)
+			adjust = append(adjust, e)
 		}
 	}
 	if kept < len(t.nodes) {
 		err = t.removeExcept(target)
 	}
-	return create, touch, err
+	return create, adjust, err
 }
 
 // removeExcept removes the paths that target does not have.
@@ -114,6 +114,7 @@ func (t *Dir) removeExcept(target *format.EntrySet) error {
 	return nil
 }
 
+// owns reports whether a path with the stat st belongs to Options.Owner. Without an Owner, every path does.
 func (t *Dir) owns(st stat) bool {
 	return t.opts.Owner == nil || st.UID == uint32(t.opts.Owner.UID)
 }
@@ -166,8 +167,8 @@ func (t *Dir) remove(path string) error {
 	return nil
 }
 
-// touch sets an existing path's permissions and owner.
-func (t *Dir) touch(e *format.Entry) error {
+// setAccess sets an existing path's permissions and owner.
+func (t *Dir) setAccess(e *format.Entry) error {
 	if err := t.chown(t.root, e.Path); err != nil {
 		return err
 	}
@@ -223,6 +224,7 @@ func (t *Dir) createAll(ctx context.Context, create []*format.Entry) error {
 	return nil
 }
 
+// createFiles writes files at paths that do not exist, in the order in which their content arrives.
 func (t *Dir) createFiles(ctx context.Context, files []*format.Entry) error {
 	handles := make([]dirHandle, content.FetchWorkers())
 	for i := range handles {

@@ -27,7 +27,7 @@ type stat struct {
 	Unversioned bool // it has other hard links, or mode bits that versions do not store
 }
 
-// access returns the permissions that a path's owner has in every version. A program may remove its own, but a worker
+// access returns the permissions that a path's owner has in every version. A program may take them away, but a worker
 // that is not root could then neither read nor remove the path.
 func (s stat) access() uint32 {
 	switch s.Kind {
@@ -122,6 +122,8 @@ func (sc *scanner) work() {
 	}
 }
 
+// readDir returns what is in a directory; dirs are the directories to read next. It gives owners the permissions of
+// stat.access that a program has taken away.
 func (sc *scanner) readDir(dir string) (out scanResult, dirs []string, err error) {
 	f, err := sc.root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {

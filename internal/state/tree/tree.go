@@ -43,10 +43,10 @@ type Dir struct {
 	nodes       map[string]*node // paths that the last scan found, without excluded ones and layout
 	layout      map[string]*node // empty directories of Options.Layout that the version does not have
 	round       uint32           // number of the last scan
-	excluded    []string
-	unversioned bool // the last scan found a path with Unversioned set
-	lacking     bool // the last scan did not find all directories of Options.Layout
-	known       bool // nodes describes the directory, apart from changes since the last scan
+	excluded    []string         // paths that the last scan excluded
+	unversioned bool             // the last scan found a path with Unversioned set
+	lacking     bool             // the last scan did not find all directories of Options.Layout
+	known       bool             // nodes describes the directory, apart from changes since the last scan
 
 	watch     func() bool      // see Watch; nil means that only a scan finds changes
 	unchanged *format.EntrySet // what the last Diff compared with, if it found no change
@@ -56,14 +56,14 @@ type Dir struct {
 type node struct {
 	stat  stat
 	entry *format.Entry // what the path holds; nil if that is unknown
-	racy  bool          // the content may change without the stat
+	racy  bool          // the content may change although the stat does not
 
 	touched bool   // it was written since the previous scan, perhaps with the same content
 	round   uint32 // number of the last scan that found the path
 }
 
-// Open opens the directory dir for versions of ref. It must exist, its content does not matter, and only the Dir may
-// use it until Close.
+// Open opens the directory dir for versions of ref. The directory must exist; its content does not matter. Until Close,
+// no other Dir may use it.
 func Open(dir string, ref format.Ref, store *content.Store, o Options) (*Dir, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -86,8 +86,8 @@ func (t *Dir) Watch(untouched func() bool) { t.watch = untouched }
 // Close releases the directory without touching its content.
 func (t *Dir) Close() error { return t.root.Close() }
 
-// WriteFile writes a file and its missing parent directories, owned by Options.Owner. path must be relative and clean;
-// only the permission bits of mode count.
+// WriteFile writes a file and its missing parent directories, owned by Options.Owner. It replaces what is at path, even
+// a directory. path must be relative, clean and not reserved; only the permission bits of mode count.
 func (t *Dir) WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err := format.CheckPath(path); err != nil {
 		return err

@@ -87,7 +87,7 @@ func (d *dirHandle) finish(f *os.File, e *format.Entry) (stat, error) {
 		return stat{}, fmt.Errorf("set times of %q: %w", e.Path, err)
 	}
 	st, err := statFile(f)
-	if err == nil && st.Mode != e.Mode { // the process's umask
+	if err == nil && st.Mode != e.Mode { // because of the process's umask
 		if err = f.Chmod(os.FileMode(e.Mode)); err == nil {
 			st, err = statFile(f)
 		}
@@ -141,7 +141,8 @@ func writeBlocks(f *os.File, data []byte, offset int64) error {
 	return nil
 }
 
-// nextRun returns the length of the blocks at the start of data that all consist of zeros (hole), or that all do not.
+// nextRun returns how many bytes at the start of data are blocks of zeros (hole is true) or other blocks (hole is
+// false).
 func nextRun(data []byte) (n int, hole bool) {
 	for n < len(data) {
 		block := data[n:min(n+len(zeros), len(data))]

@@ -152,7 +152,7 @@ func (s *store) CompareAndSwap(ctx context.Context, key, version string, data []
 	if !ok {
 		return "", fmt.Errorf("swap %s: version %q: %w", key, version, objects.ErrConflict)
 	}
-	// The number after a pruned version is free, so that version must still be the newest: list first.
+	// The number after a pruned version may be free, so make sure first that the version to replace is the newest.
 	found, err := s.versions(ctx, key, n)
 	if err != nil {
 		return "", err

@@ -25,6 +25,7 @@ type store struct {
 	bucket *jobs.HeadBucket // nil until connect has succeeded
 }
 
+// open returns the bucket. It calls connect unless an earlier call has succeeded.
 func (s *store) open() (*jobs.HeadBucket, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,7 +32,7 @@ func HostLock(path string) Lock {
 	}
 }
 
-// New returns the HEADs of bucket. Each HEAD is the object at its key.
+// New returns the HEADs of bucket. Each HEAD is the object at its key, and is swapped under the lock.
 func New(bucket objects.Objects, lock Lock) heads.Store { return &store{bucket, lock} }
 
 type store struct {
