@@ -54,7 +54,7 @@ const (
 	maxSchema = 1 << 20 // bytes of both schemas of a tool
 	maxName   = 512     // bytes
 
-	maxIndentFactor = 4 // indented definitions may be this many times as long as compact ones
+	maxIndentFactor = 4 // definitions stay compact if indenting could make them longer than this many times
 )
 
 // Generate returns a server's package. It fails if the server's name is too long or yields no Python name. A
@@ -84,6 +84,7 @@ func Generate(s Source) (Package, error) {
 	return p, err
 }
 
+// accept returns the tools with a valid definition, by name, and lists the others in p.Rejected.
 func (p *Package) accept(s Source) []tools.Definition {
 	var out []tools.Definition
 	listed := map[string]bool{}
@@ -119,8 +120,8 @@ func (p *Package) accept(s Source) []tools.Definition {
 }
 
 // Write updates servers/<Dir>. It replaces changed files one by one, removes generated modules of tools
-// that no longer exist, keeps hand-written files, and returns the changed files. If the directory belongs
-// to another server, or a hand-written file has the name of a module, it returns an error and writes
+// that no longer exist, keeps hand-written files, and returns the changed and removed files. If the directory
+// belongs to another server, or a hand-written file has the name of a module, it returns an error and writes
 // nothing.
 func Write(servers string, p Package) (changed []string, err error) {
 	if err := os.MkdirAll(servers, 0o755); err != nil {
