@@ -23,7 +23,7 @@ type mcpSession struct {
 	up     *upstream
 	client *sdk.ClientSession
 	about  tools.About
-	proc   *process // nil unless the server is a command
+	proc   *process // nil if the server is not a command
 	cancel context.CancelFunc
 	once   sync.Once
 	used   atomic.Bool // the server has responded to a call
@@ -44,6 +44,8 @@ const listTTL = 5 * time.Minute
 
 var errIdle = errors.New("no response and no progress")
 
+// call makes one call on the connection for the request's tenant and session. Each progress notification restarts the
+// time limit.
 func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, error) {
 	c, s, err := u.connection(ctx, r.Tenant, r.Session)
 	if err != nil {
@@ -317,7 +319,7 @@ func convert(r tools.Request, res *sdk.CallToolResult) (tools.Result, error) {
 	return out, nil
 }
 
-// block returns false for content of an unknown type, and for an embedded resource without the resource.
+// block converts a content block. It returns false if the type is unknown, or if an embedded resource is missing.
 func block(c sdk.Content) (tools.Content, bool) {
 	switch c := c.(type) {
 	case *sdk.TextContent:

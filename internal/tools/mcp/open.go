@@ -122,7 +122,8 @@ func (u *upstream) client(s *mcpSession) *sdk.Client {
 	return sdk.NewClient(&sdk.Implementation{Name: "codefleet", Version: "1"}, opts)
 }
 
-// httpClient sends the configured headers only to the configured host, and limits the size of responses.
+// httpClient returns a client that sends the configured headers only to the configured host, and limits the size of
+// responses.
 func httpClient(s Server) *http.Client {
 	u, err := url.Parse(s.URL)
 	if err != nil {

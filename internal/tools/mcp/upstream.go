@@ -44,6 +44,7 @@ type conn struct {
 
 var errClosed = errors.New("the tool servers are being shut down")
 
+// scopeKey returns the key of the connection that a tenant's session uses.
 func (u *upstream) scopeKey(tenant, session string) string {
 	switch u.Scope {
 	case PerTenant:
@@ -244,6 +245,7 @@ func (c *conn) release() {
 	}
 }
 
+// closeIdle closes the connection unless a call uses it.
 func (c *conn) closeIdle() {
 	c.up.mu.Lock()
 	if c.inFlight > 0 || c.up.conns[c.key] != c {
@@ -279,6 +281,7 @@ func (u *upstream) unused() bool {
 	return len(u.conns) == 0
 }
 
+// closeAll closes all connections, including those that calls use.
 func (u *upstream) closeAll() {
 	u.mu.Lock()
 	var sessions []*mcpSession
