@@ -118,7 +118,8 @@ func (s *Set) HasCaller() bool { return anyHas[plugin.Caller](s) }
 // HasResulter reports whether a plugin has the hook result.
 func (s *Set) HasResulter() bool { return anyHas[plugin.Resulter](s) }
 
-// Select returns the tools that the plugins select, without tools that are not available.
+// Select returns the tools that the plugins select, without tools that are not available. A hook that fails changes
+// nothing.
 func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []string {
 	available := make(map[string]bool, len(in.Available))
 	for _, tool := range in.Available {
@@ -155,7 +156,7 @@ func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []
 // ByPlugin is the value of generated_by in a result whose program a plugin wrote.
 const ByPlugin = "plugin"
 
-// Generate returns the program, and whether a plugin changed it.
+// Generate returns the program, and whether a plugin changed it. A hook that fails changes nothing.
 func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code string, changed bool) {
 	for m, p := range withHook[plugin.Generator](s) {
 		given := d

@@ -30,8 +30,8 @@ var (
 	errFailed  = errors.New("hook failed; the worker's log has its error")
 )
 
-// run invokes a hook. It returns the hook's *plugin.Refusal. It logs any other error, and returns one without the
-// plugin's text, which is not for the task's submitter.
+// run invokes a hook. If the hook refuses, run returns the *plugin.Refusal. It logs any other error, and returns one
+// without the plugin's text, which is not for the task's submitter.
 func run[T any](
 	ctx context.Context, s *Set, m *member, hook string, t plugin.Task, do func(context.Context) (T, error),
 ) (T, error) {

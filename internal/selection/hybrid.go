@@ -121,7 +121,7 @@ func (h *Hybrid) Select(ctx context.Context, r Request) (Response, error) {
 	return response, err
 }
 
-// dense returns one list for each query, or the reason why lists or vectors are missing.
+// dense returns one list for each query, and the reason if all lists or some tools' vectors are missing.
 func (h *Hybrid) dense(
 	ctx context.Context, queries []string, tools *dense, allowed func(tool int32) bool,
 ) ([]denseList, string) {
@@ -163,7 +163,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// embed sets out to the texts' unit vectors. It requests those that are not in the cache from the embedder.
+// embed writes the texts' unit vectors to out. It requests vectors that are not in the cache from the embedder.
 func embed(ctx context.Context, e Embedder, cache Cache, texts []string, out [][]float32, timeout time.Duration) error {
 	model, dimensions := e.Model()
 	var missing []string

@@ -54,7 +54,7 @@ func newPostings(docs, prior int, fields func(doc int) []field) *postings {
 			}
 		}
 		for f, part := range parts {
-			raw = x.count(raw, int32(d), uint8(f), part.terms)
+			raw = x.appendPostings(raw, int32(d), uint8(f), part.terms)
 			lengths[f][d] = float32(len(part.terms))
 			average[f] += float64(len(part.terms)) / float64(docs)
 		}
@@ -69,8 +69,8 @@ func newPostings(docs, prior int, fields func(doc int) []field) *postings {
 	return x
 }
 
-// count appends postings for the terms of a field. Repeated terms of a short field share a posting.
-func (x *postings) count(raw []posting, doc int32, f uint8, terms []string) []posting {
+// appendPostings appends postings for the terms of a field. Repeated terms of a short field share a posting.
+func (x *postings) appendPostings(raw []posting, doc int32, f uint8, terms []string) []posting {
 	from := len(raw)
 next:
 	for _, t := range terms {
@@ -139,14 +139,14 @@ func (x *postings) add(scores []float32, term int32, weight float32) {
 	}
 }
 
-// weighted is one term of a query.
-type weighted struct {
+// weightedTerm is one term of a query.
+type weightedTerm struct {
 	id     int32
 	weight float32
 }
 
 // score sets the documents' scores to the sum over the terms.
-func (x *postings) score(scores []float32, terms []weighted) {
+func (x *postings) score(scores []float32, terms []weightedTerm) {
 	clear(scores)
 	for _, t := range terms {
 		x.add(scores, t.id, t.weight)

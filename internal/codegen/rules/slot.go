@@ -303,4 +303,5 @@ func readDay(_ *writer, t []token) (value, bool) {
 	return value{py: day.Format("1, 2")}, ok && len(t) < maxPhrase
 }
 
+// readRest reads any tokens.
 func readRest(*writer, []token) (value, bool) { return value{}, true }

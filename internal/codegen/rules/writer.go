@@ -265,7 +265,7 @@ func (w *writer) codeRequired(reason string) *codegen.CodeRequiredError {
 		imported := "from servers." + t.ModuleName() + " import " + t.FunctionName()
 		e.Signatures = append(e.Signatures, imported+"  # "+t.Stub())
 		if len(w.understood) == 0 { // the skeleton begins with the tools
-			w.function(t)
+			w.importTool(t)
 		}
 	}
 	if len(w.unknown) == 0 {

@@ -109,7 +109,7 @@ type Manager struct {
 
 	refreshing sync.Mutex // held by refresh, which alone changes servers and retired
 
-	// While mu is held, no upstream may be locked: an upstream calls start, which locks mu, while it holds its own lock.
+	// While mu is held, no upstream may be locked: an upstream that is locked may call start, which locks mu.
 	mu         sync.Mutex
 	servers    map[string]*upstream
 	retired    []*upstream // no longer configured, but perhaps still in use
