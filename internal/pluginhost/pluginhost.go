@@ -27,8 +27,8 @@ type Set struct {
 	members []*member
 }
 
-// New returns a set of plugins. It returns an error for a plugin that has no hook, or has a method with the name of a
-// hook but another signature, because such a method would silently be ignored.
+// New returns a set of plugins. It returns an error for a plugin that has no unique name or no hook. It also returns one
+// for a plugin with a method that has the name of a hook but another signature: such a method would silently be ignored.
 func New(log *slog.Logger, list ...plugin.Plugin) (*Set, error) {
 	s := &Set{log: log}
 	names := map[string]bool{}
@@ -181,7 +181,7 @@ func (s *Set) Validate(ctx context.Context, t plugin.Task, in plugin.Program) (*
 		_, err := run(ctx, s, m, "validate", t, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, p.Validate(ctx, t, in)
 		})
-		if r := refused(err); r != nil {
+		if r := refusalIn(err); r != nil {
 			return r, nil
 		}
 		if err != nil {
@@ -207,7 +207,7 @@ func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawM
 			}
 			return args, err
 		})
-		if r := refused(err); r != nil {
+		if r := refusalIn(err); r != nil {
 			return nil, r, nil
 		}
 		if err != nil {

@@ -40,7 +40,7 @@ func run[T any](
 		return value, nil
 	}
 	var zero T
-	if r := refused(err); r != nil {
+	if r := refusalIn(err); r != nil {
 		return zero, r
 	}
 	s.log.WarnContext(ctx, "plugin failed",
@@ -93,8 +93,8 @@ func invoke[T any](
 	}
 }
 
-// refused returns the refusal in an error, with texts of limited size, or nil.
-func refused(err error) *plugin.Refusal {
+// refusalIn returns the refusal in an error, with texts of limited size, or nil.
+func refusalIn(err error) *plugin.Refusal {
 	r, _ := errors.AsType[*plugin.Refusal](err) // a nil *Refusal counts as an ordinary error
 	if r == nil {
 		return nil

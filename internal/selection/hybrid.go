@@ -138,14 +138,14 @@ func (h *Hybrid) dense(
 	vectors := make([][]float32, len(queries))
 	if err := embed(ctx, h.embedder, h.opts.Cache, texts, vectors, h.opts.Deadline); err != nil {
 		if ctx.Err() == nil { // otherwise the caller cancelled the search, which is not a failure of the endpoint
-			h.breaker.failed()
+			h.breaker.recordFailure()
 			if h.opts.OnTimeout != nil && errors.Is(err, context.DeadlineExceeded) {
 				h.opts.OnTimeout(texts)
 			}
 		}
 		return nil, "embed the query: " + reason(err)
 	}
-	h.breaker.succeeded()
+	h.breaker.recordSuccess()
 	lists := make([]denseList, len(queries))
 	for i, v := range vectors {
 		lists[i] = tools.list(v, rankDepth, allowed)
@@ -204,7 +204,7 @@ const (
 	breakerOpen     = 30 * time.Second // how long the breaker stays open
 )
 
-// breaker is a circuit breaker for the embedding endpoint.
+// breaker is a circuit breaker for the embedding endpoint. After failures in a row, it stops requests for a while.
 type breaker struct {
 	mu        sync.Mutex
 	failures  int // in a row
@@ -218,14 +218,14 @@ func (b *breaker) closed() bool {
 	return b.failures < breakerFailures || !time.Now().Before(b.openUntil)
 }
 
-func (b *breaker) failed() {
+func (b *breaker) recordFailure() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failures++
 	b.openUntil = time.Now().Add(breakerOpen)
 }
 
-func (b *breaker) succeeded() {
+func (b *breaker) recordSuccess() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failures = 0

@@ -75,7 +75,7 @@ func (s *Index) analyse(sentence string) query {
 	for t, w := range weights {
 		q.terms = append(q.terms, weightedTerm{s.lexical.ids[t], w})
 	}
-	// The sum of floats depends on their order.
+	// The same order each time, because a sum of floats depends on their order.
 	slices.SortFunc(q.terms, func(a, b weightedTerm) int { return int(a.id) - int(b.id) })
 	return q
 }
@@ -211,7 +211,7 @@ func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) 
 			}
 		}
 		c.score = c.lexical + c.clause + c.server + c.vectors + c.history + c.name
-		if c.other = g.asked.conflict(s.does[d]); c.other {
+		if c.other = g.asked.conflictsWith(s.does[d]); c.other {
 			c.score *= otherOperation
 		}
 		if c.score > 0 && best.wants(c) && (allowed == nil || allowed(&s.tools[d])) {

@@ -24,7 +24,7 @@ type cachedFile struct {
 	sealed      bool // generated, and not edited since
 	fn          function
 	err         error              // from scanModule
-	skipped     string             // why the file was not read
+	skipped     string             // why the content is not used
 	definitions *parsedDefinitions // the content of DefinitionsFile
 }
 
@@ -37,10 +37,11 @@ type parsedDefinitions struct {
 	lint   []Finding
 }
 
+// fileStat tells whether a file may have changed since it was read.
 type fileStat struct {
 	size  int64
 	mtime time.Time
-	read  time.Time
+	read  time.Time // when the file was read
 }
 
 // racyWindow is the resolution of modification times. A file that was read within this time after its last write may

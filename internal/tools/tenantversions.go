@@ -17,9 +17,9 @@ import (
 
 // tenantVersions holds the catalogue versions of one tenant that has registered tools or skills.
 type tenantVersions struct {
-	Installed // the current version
-	base      *Listing
-	overlay   *Overlay
+	Installed             // the current version
+	base      *Listing    // the fleet's tools from which the current version was made; nil if Kept made it
+	overlay   *Overlay    // the overlay from which it was made
 	older     []Installed // in order of use, the latest last
 }
 

@@ -100,6 +100,7 @@ func isPackable(name string) bool {
 		(ext == ".py" || ext == ".json" || ext == ".md")
 }
 
+// addInits adds an __init__.py to each server that has none or a generated one.
 func addInits(files map[string][]byte, listing *Listing) {
 	exports := map[string][]Export{}
 	for _, t := range listing.Tools {

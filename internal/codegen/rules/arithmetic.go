@@ -84,7 +84,7 @@ func (w *writer) parseArithmetic(t []token) expression {
 		i += max(size, 1)
 	}
 	n, err := arithGrammar.Parse(b.String())
-	if err != nil || dateLike.MatchString(written(t)) {
+	if err != nil || dateLike.MatchString(asWritten(t)) {
 		return e
 	}
 	e.python, e.ok = e.write(n, 0)
@@ -93,8 +93,8 @@ func (w *writer) parseArithmetic(t []token) expression {
 	return e
 }
 
-// written returns tokens with spaces only where the task has them.
-func written(t []token) string {
+// asWritten returns tokens with spaces only where the task has them.
+func asWritten(t []token) string {
 	var b strings.Builder
 	for i := range t {
 		if i > 0 && t[i].start > t[i-1].end {
@@ -180,7 +180,7 @@ func readExpression(w *writer, t []token) (value, bool) {
 func readOperand(w *writer, t []token) (value, bool) {
 	e := w.parseArithmetic(t)
 	enclosed := t[0].is("(") && slices.IndexFunc(t, func(t token) bool { return t.is(")") }) == len(t)-1
-	return value{py: e.python}, e.ok && (e.single || enclosed || signed(t) != "")
+	return value{py: e.python}, e.ok && (e.single || enclosed || signedNumber(t) != "")
 }
 
 // pythonNumber writes a numeral for Python: no separators, no leading zeros.

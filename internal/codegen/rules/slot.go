@@ -70,8 +70,8 @@ const (
 	statePath = "/workspace/state.json"
 )
 
-// signed returns the number that tokens form, with its sign, or "" if they form none.
-func signed(t []token) string {
+// signedNumber returns the number that tokens form, with its sign, or "" if they form none.
+func signedNumber(t []token) string {
 	sign := ""
 	if len(t) == 2 && t[0].is("-−") {
 		sign, t = "-", t[1:]
@@ -83,7 +83,7 @@ func signed(t []token) string {
 }
 
 func readNumber(_ *writer, t []token) (value, bool) {
-	n, negative := strings.CutPrefix(signed(t), "-")
+	n, negative := strings.CutPrefix(signedNumber(t), "-")
 	if py := pythonNumber(n); negative {
 		return value{py: "-" + py}, n != ""
 	}
@@ -170,7 +170,7 @@ func literal(k kind, pattern string) func(*writer, []token) (value, bool) {
 
 // readValue reads a value for a field. A bare word is a value only if it can only be text: a status or snake_case.
 func readValue(w *writer, t []token) (value, bool) {
-	if n := signed(t); n != "" {
+	if n := signedNumber(t); n != "" {
 		return value{py: n}, numeral.MatchString(n)
 	}
 	if len(t) != 1 {

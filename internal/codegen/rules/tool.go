@@ -105,7 +105,7 @@ func (c *toolCall) add(name string, t []token) bool {
 	p := c.tool.Params[i]
 	v, ok := readValue(c.w, t)
 	_, constant := c.w.grammar.phrases["constant"][t[0].lower]
-	switch isNumber := signed(t) != ""; {
+	switch isNumber := signedNumber(t) != ""; {
 	case t[0].kind == word && !constant, len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text),
 		p.Type == "str" && t[0].kind != quoted, p.Type == "float" && !isNumber,
 		p.Type == "int" && (!isNumber || strings.Contains(v.py, ".")):

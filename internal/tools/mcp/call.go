@@ -34,8 +34,8 @@ type mcpSession struct {
 	progress sync.Map // progress token, as float64 → func(*sdk.ProgressNotificationParams)
 
 	mu       sync.Mutex
-	listed   map[string]tools.Definition
-	order    []tools.Definition
+	listed   map[string]tools.Definition // by name; nil if the tools must be listed again
+	order    []tools.Definition          // as the server lists them
 	listedAt time.Time
 }
 
@@ -106,9 +106,9 @@ func isDrift(err error) bool {
 	return ok && ue.Reason == tools.Drifted
 }
 
-// classify converts an error of the SDK. It drops the connection if the connection was lost, if an event stream
+// classify converts an error of the SDK. It drops the connection if the connection was lost, if an HTTP response
 // exceeded the limit, or if the server responded with the HTTP status of an error. It keeps the connection after a
-// timeout, a cancelled context, an error response, or a message that exceeded the limit or was malformed.
+// timeout, a cancelled context, an error response, a malformed message, or a message above the limit from a process.
 func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, refused *refusal, err error) error {
 	status, reason := refused.explain(u.redactor)
 	out := &tools.UpstreamError{Server: u.Name, Sent: true}
