@@ -27,8 +27,8 @@ type Set struct {
 	members []*member
 }
 
-// New returns a set of plugins. It returns an error for a plugin that has no unique name or no hook, or that has a method
-// with the name of a hook but another signature, because such a method would silently be ignored.
+// New returns a set of plugins. It returns an error for a plugin that has no unique name or no hook, or that has a
+// method with the name of a hook but another signature, because such a method would silently be ignored.
 func New(log *slog.Logger, list ...plugin.Plugin) (*Set, error) {
 	s := &Set{log: log}
 	names := map[string]bool{}

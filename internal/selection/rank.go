@@ -75,7 +75,7 @@ func (s *Index) analyse(sentence string) query {
 	for t, w := range weights {
 		q.terms = append(q.terms, weightedTerm{s.lexical.ids[t], w})
 	}
-	// The same order each time, because a sum of floats depends on their order.
+	// The order must be the same each time, because the sum of floats depends on it.
 	slices.SortFunc(q.terms, func(a, b weightedTerm) int { return int(a.id) - int(b.id) })
 	return q
 }

@@ -35,6 +35,7 @@ func (v *vectorizer) add(fields []field) {
 	v.sums = append(v.sums, sum[:]...)
 }
 
+// addTerms adds the terms' vectors, weighted by rarity, to sum.
 func addTerms(table *gloss.Table, sum []float32, terms []string) {
 	for _, t := range terms {
 		if w, ok := table.Lookup(t); ok {

@@ -178,7 +178,7 @@ func (b *Toolbox) Allow(ctx context.Context, tenant string) ([]string, error) {
 }
 
 // Read returns the tools that the tenant may call. It returns the same Listing until something changes. If the source
-// fails after it has succeeded before, Read uses the fleet's tools of that time.
+// fails but still has an earlier catalogue, Read uses that.
 func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, error) {
 	base, err := b.o.Source.Read(ctx)
 	if base == nil {

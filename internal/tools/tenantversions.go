@@ -116,7 +116,7 @@ func (s *VersionStore) symlinkOverlay(
 			return v, err
 		}
 	}
-	symlinks := map[string]string{serversDir + "__init__.py": base.ID} // path → directory in which the link finds it
+	symlinks := map[string]string{serversDir + "__init__.py": base.ID} // path of a link → directory with its target
 	for _, t := range base.Listing.Tools {
 		symlinks[serversDir+t.Package()] = base.ID
 	}

@@ -146,7 +146,7 @@ func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (v Inst
 	return v, nil
 }
 
-// refresh makes the source's current version the base, if it is a new one.
+// refresh unpacks the source's current version and makes it the base, if the source has a new one.
 func (s *VersionStore) refresh(ctx context.Context) error {
 	listing, err := s.opts.Source.Read(ctx)
 	if err != nil || listing == s.lastRead && s.lastRead != nil {

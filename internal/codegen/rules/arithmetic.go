@@ -93,7 +93,7 @@ func (w *writer) parseArithmetic(t []token) expression {
 	return e
 }
 
-// asWritten returns tokens with spaces only where the task has them.
+// asWritten returns the text of tokens, with spaces only where the task has them.
 func asWritten(t []token) string {
 	var b strings.Builder
 	for i := range t {

@@ -167,7 +167,7 @@ func (w *writer) eachPlace(m match) bool {
 }
 
 // bareWeather reports whether "weather" includes the forecast. It does not if a clause mentions the forecast, if a
-// condition follows, or inside a condition.
+// condition follows, or if the clause is in a branch of a condition.
 func (w *writer) bareWeather() bool {
 	follows := w.at < len(w.clauses) && w.clauses[w.at].tokens[0].lower == "if"
 	return !follows && w.depth == 1 && !slices.ContainsFunc(w.clauses, func(c clause) bool {

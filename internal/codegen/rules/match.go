@@ -29,8 +29,8 @@ const (
 	maxSlot  = 400     // tokens of one slot
 )
 
-// match matches the nodes against the tokens from position at on. For each way in which they match all tokens, it calls
-// done with the slots' values, until done returns true. It reports whether done has returned true.
+// match finds the ways in which the nodes match all remaining tokens. It calls done with the slots' values of each way,
+// until done returns true, and reports whether done has returned true.
 func (m *matcher) match(nodes []node, at int, values match, done func(match) bool) bool {
 	m.furthest = max(m.furthest, at)
 	if m.steps++; m.steps > maxSteps || len(nodes) == 0 {

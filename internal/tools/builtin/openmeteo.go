@@ -167,7 +167,7 @@ func refusal(status int, body []byte) error {
 	return fmt.Errorf("open-meteo refused the request (HTTP %d)%s", status, reason)
 }
 
-// clean returns untrusted text printable, on one line and truncated to 100 bytes.
+// clean returns untrusted text on one line, with hidden characters spelled out, truncated to 100 bytes.
 func clean(s string) string { return text.Truncate(text.Printable(text.OneLine(s)), 100) }
 
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

@@ -56,7 +56,8 @@ func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, er
 	return nil, err
 }
 
-// newTransport returns a transport to the server. If the server is a command, it starts the process and sets s.proc.
+// newTransport returns a transport to the server. For a command, newTransport starts the process and sets
+// s.proc.
 func (u *upstream) newTransport(ctx context.Context, s *mcpSession, log *slog.Logger) (sdk.Transport, error) {
 	switch {
 	case u.InProcess != nil:

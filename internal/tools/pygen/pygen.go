@@ -54,7 +54,7 @@ const (
 	maxSchema = 1 << 20 // bytes of both schemas of a tool
 	maxName   = 512     // bytes
 
-	maxIndentFactor = 4 // definitions stay compact if indenting could make them longer than this many times
+	maxIndentFactor = 4 // definitions stay compact if indenting could make them more than this many times as long
 )
 
 // Generate returns a server's package. It fails if the server's name is too long or yields no Python name. A

@@ -49,8 +49,8 @@ func (v *view) typing(name string) string {
 // maxType is the maximum length of a type expression, in bytes. A longer one becomes Any.
 const maxType = 8 << 10
 
-// typeOf returns the Python type of a schema. If the type needs a class, the class is called name, or like it if that
-// is taken.
+// typeOf returns the Python type of a schema. If the type needs a class, the class is called name, with a number if
+// name is taken.
 func (v *view) typeOf(schema any, name string, depth int) string {
 	s, ok := schema.(object)
 	if !ok || depth > maxDepth || !v.step(s) {

@@ -86,7 +86,7 @@ func (r *Registry) reservedDirs() []string {
 }
 
 // Update stores an offer of a process. Empty data means that the process has ended. The offer is parsed when the
-// tenant's tools are next requested. Update drops an offer above maxTenants or maxInstances.
+// tenant's tools are next requested. Update drops the offer if there are too many tenants or processes.
 func (r *Registry) Update(tenantName, process string, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
