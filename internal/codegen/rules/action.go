@@ -239,7 +239,7 @@ func (w *writer) contents(m match) bool {
 		}
 		literal.py = "{" + strings.Join(literal.list, ", ") + "}"
 	}
-	w.list = m["value"].text == ""
+	w.listRead = m["value"].text == ""
 	m["contents"] = literal
 	return ok
 }

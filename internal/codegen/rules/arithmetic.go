@@ -105,7 +105,8 @@ func asWritten(t []token) string {
 	return b.String()
 }
 
-// write returns an expression in Python, and false if readers may group it in two ways.
+// write returns an expression in Python. It returns false if readers may group the expression in two ways, or if its
+// nesting, a number or an exponent is too large.
 func (e *expression) write(n *arith.Node, depth int) (string, bool) {
 	var left, right string
 	ok := depth <= maxDepth
@@ -176,7 +177,8 @@ func readExpression(w *writer, t []token) (value, bool) {
 	return value{py: e.python}, e.ok
 }
 
-// readOperand reads one operand that stands beside any operator: a number, "it", or parentheses.
+// readOperand reads one operand to which any operator can be applied as it stands: a number, "it", or an expression in
+// parentheses.
 func readOperand(w *writer, t []token) (value, bool) {
 	e := w.parseArithmetic(t)
 	enclosed := t[0].is("(") && slices.IndexFunc(t, func(t token) bool { return t.is(")") }) == len(t)-1

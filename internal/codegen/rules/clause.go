@@ -71,7 +71,7 @@ func divide(t []token, isEnd func(t []token, i int) bool) (out [][]token) {
 	return slices.DeleteFunc(append(out, t[from:]), func(t []token) bool { return len(t) == 0 })
 }
 
-// endsSentence reports whether a token is punctuation before white space.
+// endsSentence reports whether a token is punctuation before white space, before more punctuation or at the end.
 func endsSentence(t []token, i int) bool {
 	const marks = ".;!?"
 	return t[i].is(marks) && (i+1 == len(t) || t[i+1].start > t[i].end || t[i+1].is(marks))

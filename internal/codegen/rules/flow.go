@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// condition reads "if …" with its branches: the rest of its sentence, and the sentence that "otherwise" begins.
+// condition reads "if …" with its branches: the rest of its sentence, and the sentence that begins with
+// "otherwise".
 func (w *writer) condition(m match) bool {
 	c, subject, measured := w.clause, m["subject"].text, w.vars["number"]
 	switch {

@@ -151,7 +151,7 @@ func enumeration(t []token) [][]token {
 	return out
 }
 
-// literal returns a reader of one token of a kind whose text matches a pattern.
+// literal returns a function that reads one token. The token must have the kind k, and its text must match the pattern.
 func literal(k kind, pattern string) func(*writer, []token) (value, bool) {
 	re := regexp.MustCompile(pattern)
 	return func(_ *writer, t []token) (value, bool) {
@@ -296,7 +296,7 @@ func readDate(_ *writer, t []token) (value, bool) {
 	return value{py: day.Format("datetime.date(2006, 1, 2)")}, ok && len(t) <= maxPhrase
 }
 
-// readDay reads a day without a year that exists in every year.
+// readDay reads a date without a year, such as "3 May". February 29 is none, because not every year has it.
 func readDay(_ *writer, t []token) (value, bool) {
 	const yearWithoutLeapDay = " 2023"
 	day, ok := parseDate(join(t[:min(len(t), maxPhrase)]) + yearWithoutLeapDay)

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/strictjson"
 )
 
-// kind is what a token is.
+// kind says what a token is.
 type kind int
 
 const (
