@@ -296,7 +296,8 @@ func readDate(_ *writer, t []token) (value, bool) {
 	return value{py: day.Format("datetime.date(2006, 1, 2)")}, ok && len(t) <= maxPhrase
 }
 
-// readDay reads a date without a year, such as "3 May". February 29 is none, because not every year has it.
+// readDay reads a date without a year, such as "3 May". It does not accept February 29, because not every
+// year has it.
 func readDay(_ *writer, t []token) (value, bool) {
 	const yearWithoutLeapDay = " 2023"
 	day, ok := parseDate(join(t[:min(len(t), maxPhrase)]) + yearWithoutLeapDay)
