@@ -49,8 +49,8 @@ func FillCache(ctx context.Context, e Embedder, c Cache, texts []string) error {
 }
 
 // Hybrid ranks with an Index and with an Embedder's vectors. It takes no longer than the local ranking and the deadline
-// together. It does not fail because of the network: Response.Degraded then says why vectors are missing. It is safe
-// for concurrent use.
+// together. A failure of the network is not an error: Response.Degraded says why vectors are missing. It is safe for
+// concurrent use.
 type Hybrid struct {
 	embedder Embedder
 	opts     HybridOptions

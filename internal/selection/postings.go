@@ -28,7 +28,8 @@ type postings struct {
 	impact []float32        // by posting; the saturated frequency times idf
 }
 
-// posting is a term in a field of a document, before the averages are known.
+// posting counts a term in one field of a document. Its impact is not known yet, because that depends on the average
+// length of the field.
 type posting struct {
 	term, doc int32
 	field     uint8
@@ -92,7 +93,8 @@ next:
 	return raw
 }
 
-// invert sorts the postings by term, with a counting sort that keeps the order of documents, and adds up the fields.
+// invert sorts the postings by term, with a counting sort that keeps the order of documents. It adds up the
+// frequencies of a term in the fields of a document, and computes the impacts.
 func (x *postings) invert(raw []posting, frequency func(posting) float32) {
 	terms := len(x.ids)
 	at := make([]uint32, terms+1)

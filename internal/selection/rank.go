@@ -25,7 +25,7 @@ const (
 
 	repeatWeight   = 0.5 // times the logarithm of how often a word occurs in the query
 	everydayWeight = 0.3 // the share of the weight that the most frequent words of English lose
-	rareIdf        = 8.0 // the gloss idf from which a word is not an everyday word
+	rareIdf        = 8.0 // a word with at least this gloss idf is not an everyday word
 
 	minCosine  = 0.35 // the lowest similarity of a tool that matches only by its vector
 	stepTerms  = 12   // terms of a query; a longer query describes a task, with operations that it does not name
@@ -221,7 +221,8 @@ func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) 
 	return best.sorted()
 }
 
-// scoreClauses sets bestClause to each tool's score relative to the best tool's, in the clause where it is highest.
+// scoreClauses scores the tools for each clause, relative to the clause's best tool. It sets bestClause to each tool's
+// highest score.
 func (s *Index) scoreClauses(w *scratch, sentence string) {
 	clear(w.bestClause)
 	parts := clauses(sentence)

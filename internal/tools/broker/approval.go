@@ -9,7 +9,7 @@ import (
 
 // Approver requests approval of a call and blocks until a person decides or the request expires. The wait
 // counts towards the call's time. If Approver returns an error, the call is not made. It may be called
-// concurrently. It may be called again for the same call in a later run of the task; an earlier decision then holds.
+// concurrently. A later run of the task may call it again for the same call; an earlier decision then still holds.
 type Approver func(ctx context.Context, r ApprovalRequest) (Approval, error)
 
 // ApprovalRequest is a call that needs approval.

@@ -171,7 +171,8 @@ func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.
 	return out, err
 }
 
-// unstructured returns the value of a result without structured content: its only block, or the list of its blocks.
+// unstructured returns the value of a result without structured content: its only block, the list of
+// its blocks, or null if it has none.
 func unstructured(ctx context.Context, c *converter, res tools.Result) (json.RawMessage, error) {
 	values, err := c.contents(ctx, res.Content)
 	switch {
