@@ -168,7 +168,7 @@ func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code
 			}
 			return code, err
 		})
-		if err == nil && code != "" && code != d.Code { // run has logged an error
+		if err == nil && code != "" && code != d.Code { // after an error, which run has logged, the draft stays
 			d.Code, d.By, changed = code, ByPlugin, true
 		}
 	}

@@ -44,7 +44,8 @@ func addTerms(table *gloss.Table, sum []float32, terms []string) {
 	}
 }
 
-// finish removes the direction that all tools share from their vectors. It returns the packed vectors and the direction.
+// finish removes the direction that all tools share from their vectors. It returns the packed vectors and this
+// direction.
 func (v *vectorizer) finish() (packed []int8, common []float32) {
 	common = make([]float32, dims)
 	for i, x := range v.sums {

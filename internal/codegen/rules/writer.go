@@ -57,9 +57,9 @@ type writer struct {
 	// listRead says that an action has read the bullet list or the JSON block of the clause.
 	listRead bool
 
-	// vars are what later clauses may refer to, as Python. number, record, rows, text, path and skill are the last ones.
-	// doc is the open document, and file its file. dirty is set while doc has changes that are not saved. saved is the
-	// check of what was saved. table and does are the names of the table of rows and of the skill.
+	// vars are what later clauses may refer to, as Python. number, record, rows, text, path and skill are the last
+	// ones. doc is the open document, and file its file. dirty is set while doc has changes that are not saved. saved
+	// is the check of what was saved. table and does are the names of the table of rows and of the skill.
 	vars    map[string]string
 	last    string            // the last variable
 	tools   map[string]string // id of a tool that the program calls → name of its function in the program

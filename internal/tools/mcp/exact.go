@@ -173,7 +173,7 @@ func (r *eventReader) event() []byte {
 		return lines
 	}
 	if out, _ := decodable(data); out != nil && !bytes.Equal(out, data) {
-		return append([]byte("data: "), out...) // it ends with a newline
+		return append([]byte("data: "), out...) // out ends with a newline
 	}
 	return lines
 }

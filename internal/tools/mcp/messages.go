@@ -76,7 +76,8 @@ func (r *messageReader) nextMessage() ([]byte, error) {
 	return r.message(trimmed), nil
 }
 
-// message returns a message with a newline, as the SDK can decode it, or nil.
+// message returns a message with a newline, in a form that the SDK can decode. If data is not a message, it calls
+// onInvalid and returns nil.
 func (r *messageReader) message(data []byte) []byte {
 	out, err := decodable(data)
 	if err != nil && (out == nil || !json.Valid(data)) { // the content of results does not belong in logs

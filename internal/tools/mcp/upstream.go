@@ -161,7 +161,7 @@ func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 	if err != nil {
 		c.scheduleRetry()
 	}
-	closed := c.up.conns[c.key] != c // during the attempt
+	closed := c.up.conns[c.key] != c // the connection was closed during the attempt
 	c.up.mu.Unlock()
 	close(attempt)
 	if err != nil {

@@ -3,8 +3,9 @@
 // parses, imports, type-checks and stays in its directory. The key function is Generate.
 //
 // JSON Schema becomes Python as follows:
-//   - Parameters are given by position or by name: first the required ones, in the order of the schema's "required",
-//     then those required ones that have a default, then the optional ones, in the order of its "properties".
+//   - Parameters are given by position or by name. First come the required ones without a default, then the required
+//     ones with a default, both in the order of the schema's "required". Then come the optional ones, in the order of
+//     the schema's "properties".
 //   - A required parameter with a default may be omitted; its default is then sent. An omitted optional one is not
 //     sent.
 //   - An object with properties is a TypedDict, any other object a Dict[str, T]. An array is a List or Tuple.
