@@ -22,8 +22,8 @@ var FS embed.FS
 //go:embed __init__.py
 var Support []byte
 
-// Install writes the built-in files into a servers directory if they are missing or different there. It does not change
-// an existing approvals.json or other files.
+// Install writes the built-in files into a servers directory if they are missing or different there. It changes neither
+// an existing approvals.json nor files that are not built in.
 func Install(dir string) error {
 	return fs.WalkDir(FS, ".", func(name string, e fs.DirEntry, err error) error {
 		target := filepath.Join(dir, filepath.FromSlash(name))

@@ -8,13 +8,13 @@ import (
 // Tool describes a tool to a writer. Programs import it as `from servers.<Module> import <Function>`.
 type Tool struct {
 	Server, Name     string
-	Module, Function string // the Python names; Server and Name by default
-	Signature        string // in one line of Python; empty if only Params is known
-	Doc              string // the docstring; untrusted
-	Params           []Param
+	Module, Function string  // the Python names; Server and Name by default
+	Signature        string  // in one line of Python; empty if only Params is known
+	Doc              string  // the docstring; untrusted
+	Params           []Param // in the order of the schema
 }
 
-// Param is one parameter of a tool, in the order of the schema.
+// Param is one parameter of a tool.
 type Param struct {
 	Name, Type string
 	Required   bool
@@ -70,11 +70,11 @@ const (
 // Program is a program and its origin.
 type Program struct {
 	Code       string
-	By         string
+	By         string   // ByModel or ByRules
 	Tools      []string // ids of the selected tools that it imports
 	Understood []string // how the rules read the task: one line for each clause
 	Usage      Usage
-	Fallback   string // why the rules wrote it although there is a model; otherwise empty
+	Fallback   string // why the rules wrote it although there is a model; empty if they did not
 }
 
 // CodeRequiredError reports that the rules did not understand a task. The task then ends with the status blocked and
@@ -83,7 +83,7 @@ type CodeRequiredError struct {
 	Reason     string   // names the words that are not understood
 	Understood []string // as in Program
 	Unknown    []string // the clauses that match no rule
-	Signatures []string // of the selected tools
+	Signatures []string // for each selected tool, its import and its signature
 	Skeleton   string   // the unfinished program, with a TODO for each unknown clause
 }
 

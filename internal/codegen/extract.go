@@ -76,8 +76,9 @@ var (
 	foreignLine = regexp.MustCompile(`^(?:const|let|var|function|#include|package|public|using|fn|SELECT|<\w+)\b`)
 )
 
-// looksLikePython reports whether more than half of the lines without indentation look like statements. A line of
-// another language counts twice against it.
+// looksLikePython reports whether more than half of the lines look like statements of Python. A line of another
+// language counts twice against it. Indented lines, comments and lines that begin with a quotation mark or a closing
+// bracket do not count.
 func looksLikePython(s string) bool {
 	code, other := 0, 0
 	for line := range strings.Lines(s) {

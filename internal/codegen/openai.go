@@ -175,7 +175,8 @@ func refusedParam(api *openai.StatusError) (param string) {
 	return param
 }
 
-// modelError converts an error to a *ModelError. An endpoint's message may repeat the key, so only safe parts are kept.
+// modelError converts an error to a *ModelError, or to the error of ctx if ctx was cancelled. An endpoint's message may
+// repeat the key, so only safe parts are kept.
 func modelError(ctx context.Context, err error) error {
 	if failed, ok := errors.AsType[*ModelError](err); ok {
 		return failed

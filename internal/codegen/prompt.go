@@ -41,7 +41,8 @@ const (
 // maxPromptLines is the maximum number of files, or of calls, that a prompt lists.
 const maxPromptLines = 200
 
-// fullDocs is the number of tools whose whole docstring is in the prompt. For the others, it has the first sentence.
+// fullDocs is the number of tools whose whole docstring is in the prompt. For the others, the prompt has the first
+// sentence.
 const fullDocs = 3
 
 type promptTool struct{ Module, Function, Signature, Doc string }
@@ -100,7 +101,8 @@ func render(name string, data any) (string, error) {
 	return strings.TrimSpace(b.String()), nil
 }
 
-// lines escapes each text as one line of at most limit characters, and counts the texts above maxPromptLines.
+// lines escapes each text as one line of at most limit characters. In place of the texts after the first
+// maxPromptLines, it returns their number.
 func lines(texts []string, limit int) []string {
 	var out []string
 	for _, t := range texts[:min(len(texts), maxPromptLines)] {
@@ -112,6 +114,7 @@ func lines(texts []string, limit int) []string {
 	return out
 }
 
+// elements replaces what opens or closes an element of a prompt or a code block.
 var elements = strings.NewReplacer("</", "‹/", "<tools", "‹tools", "<task", "‹task", "<notes", "‹notes",
 	"<files", "‹files", "<skills", "‹skills", "<error", "‹error", "<program", "‹program",
 	"```", "'''", "~~~", "---")
@@ -122,6 +125,7 @@ func untrusted(s string, limit int, multiline bool) string {
 	return elements.Replace(clean(s, limit, multiline))
 }
 
+// docstring escapes an untrusted text for a docstring in a prompt.
 func docstring(s string) string {
 	s = strings.NewReplacer(`\`, `\\`, `"""`, `'''`).Replace(untrusted(s, maxDoc, true))
 	return strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n    ")

@@ -119,6 +119,7 @@ func Generate(ctx context.Context, w *Writer, rules Rules, r Request, c Call) (P
 	return fallback, nil
 }
 
+// ask sends the messages to the model and returns the program in its response, with private values restored.
 func (w *Writer) ask(ctx context.Context, r Request, messages []Message, c Call) (Program, error) {
 	bounded, cancel := context.WithTimeout(ctx, w.opts.Timeout)
 	defer cancel()

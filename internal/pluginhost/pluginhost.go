@@ -27,8 +27,8 @@ type Set struct {
 	members []*member
 }
 
-// New returns a set of plugins. It returns an error for a plugin that has no hook, or has a method with the name of a
-// hook but another signature, because such a method would silently be ignored.
+// New returns a set of plugins. It returns an error for a plugin that has no unique name or no hook, or that has a
+// method with the name of a hook but another signature, because such a method would silently be ignored.
 func New(log *slog.Logger, list ...plugin.Plugin) (*Set, error) {
 	s := &Set{log: log}
 	names := map[string]bool{}
@@ -118,7 +118,8 @@ func (s *Set) HasCaller() bool { return anyHas[plugin.Caller](s) }
 // HasResulter reports whether a plugin has the hook result.
 func (s *Set) HasResulter() bool { return anyHas[plugin.Resulter](s) }
 
-// Select returns the tools that the plugins select, without tools that are not available.
+// Select returns the tools that the plugins select, without tools that are not available. A hook that fails changes
+// nothing.
 func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []string {
 	available := make(map[string]bool, len(in.Available))
 	for _, tool := range in.Available {
@@ -155,7 +156,7 @@ func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []
 // ByPlugin is the value of generated_by in a result whose program a plugin wrote.
 const ByPlugin = "plugin"
 
-// Generate returns the program, and whether a plugin changed it.
+// Generate returns the program, and whether a plugin changed it. A hook that fails changes nothing.
 func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code string, changed bool) {
 	for m, p := range withHook[plugin.Generator](s) {
 		given := d
@@ -167,7 +168,7 @@ func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code
 			}
 			return code, err
 		})
-		if err == nil && code != "" && code != d.Code { // run has logged an error
+		if err == nil && code != "" && code != d.Code { // after an error, which run has logged, the draft stays
 			d.Code, d.By, changed = code, ByPlugin, true
 		}
 	}
@@ -180,7 +181,7 @@ func (s *Set) Validate(ctx context.Context, t plugin.Task, in plugin.Program) (*
 		_, err := run(ctx, s, m, "validate", t, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, p.Validate(ctx, t, in)
 		})
-		if r := refused(err); r != nil {
+		if r := refusalIn(err); r != nil {
 			return r, nil
 		}
 		if err != nil {
@@ -206,7 +207,7 @@ func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawM
 			}
 			return args, err
 		})
-		if r := refused(err); r != nil {
+		if r := refusalIn(err); r != nil {
 			return nil, r, nil
 		}
 		if err != nil {

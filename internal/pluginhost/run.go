@@ -30,8 +30,8 @@ var (
 	errFailed  = errors.New("hook failed; the worker's log has its error")
 )
 
-// run invokes a hook. It returns the hook's *plugin.Refusal. It logs any other error, and returns one without the
-// plugin's text, which is not for the task's submitter.
+// run invokes a hook. If the hook refuses, run returns the *plugin.Refusal. It logs any other error, and returns one
+// without the plugin's text, which is not for the task's submitter.
 func run[T any](
 	ctx context.Context, s *Set, m *member, hook string, t plugin.Task, do func(context.Context) (T, error),
 ) (T, error) {
@@ -40,7 +40,7 @@ func run[T any](
 		return value, nil
 	}
 	var zero T
-	if r := refused(err); r != nil {
+	if r := refusalIn(err); r != nil {
 		return zero, r
 	}
 	s.log.WarnContext(ctx, "plugin failed",
@@ -93,8 +93,8 @@ func invoke[T any](
 	}
 }
 
-// refused returns the refusal in an error, with texts of limited size, or nil.
-func refused(err error) *plugin.Refusal {
+// refusalIn returns the refusal in an error, with texts of limited size, or nil.
+func refusalIn(err error) *plugin.Refusal {
 	r, _ := errors.AsType[*plugin.Refusal](err) // a nil *Refusal counts as an ordinary error
 	if r == nil {
 		return nil

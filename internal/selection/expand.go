@@ -66,7 +66,7 @@ func newSpelling(words []string) *spelling {
 	return s
 }
 
-// spellable reports whether a word has neighbours: it is long enough, and ASCII.
+// spellable reports whether a word can have neighbours: it must be long enough, and ASCII.
 func spellable(w string) bool {
 	return len(w) >= minSpelling && strings.IndexFunc(w, func(r rune) bool { return r >= 0x80 }) < 0
 }

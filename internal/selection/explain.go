@@ -22,6 +22,7 @@ type Explanation struct {
 	OtherOperation bool `json:"other_operation,omitempty"`
 }
 
+// explain returns the parts of a candidate's score, and the terms of the queries that it matches.
 func (s *Index) explain(c candidate, r Request) *Explanation {
 	e := &Explanation{
 		Terms: []string{}, Lexical: round3(c.lexical), Clause: round3(c.clause), Server: round3(c.server),

@@ -128,7 +128,7 @@ func (d *dense) setSketch(v []float32, out []uint64) {
 // nearest returns the allowed tools whose vectors are nearest to the query, best first. If allowed is nil, all tools
 // are allowed. It does not find tools without a vector or with a vector whose length differs from the query's.
 func (d *dense) nearest(query []float32, limit int, allowed func(tool int32) bool) []candidate {
-	best := newTop(limit)
+	best := newBestHeap(limit)
 	compare := func(tool int32) {
 		if v := d.vectors[tool]; v != nil && len(v) == len(query) && (allowed == nil || allowed(tool)) {
 			if c := (candidate{tool: tool, score: dot(query, v)}); best.wants(c) {

@@ -15,8 +15,8 @@ type Past struct {
 
 // NewPast returns what the history keeps of a task. It contains no paths, addresses or quantities.
 func NewPast(description string, tools []string) Past {
-	terms := terms.Query(description)
-	return Past{Terms: terms[:min(len(terms), maxTerms)], Tools: tools}
+	found := terms.Query(description)
+	return Past{Terms: found[:min(len(found), maxTerms)], Tools: tools}
 }
 
 // History is an index of one tenant's past tasks, which finds the tools of similar tasks. It is immutable and never
@@ -73,7 +73,7 @@ func (h *History) votes(s *Index, terms []string) map[int32]float32 {
 			mass += float32(math.Log(1 + float64(2*(len(h.tools)+priorTasks))))
 		}
 	}
-	best := newTop(similarTasks) // past tasks: here a candidate's field tool is the number of a task
+	best := newBestHeap(similarTasks) // past tasks: here a candidate's field tool is the number of a task
 	for d, v := range scores {
 		if v > 0 {
 			// As in a cosine, the shared weight is divided by the geometric mean of both weights.
@@ -86,6 +86,7 @@ func (h *History) votes(s *Index, terms []string) map[int32]float32 {
 	return h.countVotes(s, best.sorted())
 }
 
+// countVotes returns the votes of similar tasks, which are sorted by similarity.
 func (h *History) countVotes(s *Index, similar []candidate) map[int32]float32 {
 	if len(similar) == 0 || similar[0].score < similarityLow {
 		return nil

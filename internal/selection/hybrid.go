@@ -49,8 +49,8 @@ func FillCache(ctx context.Context, e Embedder, c Cache, texts []string) error {
 }
 
 // Hybrid ranks with an Index and with an Embedder's vectors. It takes no longer than the local ranking and the deadline
-// together. It does not fail because of the network: Response.Degraded then says why vectors are missing. It is safe
-// for concurrent use.
+// together. A failure of the network is not an error: Response.Degraded says why vectors are missing. It is safe for
+// concurrent use.
 type Hybrid struct {
 	embedder Embedder
 	opts     HybridOptions
@@ -121,7 +121,7 @@ func (h *Hybrid) Select(ctx context.Context, r Request) (Response, error) {
 	return response, err
 }
 
-// dense returns one list for each query, or the reason why lists or vectors are missing.
+// dense returns one list for each query, and the reason if all lists or some tools' vectors are missing.
 func (h *Hybrid) dense(
 	ctx context.Context, queries []string, tools *dense, allowed func(tool int32) bool,
 ) ([]denseList, string) {
@@ -138,14 +138,14 @@ func (h *Hybrid) dense(
 	vectors := make([][]float32, len(queries))
 	if err := embed(ctx, h.embedder, h.opts.Cache, texts, vectors, h.opts.Deadline); err != nil {
 		if ctx.Err() == nil { // otherwise the caller cancelled the search, which is not a failure of the endpoint
-			h.breaker.failed()
+			h.breaker.recordFailure()
 			if h.opts.OnTimeout != nil && errors.Is(err, context.DeadlineExceeded) {
 				h.opts.OnTimeout(texts)
 			}
 		}
 		return nil, "embed the query: " + reason(err)
 	}
-	h.breaker.succeeded()
+	h.breaker.recordSuccess()
 	lists := make([]denseList, len(queries))
 	for i, v := range vectors {
 		lists[i] = tools.list(v, rankDepth, allowed)
@@ -163,7 +163,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// embed sets out to the texts' unit vectors. It requests those that are not in the cache from the embedder.
+// embed writes the texts' unit vectors to out. It requests vectors that are not in the cache from the embedder.
 func embed(ctx context.Context, e Embedder, cache Cache, texts []string, out [][]float32, timeout time.Duration) error {
 	model, dimensions := e.Model()
 	var missing []string
@@ -204,7 +204,7 @@ const (
 	breakerOpen     = 30 * time.Second // how long the breaker stays open
 )
 
-// breaker is a circuit breaker for the embedding endpoint.
+// breaker is a circuit breaker for the embedding endpoint. After failures in a row, it stops requests for a while.
 type breaker struct {
 	mu        sync.Mutex
 	failures  int // in a row
@@ -218,14 +218,14 @@ func (b *breaker) closed() bool {
 	return b.failures < breakerFailures || !time.Now().Before(b.openUntil)
 }
 
-func (b *breaker) failed() {
+func (b *breaker) recordFailure() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failures++
 	b.openUntil = time.Now().Add(breakerOpen)
 }
 
-func (b *breaker) succeeded() {
+func (b *breaker) recordSuccess() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failures = 0

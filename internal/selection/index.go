@@ -26,8 +26,8 @@ type Index struct {
 	scratch  sync.Pool    // *scratch
 }
 
-// Build analyses a catalogue. If several tools have the same id, the last one counts. Otherwise their order does not
-// matter. It takes about 50 µs per tool.
+// Build analyses a catalogue. If several tools have the same id, the last one counts. The order of tools with different
+// ids does not matter. Build takes about 50 µs per tool.
 func Build(tools []Tool) *Index {
 	s := &Index{table: gloss.Load(), position: make(map[string]int32, len(tools))}
 	byID := make(map[string]Tool, len(tools))

@@ -14,11 +14,11 @@ type Finding struct {
 	Rivals  []string `json:"rivals,omitempty"` // the tools that a search for its description finds
 }
 
-// lintDepth is the number of tools among which a search for a tool's description must find it.
+// lintDepth is the number of results of a search for a tool's description that must include the tool.
 const lintDepth = 5
 
 // Lint searches for each tool by the first sentence of its description. It returns the tools that are not among the
-// first five and those without a description, sorted by server and name. It takes one query for each tool.
+// first five results and those without a description, sorted by server and name. It takes one query for each tool.
 func (s *Index) Lint() []Finding {
 	findings := []Finding{}
 	for i := range s.tools {

@@ -32,8 +32,8 @@ var operationTable = sync.OnceValue(func() map[string]operations {
 	return table
 })
 
-// conflict reports whether both sets are known and have no operation in common.
-func (o operations) conflict(other operations) bool { return o != 0 && other != 0 && o&other == 0 }
+// conflictsWith reports whether both sets are known and have no operation in common.
+func (o operations) conflictsWith(other operations) bool { return o != 0 && other != 0 && o&other == 0 }
 
 // toolOperations returns the operations of a tool: the first operation in its name, and the one at the end of its name,
 // because "search" is a verb in search_index and a noun in search_index_delete. If the name has no operation, the first

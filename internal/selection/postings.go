@@ -28,7 +28,8 @@ type postings struct {
 	impact []float32        // by posting; the saturated frequency times idf
 }
 
-// posting is a term in a field of a document, before the averages are known.
+// posting counts a term in one field of a document. Its impact is not known yet, because that depends on the average
+// length of the field.
 type posting struct {
 	term, doc int32
 	field     uint8
@@ -54,7 +55,7 @@ func newPostings(docs, prior int, fields func(doc int) []field) *postings {
 			}
 		}
 		for f, part := range parts {
-			raw = x.count(raw, int32(d), uint8(f), part.terms)
+			raw = x.appendPostings(raw, int32(d), uint8(f), part.terms)
 			lengths[f][d] = float32(len(part.terms))
 			average[f] += float64(len(part.terms)) / float64(docs)
 		}
@@ -69,8 +70,8 @@ func newPostings(docs, prior int, fields func(doc int) []field) *postings {
 	return x
 }
 
-// count appends postings for the terms of a field. Repeated terms of a short field share a posting.
-func (x *postings) count(raw []posting, doc int32, f uint8, terms []string) []posting {
+// appendPostings appends postings for the terms of a field. Repeated terms of a short field share a posting.
+func (x *postings) appendPostings(raw []posting, doc int32, f uint8, terms []string) []posting {
 	from := len(raw)
 next:
 	for _, t := range terms {
@@ -92,7 +93,8 @@ next:
 	return raw
 }
 
-// invert sorts the postings by term, with a counting sort that keeps the order of documents, and adds up the fields.
+// invert sorts the postings by term, with a counting sort that keeps the order of documents. It adds up the
+// frequencies of a term in the fields of a document, and computes the impacts.
 func (x *postings) invert(raw []posting, frequency func(posting) float32) {
 	terms := len(x.ids)
 	at := make([]uint32, terms+1)
@@ -139,14 +141,14 @@ func (x *postings) add(scores []float32, term int32, weight float32) {
 	}
 }
 
-// weighted is one term of a query.
-type weighted struct {
+// weightedTerm is one term of a query.
+type weightedTerm struct {
 	id     int32
 	weight float32
 }
 
 // score sets the documents' scores to the sum over the terms.
-func (x *postings) score(scores []float32, terms []weighted) {
+func (x *postings) score(scores []float32, terms []weightedTerm) {
 	clear(scores)
 	for _, t := range terms {
 		x.add(scores, t.id, t.weight)

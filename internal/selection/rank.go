@@ -25,7 +25,7 @@ const (
 
 	repeatWeight   = 0.5 // times the logarithm of how often a word occurs in the query
 	everydayWeight = 0.3 // the share of the weight that the most frequent words of English lose
-	rareIdf        = 8.0 // the gloss idf from which a word is not an everyday word
+	rareIdf        = 8.0 // a word with at least this gloss idf is not an everyday word
 
 	minCosine  = 0.35 // the lowest similarity of a tool that matches only by its vector
 	stepTerms  = 12   // terms of a query; a longer query describes a task, with operations that it does not name
@@ -46,12 +46,13 @@ func newScratch(tools, servers, terms int) *scratch {
 
 // query is an analysed query.
 type query struct {
-	own       []string   // the distinct terms of the text, in order
-	terms     []weighted // the terms to search for, with synonyms and spelling neighbours
-	unmatched []string   // own terms that match no word of the catalogue, not even by synonym or spelling
-	mass      float32    // the score of a tool that matches each own term once
+	own       []string       // the distinct terms of the text, in order
+	terms     []weightedTerm // the terms to search for, with synonyms and spelling neighbours
+	unmatched []string       // own terms that match no word of the catalogue, not even by synonym or spelling
+	mass      float32        // the score of a tool that matches each own term once
 }
 
+// analyse returns the terms of a sentence with their weights.
 func (s *Index) analyse(sentence string) query {
 	q := query{}
 	times := map[string]int{}
@@ -72,10 +73,10 @@ func (s *Index) analyse(sentence string) query {
 		}
 	}
 	for t, w := range weights {
-		q.terms = append(q.terms, weighted{s.lexical.ids[t], w})
+		q.terms = append(q.terms, weightedTerm{s.lexical.ids[t], w})
 	}
-	// The sum of floats depends on their order.
-	slices.SortFunc(q.terms, func(a, b weighted) int { return int(a.id) - int(b.id) })
+	// The order must be the same each time, because the sum of floats depends on it.
+	slices.SortFunc(q.terms, func(a, b weightedTerm) int { return int(a.id) - int(b.id) })
 	return q
 }
 
@@ -161,7 +162,7 @@ func (s *Index) rank(sentence string, history *History, allowed func(*Tool) bool
 		w.terms[t.id] = min(1, t.weight)
 		defer func() { w.terms[t.id] = 0 }()
 	}
-	g := signals{top: top, vector: vector, votes: votes, gloss: glossWeight * shrink(top, q)}
+	g := signals{top: top, vector: vector, votes: votes, gloss: glossWeight * vectorFactor(top, q)}
 	g.name = nameWeight * min(1, nameTerms/float32(max(1, len(q.own))))
 	if len(q.own) <= stepTerms {
 		g.asked = operationsOf(sentence)
@@ -169,8 +170,9 @@ func (s *Index) rank(sentence string, history *History, allowed func(*Tool) bool
 	return s.sum(w, g, allowed, limit), q
 }
 
-// shrink returns the factor for the vectors' weight, which is lower if the best lexical hit already covers the query.
-func shrink(top float32, q query) float32 {
+// vectorFactor returns the factor for the vectors' weight, which is lower if the best lexical hit already covers the
+// query.
+func vectorFactor(top float32, q query) float32 {
 	if q.mass == 0 {
 		return 1
 	}
@@ -193,7 +195,7 @@ func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) 
 	if unit == 0 {
 		unit, least = 1, minCosine
 	}
-	best := newTop(limit)
+	best := newBestHeap(limit)
 	for d := range s.tools {
 		c := candidate{
 			tool:    int32(d),
@@ -209,7 +211,7 @@ func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) 
 			}
 		}
 		c.score = c.lexical + c.clause + c.server + c.vectors + c.history + c.name
-		if c.other = g.asked.conflict(s.does[d]); c.other {
+		if c.other = g.asked.conflictsWith(s.does[d]); c.other {
 			c.score *= otherOperation
 		}
 		if c.score > 0 && best.wants(c) && (allowed == nil || allowed(&s.tools[d])) {
@@ -219,7 +221,8 @@ func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) 
 	return best.sorted()
 }
 
-// scoreClauses sets bestClause to each tool's score relative to the best tool's, in the clause where it is highest.
+// scoreClauses scores the tools for each clause, relative to the clause's best tool. It sets bestClause to each tool's
+// highest score.
 func (s *Index) scoreClauses(w *scratch, sentence string) {
 	clear(w.bestClause)
 	parts := clauses(sentence)
@@ -250,6 +253,7 @@ func (s *Index) mentioned(tool int, terms []float32) float32 {
 	return sum / all
 }
 
+// scoreServers scores each server for the query's own terms.
 func (s *Index) scoreServers(w *scratch, q query) {
 	clear(w.server)
 	for _, t := range q.own {
@@ -274,19 +278,21 @@ func clauses(sentence string) []string {
 	return out
 }
 
-// top keeps the best candidates, up to limit, in a heap whose root is the worst one.
-type top struct {
+// bestHeap keeps the best candidates, up to limit, in a heap whose root is the worst one.
+type bestHeap struct {
 	limit int
 	heap  []candidate
 }
 
-func newTop(limit int) *top { return &top{limit: limit, heap: make([]candidate, 0, min(limit, 256))} }
+func newBestHeap(limit int) *bestHeap {
+	return &bestHeap{limit: limit, heap: make([]candidate, 0, min(limit, 256))}
+}
 
 // wants reports whether put would keep a candidate.
-func (t *top) wants(c candidate) bool { return len(t.heap) < t.limit || better(c, t.heap[0]) }
+func (t *bestHeap) wants(c candidate) bool { return len(t.heap) < t.limit || better(c, t.heap[0]) }
 
 // put adds a candidate that the heap wants.
-func (t *top) put(c candidate) {
+func (t *bestHeap) put(c candidate) {
 	if len(t.heap) < t.limit {
 		t.heap = append(t.heap, c)
 		for i := len(t.heap) - 1; i > 0 && better(t.heap[(i-1)/2], t.heap[i]); i = (i - 1) / 2 {
@@ -310,7 +316,8 @@ func (t *top) put(c candidate) {
 	}
 }
 
-func (t *top) sorted() []candidate {
+// sorted returns the candidates, best first. The heap must not be used afterwards.
+func (t *bestHeap) sorted() []candidate {
 	slices.SortFunc(t.heap, compareCandidates)
 	return t.heap
 }

@@ -120,7 +120,8 @@ func (s *Index) selectWith(r Request, dense []denseList) (Response, error) {
 // rankDepth is the number of candidates for each query before the cut-off.
 const rankDepth = 60
 
-// setDefaults sets the defaults of the fields that are zero or negative.
+// setDefaults sets the defaults of the fields that are zero or negative. It returns ErrDetail for an unknown level of
+// detail.
 func (r *Request) setDefaults() error {
 	r.Detail = cmp.Or(r.Detail, DetailDescription)
 	if r.Detail != DetailName && r.Detail != DetailDescription && r.Detail != DetailFull {
@@ -144,7 +145,8 @@ func cutOff(found []candidate, minimum int) []candidate {
 	return found[:n]
 }
 
-// confidence compares the best score with the score of a tool that matches all terms.
+// confidence compares the best score with the score of a tool that matches all terms, and multiplies the outcome by the
+// share of the query's terms that match a tool.
 func confidence(found []candidate, q query) float64 {
 	if len(found) == 0 || q.mass == 0 {
 		return 0

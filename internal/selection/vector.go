@@ -35,6 +35,7 @@ func (v *vectorizer) add(fields []field) {
 	v.sums = append(v.sums, sum[:]...)
 }
 
+// addTerms adds the terms' vectors, weighted by rarity, to sum.
 func addTerms(table *gloss.Table, sum []float32, terms []string) {
 	for _, t := range terms {
 		if w, ok := table.Lookup(t); ok {
@@ -43,7 +44,8 @@ func addTerms(table *gloss.Table, sum []float32, terms []string) {
 	}
 }
 
-// finish returns the packed vectors without the common direction, and the common direction.
+// finish removes the direction that all tools share from their vectors. It returns the packed vectors and this
+// direction.
 func (v *vectorizer) finish() (packed []int8, common []float32) {
 	common = make([]float32, dims)
 	for i, x := range v.sums {

@@ -7,9 +7,10 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/pygen"
 )
 
-// AddAnnounced writes modules for the tools that a server announced while it ran, and returns their names. They wait
-// for approval like all new tools. It changes nothing else: a server may list fewer tools on one connection than on
-// another, and only `codefleet tools generate` adopts a changed definition. A server without modules gets none.
+// AddAnnounced writes modules for the tools that a server announced while it ran, and returns the names of these tools,
+// which wait for approval like all new tools. AddAnnounced changes nothing else: a server may list fewer tools on one
+// connection than on another, and only `codefleet tools generate` adopts a changed definition. A server without modules
+// gets none.
 func AddAnnounced(dir, server string, defs []tools.Definition) (added []string, err error) {
 	previous, err := pygen.Previous(dir, server)
 	if err != nil || previous.Server == "" {

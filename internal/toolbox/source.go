@@ -39,7 +39,7 @@ func OpenCatalogue(configured, data string) (*tools.Catalogue, error) {
 	return tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}), nil
 }
 
-// PublishedOr returns a source that reads the published catalogue, or the local one as long as none is published.
+// PublishedOr returns a source that reads the published catalogue, or the local one until a catalogue is published.
 func PublishedOr(published *tools.Published, local *tools.Catalogue) tools.Source {
 	return &publishedOr{published, local}
 }

@@ -45,13 +45,13 @@ type Toolbox struct {
 	running sync.WaitGroup
 
 	mu         sync.Mutex
-	queue      *jobs.Client         // nil before Join
-	registered *registered.Registry // nil before Join
-	history    *toolsearch.History  // nil before Join
-	unwatch    func()               // stops receiving offers of tools and changes of skills
-	overlays   map[string]merged    // by tenant, for tenants with registered tools or skills
-	// views are filtered catalogues. The key is the allow-list, or the tenant if it has registered tools. Tenants that
-	// see the whole catalogue have no view.
+	queue      *jobs.Client             // nil before Join
+	registered *registered.Registry     // nil before Join
+	history    *toolsearch.History      // nil before Join
+	unwatch    func()                   // stops receiving offers of tools and changes of skills
+	overlays   map[string]mergedOverlay // by tenant, for tenants with skills
+	// views are filtered catalogues. The key is the allow-list, or the tenant if it has registered tools or skills.
+	// Tenants that see the fleet's whole catalogue and nothing else have no view.
 	views map[string]view
 }
 
@@ -64,7 +64,7 @@ type view struct {
 // New returns a toolbox. It runs the embeddings until Close.
 func New(o Options) *Toolbox {
 	b := &Toolbox{
-		o: o, search: toolsearch.New(o.Embeddings), views: map[string]view{}, overlays: map[string]merged{},
+		o: o, search: toolsearch.New(o.Embeddings), views: map[string]view{}, overlays: map[string]mergedOverlay{},
 		unwatch: func() {},
 	}
 	var ctx context.Context
@@ -76,7 +76,7 @@ func New(o Options) *Toolbox {
 // Source returns the catalogue without registered tools.
 func (b *Toolbox) Source() tools.Source { return b.o.Source }
 
-// Skills returns the skills of all tenants, or nil.
+// Skills returns the skills of all tenants, or nil if the fleet has no skills.
 func (b *Toolbox) Skills() *skills.Library { return b.o.Skills }
 
 // Index returns the index of a catalogue. All searches of the catalogue share it.
@@ -123,8 +123,8 @@ func (b *Toolbox) registry() *registered.Registry {
 	return b.registered
 }
 
-// merged is what a tenant's catalogue has in addition to the fleet's, and what it was built from.
-type merged struct {
+// mergedOverlay is a tenant's overlay with registered tools and skills, and what it was built from.
+type mergedOverlay struct {
 	registered *tools.Overlay
 	skills     *skills.Set
 	overlay    *tools.Overlay
@@ -133,7 +133,7 @@ type merged struct {
 // Overlay returns the tools that the tenant's processes have registered, and the skills that its programs can import,
 // or nil if there are none. It returns the same value until something changes.
 func (b *Toolbox) Overlay(ctx context.Context, tenant string) (*tools.Overlay, error) {
-	m := merged{}
+	m := mergedOverlay{}
 	if r := b.registry(); r != nil {
 		m.registered = r.Overlay(tenant)
 	}
@@ -177,7 +177,8 @@ func (b *Toolbox) Allow(ctx context.Context, tenant string) ([]string, error) {
 	return list, nil
 }
 
-// Read returns the tools that the tenant may call. It returns the same Listing until something changes.
+// Read returns the tools that the tenant may call. It returns the same Listing until something changes. If the source
+// fails but still has an earlier catalogue, Read uses that.
 func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, error) {
 	base, err := b.o.Source.Read(ctx)
 	if base == nil {
@@ -231,8 +232,8 @@ func (b *Toolbox) Search(ctx context.Context, tenant string, r selection.Request
 	return b.search.Index(listing).Select(ctx, r)
 }
 
-// Upstream returns a function that routes a call to the fleet's MCP server of that name, or else to the tenant's
-// processes.
+// Upstream returns a function that makes a call. If the call names one of the fleet's MCP servers, the function sends
+// it to that server, and otherwise to the tenant's processes.
 func (b *Toolbox) Upstream(servers *mcp.Manager) broker.Upstream {
 	return func(ctx context.Context, r tools.Request) (tools.Result, error) {
 		registry := b.registry()

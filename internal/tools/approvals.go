@@ -24,7 +24,8 @@ type Approval struct {
 	Definition Definition `json:"definition"`
 }
 
-// State returns whether the definition with this hash is approved for the tool.
+// State returns Approved if the definition with this hash is the approved one of the tool, Changed if another one is,
+// and Pending if none is.
 func (a Approvals) State(id, hash string) State {
 	approved, ok := a[id]
 	switch {
@@ -71,7 +72,7 @@ func LoadApprovals(dir string) (Approvals, error) {
 	return parseApprovals(data)
 }
 
-// Save writes the approvals of a servers directory atomically.
+// Save writes the approvals to a servers directory, atomically.
 func (a Approvals) Save(dir string) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -52,7 +52,7 @@ type Catalogue struct {
 	servers   map[string]*serverFiles
 	misplaced []Broken // directory entries of servers/ that cannot be a server
 	approvals cachedFile
-	checked   map[[32]byte]Broken // results of opts.Check by the content's hash; without a Message, the syntax is valid
+	checked   map[[32]byte]Broken // results of opts.Check by the content's hash; an empty Message means valid syntax
 	last      *Listing
 }
 
@@ -62,8 +62,8 @@ func OpenCatalogue(dir string, opts Options) *Catalogue {
 }
 
 // Read returns the current tools. While no file changes, it returns the same *Listing. Files that cannot
-// be tools are listed as Broken; an error means that the directory could not be read. A directory that
-// does not exist is an empty catalogue.
+// be tools are listed as Broken. An error means that the directory or the approvals could not be read, or that the
+// syntax could not be checked. A directory that does not exist is an empty catalogue.
 func (c *Catalogue) Read(ctx context.Context) (*Listing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,6 +105,8 @@ func (c *Catalogue) Unpack(ctx context.Context, dir string) (Version, *Listing, 
 	return v, listing, err
 }
 
+// readServers updates the cached files of all servers. broken lists the directory entries of servers/ that cannot be a
+// server.
 func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed bool, broken []Broken, err error) {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
@@ -258,8 +260,8 @@ func (c *Catalogue) buildListing(broken []Broken) (*Listing, error) {
 	return listing, nil
 }
 
-// tool returns the tool of one module, or why the file is broken. If the checker and scanModule
-// disagree, the checker wins, because it is Python itself.
+// tool returns the tool of one module, or why the file is broken. If the checker accepts a file that scanModule cannot
+// parse, the checker wins, because it is Python itself: the file is a tool if it contains a def of the module's name.
 func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 	at := path.Join(dir, file)
 	base := strings.TrimSuffix(file, ".py")
@@ -299,8 +301,8 @@ func applyDefinition(t *Tool, defs *parsedDefinitions, i int, approvals Approval
 var Keywords = strings.Fields(`False None True and as assert async await break class continue def del elif else
 except finally for from global if import in is lambda nonlocal not or pass raise return try while with yield`)
 
-// isIdentifier reports whether s looks like a Python identifier. It accepts every visible non-ASCII
-// character; Python rejects invalid ones when it imports the module.
+// isIdentifier reports whether s looks like a Python identifier of at most 200 bytes. It accepts every visible
+// non-ASCII character; Python rejects invalid ones when it imports the module.
 func isIdentifier(s string) bool {
 	for i, r := range s {
 		letter := r == '_' || (r|0x20 >= 'a' && r|0x20 <= 'z') || r >= 0x80

@@ -24,7 +24,7 @@ type cachedFile struct {
 	sealed      bool // generated, and not edited since
 	fn          function
 	err         error              // from scanModule
-	skipped     string             // why the file was not read
+	skipped     string             // why the content is not used
 	definitions *parsedDefinitions // the content of DefinitionsFile
 }
 
@@ -37,14 +37,15 @@ type parsedDefinitions struct {
 	lint   []Finding
 }
 
+// fileStat tells whether a file may have changed since it was read.
 type fileStat struct {
 	size  int64
 	mtime time.Time
-	read  time.Time
+	read  time.Time // when the file was read
 }
 
-// racyWindow is the resolution of modification times. A file that is read so soon after its last write
-// may change again without a new modification time.
+// racyWindow is the resolution of modification times. A file that was read within this time after its last write may
+// have changed again without a new modification time, so it is read again.
 const racyWindow = 20 * time.Millisecond
 
 func (s fileStat) unchanged(info fs.FileInfo) bool {
@@ -57,7 +58,8 @@ const (
 	maxDefinitions = 64 << 20 // bytes of DefinitionsFile, and of ApprovalsFile, which contains definitions
 )
 
-// refresh updates the cached files of one server. Only one goroutine of readServers refreshes a server.
+// refresh updates the cached files of one server. It needs no lock, because readServers starts one goroutine for each
+// server.
 func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err error) {
 	root, err = root.OpenRoot(server)
 	if err != nil {

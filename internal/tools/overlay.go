@@ -23,7 +23,7 @@ type Overlay struct {
 	SkillFiles map[string][]byte // by path relative to skills/: <module>/__init__.py
 }
 
-// Skill is a skill that programs can import. Package skills has its files.
+// Skill is a skill that programs can import. Package skills provides its files, which are in Overlay.SkillFiles.
 type Skill struct {
 	Name        string `json:"name"`   // double-number
 	Module      string `json:"module"` // double_number, below skills
@@ -37,11 +37,11 @@ type Skill struct {
 // Import returns the Python statement that imports the skill's program.
 func (s Skill) Import() string { return "from skills." + s.Module + " import run" }
 
-// skillList is the file of an overlay's archive that lists its skills.
+// skillList is the path of the file in an overlay's archive that lists the overlay's skills.
 const skillList = skillsDir + "index.json"
 
-// unarchive returns the overlay that an archive contains. Like pack's, its files are keyed by path relative to the
-// version's directory.
+// unarchive returns the overlay whose archive contains files, which are keyed by path relative to the version's
+// directory. Expose and Broken stay empty, because archives do not contain them.
 func unarchive(files map[string][]byte) (*Overlay, error) {
 	o := &Overlay{Files: cutPrefix(serversDir, files)}
 	list, ok := files[skillList]

@@ -53,7 +53,8 @@ func (t Tool) Params() []Param {
 	return out
 }
 
-// splitParams splits at the commas outside of brackets and strings, up to the closing bracket.
+// splitParams splits a list of parameters at the commas outside of brackets and strings. The list ends with the bracket
+// that closes it.
 func splitParams(s string) []string {
 	var out []string
 	depth, from := 0, 0

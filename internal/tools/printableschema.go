@@ -11,7 +11,7 @@ import (
 // PrintableSchema returns the schema with hidden characters spelled out in the texts for people and
 // models: title, description, $comment, and keywords that JSON Schema does not define. It does not
 // change what a call contains or is validated against (enum, const, default, pattern, property names),
-// because the server would not recognise it.
+// because the server would not recognise changed values.
 func PrintableSchema(schema json.RawMessage) json.RawMessage {
 	if !strings.ContainsFunc(string(schema), text.Hidden) && !bytes.Contains(schema, []byte(`\u`)) {
 		return schema

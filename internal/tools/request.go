@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Request is one call of an MCP tool, as it is sent to the server.
+// Request is one call of an MCP tool or a registered tool, as it is sent to the server.
 type Request struct {
 	Server, Tool    string
-	Tenant, Session string // which connection to use, if the server's scope is not shared
+	Tenant, Session string // select the connection to the server
 	Args            json.RawMessage
 	Hash            string // the definition that the caller expects; empty means any
 	Repeatable      bool   // may be sent again if the connection is lost during the call

@@ -17,9 +17,9 @@ import (
 
 // tenantVersions holds the catalogue versions of one tenant that has registered tools or skills.
 type tenantVersions struct {
-	Installed // the current version
-	base      *Listing
-	overlay   *Overlay
+	Installed             // the current version
+	base      *Listing    // the fleet's tools from which the current version was made; nil if Kept made it
+	overlay   *Overlay    // the overlay from which it was made
 	older     []Installed // in order of use, the latest last
 }
 
@@ -36,7 +36,8 @@ func (s *VersionStore) dirPrefix(tenant string) string {
 	return s.dirPrefixes[tenant]
 }
 
-// extend creates the tenant's version from the current base and the overlay.
+// extend creates the tenant's version from the current base and the overlay, uploads the overlay, and makes the version
+// the tenant's current one.
 func (s *VersionStore) extend(ctx context.Context, tenant string, o *Overlay) (*tenantVersions, error) {
 	listing, used, err := Extend(s.base.Listing, o)
 	if err != nil {
@@ -66,7 +67,8 @@ func (s *VersionStore) extend(ctx context.Context, tenant string, o *Overlay) (*
 	return t, nil
 }
 
-// setCurrent makes t the tenant's current version and removes old versions beyond maxOldVersions.
+// setCurrent makes t the tenant's current version. Of the older ones, it keeps the last maxOldVersions and removes the
+// others.
 func (s *VersionStore) setCurrent(ctx context.Context, tenant string, t *tenantVersions) {
 	if old := s.tenants[tenant]; old != nil {
 		t.older = slices.DeleteFunc(old.all(), func(v Installed) bool { return v.ID == t.ID })
@@ -114,7 +116,7 @@ func (s *VersionStore) symlinkOverlay(
 			return v, err
 		}
 	}
-	symlinks := map[string]string{serversDir + "__init__.py": base.ID} // to the version's directory
+	symlinks := map[string]string{serversDir + "__init__.py": base.ID} // path of a link → directory with its target
 	for _, t := range base.Listing.Tools {
 		symlinks[serversDir+t.Package()] = base.ID
 	}

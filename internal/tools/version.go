@@ -29,7 +29,7 @@ type Version struct {
 }
 
 const (
-	maxArchive = 256 << 20
+	maxArchive = 256 << 20 // bytes of the uncompressed archive
 
 	// Keys of tenants' objects begin with the tenant's name, which never begins with an underscore.
 	keyVersions = "_catalogue/versions/"
@@ -43,8 +43,8 @@ func overlayKey(tenant, id string) string { return keyTenants + tenant + "/" + i
 
 var versionID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
-// Pack returns the catalogue's current content as a version. It leaves out broken files and generates a
-// missing __init__.py, so that `from servers.mine import f` imports the function.
+// Pack returns the catalogue's current content as a version. It leaves out broken files. It generates each server's
+// __init__.py unless that is hand-written, so that `from servers.mine import f` imports the function.
 func (c *Catalogue) Pack(ctx context.Context) (Version, *Listing, error) {
 	listing, err := c.Read(ctx)
 	if err != nil {
@@ -100,6 +100,7 @@ func isPackable(name string) bool {
 		(ext == ".py" || ext == ".json" || ext == ".md")
 }
 
+// addInits adds an __init__.py to each server that has none or a generated one.
 func addInits(files map[string][]byte, listing *Listing) {
 	exports := map[string][]Export{}
 	for _, t := range listing.Tools {
@@ -120,7 +121,7 @@ const (
 	skillsDir  = "skills/"
 )
 
-// addPrefix returns files with a directory before their paths.
+// addPrefix returns the files with dir before their paths.
 func addPrefix(dir string, files map[string][]byte) map[string][]byte {
 	out := make(map[string][]byte, len(files))
 	for name, data := range files {

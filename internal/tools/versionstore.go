@@ -80,8 +80,8 @@ func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 // Dir returns the directory of the versions.
 func (s *VersionStore) Dir() string { return s.opts.Dir }
 
-// Current returns the tenant's current version, or, without a tenant, the version on which those of all tenants build.
-// If the source cannot be read, Current logs the error and returns the last version.
+// Current returns the tenant's current version, or the fleet's version if tenant is empty. If the source cannot be
+// read, Current logs the error and returns the last version; if there is none, it returns the error.
 func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed, err error) {
 	var overlay *Overlay
 	if s.opts.Overlay != nil && tenant != "" { // without the lock: it may be slow, and others must not wait for it
@@ -146,6 +146,7 @@ func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (v Inst
 	return v, nil
 }
 
+// refresh unpacks the source's current version and makes it the base, if the source has a new one.
 func (s *VersionStore) refresh(ctx context.Context) error {
 	listing, err := s.opts.Source.Read(ctx)
 	if err != nil || listing == s.lastRead && s.lastRead != nil {

@@ -34,7 +34,7 @@ const (
 	vectorsOnDisk   = 50_000 // limit of the file cache, which is read into memory: 100 MB for 512 dimensions
 )
 
-// NewEmbeddings returns embeddings that e computes. Run computes them.
+// NewEmbeddings returns embeddings that e computes while Run runs.
 func NewEmbeddings(e selection.Embedder, o selection.HybridOptions, log *slog.Logger) *Embeddings {
 	if o.Cache == nil {
 		o.Cache = selection.NewMemoryCache(vectorsInMemory)

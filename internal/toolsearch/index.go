@@ -38,10 +38,10 @@ func newIndex(listing *tools.Listing, embeddings *Embeddings) *Index {
 	x.ranking = sync.OnceValue(func() ranking {
 		list := make([]selection.Tool, len(x.Usable), len(x.Usable)+len(listing.Skills))
 		for i, t := range x.Usable {
-			list[i] = selectable(t)
+			list[i] = selectionTool(t)
 		}
 		for _, k := range listing.Skills {
-			list = append(list, selectableSkill(k))
+			list = append(list, skillAsTool(k))
 		}
 		return embeddings.ranking(selection.Build(list))
 	})
@@ -187,13 +187,13 @@ func (x *Index) Definitions(ids []string) []codegen.Tool {
 	out := make([]codegen.Tool, 0, len(ids))
 	for _, id := range ids {
 		if t, ok := byID[id]; ok {
-			out = append(out, definition(t))
+			out = append(out, codegenTool(t))
 		}
 	}
 	return out
 }
 
-func definition(t tools.Tool) codegen.Tool {
+func codegenTool(t tools.Tool) codegen.Tool {
 	out := codegen.Tool{
 		Server: t.Server, Name: t.Name, Module: t.Package(), Function: t.Function,
 		Signature: t.Signature, Doc: t.Description,
@@ -204,7 +204,8 @@ func definition(t tools.Tool) codegen.Tool {
 	return out
 }
 
-func selectable(t tools.Tool) selection.Tool {
+// selectionTool returns a tool as package selection searches it.
+func selectionTool(t tools.Tool) selection.Tool {
 	out := selection.Tool{
 		Server: t.Server, Name: t.Name, Description: t.Description,
 		Import: t.Import(), Signature: t.Signature, Types: t.Types,

@@ -15,7 +15,8 @@ const skillsServer = "skills"
 // maxSkills is how many skills a model is told about.
 const maxSkills = 20
 
-func selectableSkill(k tools.Skill) selection.Tool {
+// skillAsTool returns a skill as package selection searches it: as a tool of skillsServer.
+func skillAsTool(k tools.Skill) selection.Tool {
 	out := selection.Tool{Server: skillsServer, Name: k.Name, Description: k.Description, Signature: k.Signature}
 	if k.Runnable {
 		out.Import = k.Import()
@@ -30,8 +31,8 @@ func (x *Index) isSkill(t *selection.Tool) bool {
 	return ok && t.Server == skillsServer && t.Description == k.Description
 }
 
-// PickSkills returns the skills with a program, for a prompt: all of them or, if they are many, those that fit the
-// description best.
+// PickSkills returns the skills with a program, for a prompt. If there are more than maxSkills skills, it returns those
+// that fit the description best.
 func (x *Index) PickSkills(ctx context.Context, description string) (out []codegen.Skill) {
 	all := x.Listing.Skills
 	if len(all) > maxSkills {
@@ -47,6 +48,7 @@ func (x *Index) PickSkills(ctx context.Context, description string) (out []codeg
 	return out
 }
 
+// findSkills returns the skills that fit the description best, or none if the search fails.
 func (x *Index) findSkills(ctx context.Context, description string) (out []tools.Skill) {
 	found, err := x.Select(ctx, selection.Request{
 		Queries: []string{description}, Detail: selection.DetailName, Limit: maxSkills, Allow: x.isSkill,

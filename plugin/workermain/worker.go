@@ -33,11 +33,11 @@ type Config struct {
 }
 
 // Main is the main function of a worker: os.Exit(workermain.Main(myPlugin{})). It runs until SIGINT or SIGTERM, lets
-// running tasks finish within worker.drain, and returns the exit code: 0 after a signal, 2 for usage and configuration,
-// 1 for other errors. A second signal ends the process at once.
+// running tasks finish within worker.drain, and returns the exit code: 0 after a signal, 2 for errors of usage or
+// configuration, 1 for other errors. A second signal ends the process at once.
 func Main(plugins ...plugin.Plugin) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal ends the process
+	context.AfterFunc(ctx, stop) // so that a second signal ends the process
 	env := os.Environ()          //nolint:forbidigo // Main is the main function of a command
 	return Exit(ctx, Run(ctx, Config{Args: os.Args[1:], Env: env, Stderr: os.Stderr}, plugins...), os.Stderr)
 }

@@ -8,20 +8,21 @@ import (
 	"strings"
 )
 
-// action is one line of what a form writes: an operation, its argument before ":", and a template of Python. A template
-// has {slot} for a value, {,slot} for an optional argument by name, $variable for a variable, and $tool for a tool.
+// action is one line of what a form writes: an operation, a name if the operation takes one, and a template of Python.
+// In a template, {slot} is the value of a slot in Python, {"slot"} its text as a Python string, {~slot} its text as
+// written, and {,slot} an optional argument with its name. $name is a variable or the function of a tool.
 type action struct{ op, name, template string }
 
 func parseAction(line string) action {
 	op, rest, _ := strings.Cut(line, " ")
-	if name, template, ok := strings.Cut(rest, ": "); ok && slices.Contains(named, op) {
+	if name, template, ok := strings.Cut(rest, ": "); ok && slices.Contains(namedOps, op) {
 		return action{op, name, template}
 	}
 	return action{op, rest, rest}
 }
 
-// named are the operations with a name before the template.
-var named = strings.Fields("new let show compute place set")
+// namedOps are the operations with a name and ":" before the template.
+var namedOps = strings.Fields("new let show compute place set")
 
 // run performs a form's actions. It returns false if the clause does not fit the form after all.
 func (w *writer) run(actions []action, m match) bool {
@@ -43,6 +44,7 @@ func (w *writer) run(actions []action, m match) bool {
 	return true
 }
 
+// perform performs one action. It returns false if the clause does not fit the form after all.
 func (w *writer) perform(a action, m match) bool {
 	python, ok := w.fill(a.template, m)
 	if !ok {
@@ -110,7 +112,7 @@ func (w *writer) perform(a action, m match) bool {
 		e := w.parseArithmetic(tokenise("(" + m["operand"].text + ")"))
 		operand := strings.ReplaceAll(e.python, previous, w.vars["number"])
 		root := "square root of " + operand
-		w.calculated(root, "calculated(lambda: square_root("+operand+"), "+quote(root)+")")
+		w.emitNumber(root, "calculated(lambda: square_root("+operand+"), "+quote(root)+")")
 		return e.ok && !strings.Contains(operand, "-") && w.refersClearly(e)
 	case "place": // the weather of one place
 		w.let(a.name, python)
@@ -126,7 +128,7 @@ func (w *writer) perform(a action, m match) bool {
 		return w.calculate(tokenise(python))
 	case "compute":
 		label, _ := w.fill(a.name, m)
-		w.calculated(label, python)
+		w.emitNumber(label, python)
 	case "claim":
 		if m["claim"].text != "" {
 			w.line("check_claim(%s, %s, %s)", w.vars["number"], m["claim"].py, quote(m["expr"].text))
@@ -221,7 +223,7 @@ func (w *writer) save() {
 	}
 }
 
-// contents reads the value that a clause gives a document: JSON or bullets.
+// contents reads the value that a clause gives a document: in its words, in a JSON block or in a bullet list.
 func (w *writer) contents(m match) bool {
 	literal, ok := m["value"], m["value"].text != ""
 	switch c := w.clause; {
@@ -237,12 +239,12 @@ func (w *writer) contents(m match) bool {
 		}
 		literal.py = "{" + strings.Join(literal.list, ", ") + "}"
 	}
-	w.list = m["value"].text == ""
+	w.listRead = m["value"].text == ""
 	m["contents"] = literal
 	return ok
 }
 
-// keep replaces the rows, also in the result.
+// keep replaces the current rows with those that the Python expression selects, also in the outputs.
 func (w *writer) keep(python string) {
 	old := w.vars["rows"]
 	w.vars["rows"] = w.let("kept", python)
@@ -259,7 +261,8 @@ func (w *writer) refersClearly(e expression) bool {
 	return !e.refers || w.vars["number"] != "" && (!e.pronoun || !w.foundSince())
 }
 
-// calculate emits the value of an arithmetic expression.
+// calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation, or if it is
+// not clear to which number they refer.
 func (w *writer) calculate(t []token) bool {
 	e := w.parseArithmetic(t)
 	if !e.ok || e.single && !t[0].is("(") || !w.refersClearly(e) {
@@ -268,17 +271,17 @@ func (w *writer) calculate(t []token) bool {
 	written := strings.ReplaceAll(e.python, previous, w.vars["number"])
 	python := written
 	if calculator := w.find(w.grammar.tools["calculate"]); e.simple && calculator != nil {
-		python = w.function(calculator) + "(" + quote(written) + ")"
+		python = w.importTool(calculator) + "(" + quote(written) + ")"
 	}
 	if python != written || strings.ContainsAny(written, "/%") || strings.Contains(written, "**") {
 		python = "calculated(lambda: " + python + ", " + quote(written) + ")"
 	}
-	w.calculated(written, python)
+	w.emitNumber(written, python)
 	return true
 }
 
-// calculated emits a Python expression as the last number. The program prints its value after the label.
-func (w *writer) calculated(label, python string) {
+// emitNumber emits a Python expression as the last number. The program prints its value after the label.
+func (w *writer) emitNumber(label, python string) {
 	delete(w.vars, "sum")
 	w.vars["number"] = w.let("value", python)
 	w.line("print(%s, %s)", quote(label+" ="), w.last)

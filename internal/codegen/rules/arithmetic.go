@@ -84,7 +84,7 @@ func (w *writer) parseArithmetic(t []token) expression {
 		i += max(size, 1)
 	}
 	n, err := arithGrammar.Parse(b.String())
-	if err != nil || dateLike.MatchString(written(t)) {
+	if err != nil || dateLike.MatchString(asWritten(t)) {
 		return e
 	}
 	e.python, e.ok = e.write(n, 0)
@@ -93,8 +93,8 @@ func (w *writer) parseArithmetic(t []token) expression {
 	return e
 }
 
-// written returns tokens with spaces only where the task has them.
-func written(t []token) string {
+// asWritten returns the text of tokens, with spaces only where the task has them.
+func asWritten(t []token) string {
 	var b strings.Builder
 	for i := range t {
 		if i > 0 && t[i].start > t[i-1].end {
@@ -105,7 +105,8 @@ func written(t []token) string {
 	return b.String()
 }
 
-// write returns an expression in Python, and false if readers may group it in two ways.
+// write returns an expression in Python. It returns false if readers may group the expression in two ways, or if its
+// nesting, a number or an exponent is too large.
 func (e *expression) write(n *arith.Node, depth int) (string, bool) {
 	var left, right string
 	ok := depth <= maxDepth
@@ -176,11 +177,12 @@ func readExpression(w *writer, t []token) (value, bool) {
 	return value{py: e.python}, e.ok
 }
 
-// readOperand reads one operand that stands beside any operator: a number, "it", or parentheses.
+// readOperand reads one operand to which any operator can be applied as it stands: a number, "it", or an expression in
+// parentheses.
 func readOperand(w *writer, t []token) (value, bool) {
 	e := w.parseArithmetic(t)
 	enclosed := t[0].is("(") && slices.IndexFunc(t, func(t token) bool { return t.is(")") }) == len(t)-1
-	return value{py: e.python}, e.ok && (e.single || enclosed || signed(t) != "")
+	return value{py: e.python}, e.ok && (e.single || enclosed || signedNumber(t) != "")
 }
 
 // pythonNumber writes a numeral for Python: no separators, no leading zeros.

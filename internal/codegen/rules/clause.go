@@ -60,7 +60,7 @@ func split(task string) []clause {
 	return s.out
 }
 
-// divide splits tokens at each token for which isEnd is true, which it drops, as it drops empty parts.
+// divide splits tokens at each token for which isEnd is true. It drops these tokens and empty parts.
 func divide(t []token, isEnd func(t []token, i int) bool) (out [][]token) {
 	from := 0
 	for i := range t {
@@ -71,7 +71,7 @@ func divide(t []token, isEnd func(t []token, i int) bool) (out [][]token) {
 	return slices.DeleteFunc(append(out, t[from:]), func(t []token) bool { return len(t) == 0 })
 }
 
-// endsSentence reports whether a token is punctuation before white space.
+// endsSentence reports whether a token is punctuation before white space, before more punctuation or at the end.
 func endsSentence(t []token, i int) bool {
 	const marks = ".;!?"
 	return t[i].is(marks) && (i+1 == len(t) || t[i+1].start > t[i].end || t[i+1].is(marks))
@@ -121,7 +121,8 @@ func (s *splitter) add(t []token, then bool) {
 	}
 }
 
-// connector returns the length of ", and then" or a part of it, and whether "then" is in it.
+// connector returns the number of tokens in the connector with which t begins, such as "and", ", then" or ", and then",
+// and whether it contains "then". The number is 0 if t begins with no connector.
 func connector(t []token) (n int, then bool) {
 	for _, w := range []string{",", "and", "then", ","} {
 		if n < len(t) && t[n].lower == w && (w != "," || n == 0 || then) {

@@ -1,8 +1,8 @@
 // Package rules writes programs without a model. It writes one only if a typed slot accounts for every content word of
 // the task: a number, quoted text, a known place, a file name, a field, a table or a column, a tool and its parameters,
 // or a word of its grammar. Otherwise its error names the words that it does not understand. It never guesses a value.
-// What the task cannot tell, such as whether a file exists or a table has a column, the written program checks when it
-// runs. If not, the program fails with a short sentence.
+// The written program itself checks what the task cannot tell, such as whether a file exists or a table has a column.
+// If a check fails, the program fails with a short sentence.
 //
 // A task passes through token.go (tokens), clause.go (one request each), match.go (the forms of grammar.txt against a
 // clause), slot.go, place.go and arithmetic.go (typed slots), action.go, flow.go and tool.go (what a form writes) and

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// condition reads "if …" with its branches: the rest of its sentence, and the sentence that "otherwise" begins.
+// condition reads "if …" with its branches: the rest of its sentence, and the sentence that begins with
+// "otherwise".
 func (w *writer) condition(m match) bool {
 	c, subject, measured := w.clause, m["subject"].text, w.vars["number"]
 	switch {
@@ -45,7 +46,8 @@ func (w *writer) condition(m match) bool {
 	return true
 }
 
-// branches consumes the clauses of a condition.
+// branches returns the clauses of a condition's two branches, and moves w.at past them. first is the part of the
+// condition's own clause that belongs to the first branch.
 func (w *writer) branches(c clause, first []token) (then, otherwise []clause) {
 	if len(first) > 0 {
 		then = append(then, clause{tokens: first, text: join(first), sentence: c.sentence})
@@ -165,7 +167,8 @@ func (w *writer) eachPlace(m match) bool {
 	return w.tryGroup("weather", slices.Concat(body[:at], of, m["places"].tokens))
 }
 
-// bareWeather reports whether "weather" includes the forecast: nothing else in the task is about it.
+// bareWeather reports whether "weather" includes the forecast. It does not if a clause mentions the forecast, if a
+// condition follows, or if the clause is in a branch of a condition.
 func (w *writer) bareWeather() bool {
 	follows := w.at < len(w.clauses) && w.clauses[w.at].tokens[0].lower == "if"
 	return !follows && w.depth == 1 && !slices.ContainsFunc(w.clauses, func(c clause) bool {

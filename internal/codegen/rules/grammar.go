@@ -21,8 +21,8 @@ type grammar struct {
 	macros     map[string]string
 	tools      map[string]toolKind
 	forms      []*form
-	pair       []node // "session to 2"
-	vocabulary map[string]bool
+	pair       []node          // "session to 2"
+	vocabulary map[string]bool // the words of all patterns and phrases, and the set "known"
 }
 
 // form is one kind of clause: its patterns, and what a clause that matches writes.
@@ -40,6 +40,7 @@ type node struct {
 	slot, name   string
 }
 
+// theGrammar returns the grammar. It is compiled at the first call.
 var theGrammar = sync.OnceValue(func() *grammar {
 	g := &grammar{
 		sets: map[string]map[string]bool{}, phrases: map[string]map[string]string{}, macros: map[string]string{},
@@ -93,7 +94,8 @@ func wordSet(s string) map[string]bool {
 	return set
 }
 
-// addPhrases adds "above over => >; below => <"; without "=>" a phrase is its own value.
+// addPhrases adds phrases with their values, such as "above, over => >; below => <". Without "=>" a phrase is its own
+// value.
 func (g *grammar) addPhrases(name, list string) {
 	g.phrases[name] = map[string]string{}
 	for group := range strings.SplitSeq(list, ";") {
@@ -109,12 +111,13 @@ func (g *grammar) addPhrases(name, list string) {
 	}
 }
 
+// compiler compiles one line of patterns.
 type compiler struct {
 	g     *grammar
-	items []string
+	items []string // what is not compiled yet
 }
 
-// alternatives compiles lists up to the closing bracket.
+// alternatives compiles the lists that "|" separates, up to the closing bracket, or up to the end if closing is empty.
 func (c *compiler) alternatives(closing string) [][]node {
 	out := [][]node{nil}
 	for len(c.items) > 0 {

@@ -29,7 +29,8 @@ const (
 	maxSlot  = 400     // tokens of one slot
 )
 
-// match calls done with the values of each way in which nodes match all tokens, until done returns true.
+// match finds the ways in which the nodes match all remaining tokens. It calls done with the slots' values of each way,
+// until done returns true, and reports whether done has returned true.
 func (m *matcher) match(nodes []node, at int, values match, done func(match) bool) bool {
 	m.furthest = max(m.furthest, at)
 	if m.steps++; m.steps > maxSteps || len(nodes) == 0 {
@@ -66,7 +67,8 @@ func (m *matcher) match(nodes []node, at int, values match, done func(match) boo
 	return n.optional && m.match(rest, at, values, done)
 }
 
-// notUnderstood returns the words of a clause that no form knows, and the unmatched rest if it begins after them.
+// notUnderstood returns the values and repeated names in a clause's bullet list that no rule understands, the words of
+// the clause that no form knows, and the unmatched rest if it begins after them.
 func (m *matcher) notUnderstood(c clause) (out []string) {
 	for i, f := range c.fields {
 		if _, ok := m.w.read("value", f.value); !ok {

@@ -116,7 +116,7 @@ func regionSize(t []token, city string) int {
 	return 0
 }
 
-// readCities reads several places that are no countries: "each city in France" means the cities of France.
+// readCities reads several places, none of which is a country: "each city in France" means the cities of France.
 func readCities(_ *writer, t []token) (value, bool) {
 	v, ok := readPlaces(nil, t)
 	return v, ok && len(v.list) > 1 && !slices.ContainsFunc(v.list, isCountry)

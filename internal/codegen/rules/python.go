@@ -13,7 +13,7 @@ var (
 	constants = map[string]string{"true": "True", "false": "False", "null": "None"}
 )
 
-// pythonLiteral returns a JSON value in Python. It returns false if the value is too deep, or a number too long.
+// pythonLiteral returns a JSON value in Python. It returns false if the value has too many levels or too long a number.
 func pythonLiteral(raw string) (python string, ok bool) {
 	depth, ok := 0, true
 	python = jsonPart.ReplaceAllStringFunc(raw, func(part string) string {

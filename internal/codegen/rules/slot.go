@@ -70,8 +70,8 @@ const (
 	statePath = "/workspace/state.json"
 )
 
-// signed returns the number that tokens form, with its sign, or "" if they form none.
-func signed(t []token) string {
+// signedNumber returns the number that tokens form, with its sign, or "" if they form none.
+func signedNumber(t []token) string {
 	sign := ""
 	if len(t) == 2 && t[0].is("-−") {
 		sign, t = "-", t[1:]
@@ -83,7 +83,7 @@ func signed(t []token) string {
 }
 
 func readNumber(_ *writer, t []token) (value, bool) {
-	n, negative := strings.CutPrefix(signed(t), "-")
+	n, negative := strings.CutPrefix(signedNumber(t), "-")
 	if py := pythonNumber(n); negative {
 		return value{py: "-" + py}, n != ""
 	}
@@ -151,7 +151,7 @@ func enumeration(t []token) [][]token {
 	return out
 }
 
-// literal returns a reader of one token of a kind whose text matches a pattern.
+// literal returns a function that reads one token. The token must have the kind k, and its text must match the pattern.
 func literal(k kind, pattern string) func(*writer, []token) (value, bool) {
 	re := regexp.MustCompile(pattern)
 	return func(_ *writer, t []token) (value, bool) {
@@ -170,7 +170,7 @@ func literal(k kind, pattern string) func(*writer, []token) (value, bool) {
 
 // readValue reads a value for a field. A bare word is a value only if it can only be text: a status or snake_case.
 func readValue(w *writer, t []token) (value, bool) {
-	if n := signed(t); n != "" {
+	if n := signedNumber(t); n != "" {
 		return value{py: n}, numeral.MatchString(n)
 	}
 	if len(t) != 1 {
@@ -296,11 +296,13 @@ func readDate(_ *writer, t []token) (value, bool) {
 	return value{py: day.Format("datetime.date(2006, 1, 2)")}, ok && len(t) <= maxPhrase
 }
 
-// readDay reads a day without a year that exists in every year.
+// readDay reads a date without a year, such as "3 May". It does not accept February 29, because not every
+// year has it.
 func readDay(_ *writer, t []token) (value, bool) {
 	const yearWithoutLeapDay = " 2023"
 	day, ok := parseDate(join(t[:min(len(t), maxPhrase)]) + yearWithoutLeapDay)
 	return value{py: day.Format("1, 2")}, ok && len(t) < maxPhrase
 }
 
+// readRest reads any tokens.
 func readRest(*writer, []token) (value, bool) { return value{}, true }

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/strictjson"
 )
 
-// kind is what a token is.
+// kind says what a token is.
 type kind int
 
 const (
@@ -47,9 +47,10 @@ var (
 	productRest  = regexp.MustCompile(`^\d*x\d`)      // what follows a product's first digit
 	symbolToken  = regexp.MustCompile(`^(?:\*\*|//|[<>=!]=|\n|.)`)
 
-	// plainNumber has one reading: a point before three digits may separate thousands or decimals.
+	// plainNumber matches numbers with separators in the right places.
 	plainNumber = regexp.MustCompile(`^(?:\d+|\d{1,3}(?:,\d{3})+)?(?:\.\d+)?$`)
-	dotNumber   = regexp.MustCompile(`^[1-9]\d{0,2}\.\d{3}$`)
+	// dotNumber matches numbers with two readings: in 1.234, the point may separate thousands or decimals.
+	dotNumber = regexp.MustCompile(`^[1-9]\d{0,2}\.\d{3}$`)
 )
 
 // Bounds of what tokenise reads ahead, so that its time is proportional to the size of the task.
@@ -153,7 +154,7 @@ func quotation(s string) (text string, size int) {
 	return "", 0
 }
 
-// pathText drops the character after a path.
+// pathText drops the character that pathPattern has matched after a path, if there is one.
 func pathText(m string) string {
 	r, size := utf8.DecodeLastRuneInString(m)
 	if !endsInWord(m) && r != '.' && r != '-' {

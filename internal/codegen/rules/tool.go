@@ -8,7 +8,7 @@ import (
 )
 
 // toolKind describes a tool that forms use: words in its name ("!word": not in it, "@word": its server), its required
-// parameters ("a|b": one of two names), and the function of the prelude that replaces a missing one.
+// parameters ("a|b": one of two names), and the function of the prelude that replaces a missing tool.
 type toolKind struct {
 	words, params []string
 	fallback      string
@@ -36,16 +36,17 @@ func (w *writer) find(k toolKind) *codegen.Tool {
 	return nil
 }
 
-// resolve returns the name of the function that the program calls for a kind of tool, or "" if there is none.
+// resolve returns the name of the function that the program calls for a kind of tool, or "" if there is none, and the
+// kind with the selected tool.
 func (w *writer) resolve(k toolKind) (string, toolKind) {
 	if k.selected = w.find(k); k.selected == nil {
 		return k.fallback, k
 	}
-	return w.function(k.selected), k
+	return w.importTool(k.selected), k
 }
 
-// function imports the function of a tool and returns its name in the program.
-func (w *writer) function(t *codegen.Tool) string {
+// importTool imports the function of a tool and returns the function's name in the program.
+func (w *writer) importTool(t *codegen.Tool) string {
 	id, name := t.Server+"/"+t.Name, t.FunctionName()
 	if as, ok := w.tools[id]; ok {
 		return as
@@ -78,7 +79,7 @@ func (w *writer) callTool(m match) bool {
 	for i := range w.request.Tools {
 		c := toolCall{w: w, tool: &w.request.Tools[i], given: map[string]bool{}}
 		if c.inParentheses(m["rest"].tokens) || c.inWords(m["rest"].tokens) {
-			m["tool"] = value{text: c.tool.Name, py: w.function(c.tool) + "(" + strings.Join(c.arguments, ", ") + ")"}
+			m["tool"] = value{text: c.tool.Name, py: w.importTool(c.tool) + "(" + strings.Join(c.arguments, ", ") + ")"}
 			return true
 		}
 	}
@@ -104,7 +105,7 @@ func (c *toolCall) add(name string, t []token) bool {
 	p := c.tool.Params[i]
 	v, ok := readValue(c.w, t)
 	_, constant := c.w.grammar.phrases["constant"][t[0].lower]
-	switch isNumber := signed(t) != ""; {
+	switch isNumber := signedNumber(t) != ""; {
 	case t[0].kind == word && !constant, len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text),
 		p.Type == "str" && t[0].kind != quoted, p.Type == "float" && !isNumber,
 		p.Type == "int" && (!isNumber || strings.Contains(v.py, ".")):

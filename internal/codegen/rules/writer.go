@@ -54,11 +54,12 @@ type writer struct {
 	clauses []clause
 	at      int    // the index after the clause being read
 	clause  clause // being read
-	list    bool   // the clause's bullet list or JSON block is read
+	// listRead says that an action has read the bullet list or the JSON block of the clause.
+	listRead bool
 
-	// vars are what later clauses may refer to, as Python: the last number, record, rows, text, path, skill; the open
-	// document doc and its file; saved, the check of what was saved. dirty is set while doc has changes that are not
-	// saved. table and does name the table of rows and the skill.
+	// vars are what later clauses may refer to, as Python. number, record, rows, text, path and skill are the last
+	// ones. doc is the open document, and file its file. dirty is set while doc has changes that are not saved. saved
+	// is the check of what was saved. table and does are the names of the table of rows and of the skill.
 	vars    map[string]string
 	last    string            // the last variable
 	tools   map[string]string // id of a tool that the program calls → name of its function in the program
@@ -113,8 +114,8 @@ func (w *writer) try(f *form, m *matcher) bool {
 		saved, c := *w, w.clause
 		saved.vars, saved.tools, saved.imports = maps.Clone(w.vars), maps.Clone(w.tools), maps.Clone(w.imports)
 		saved.names, saved.outputs, saved.body = maps.Clone(w.names), slices.Clone(w.outputs), slices.Clone(w.body)
-		w.list = false
-		if w.run(f.actions, values) && (w.list || len(c.fields) == 0 && c.data == nil) {
+		w.listRead = false
+		if w.run(f.actions, values) && (w.listRead || len(c.fields) == 0 && c.data == nil) {
 			return true
 		}
 		*w = saved
@@ -126,7 +127,7 @@ func (w *writer) line(format string, args ...any) {
 	w.body = append(w.body, strings.Repeat("    ", w.depth)+fmt.Sprintf(format, args...))
 }
 
-// let emits a new variable with a value.
+// let emits a new variable with a value, and returns the variable's name.
 func (w *writer) let(base, python string) string {
 	w.last = w.fresh(base)
 	w.line("%s = %s", w.last, python)
@@ -159,7 +160,8 @@ func (w *writer) output(key, variable string) {
 //go:embed prelude.py
 var preludeText string
 
-// prelude returns the functions that programs contain if they use them, in their order: each may use earlier ones.
+// prelude returns the functions of prelude.py in their order: each may use earlier ones. A program contains those that
+// it uses.
 var prelude = sync.OnceValue(func() []function {
 	var out []function
 	for code := range strings.SplitSeq(preludeText, "\n\n\n") {
@@ -190,13 +192,13 @@ var (
 	modules    = strings.Fields("csv datetime fnmatch importlib inspect json math pathlib sqlite3 statistics")
 )
 
-// reserved reports whether a name has a meaning in the program's functions.
+// reserved reports whether a name is that of a module or function of the prelude, which a variable must not hide.
 func reserved(name string) bool {
 	return slices.Contains(modules, name) ||
 		slices.ContainsFunc(prelude(), func(f function) bool { return f.name == name })
 }
 
-// program returns the whole program: imports, what the task asks, and the functions that it uses.
+// program returns the whole program: the imports, the function main, and the functions of the prelude that it uses.
 func (w *writer) program() string {
 	w.line("return %s", w.result())
 	body := "\n\ndef main():\n" + strings.Join(w.body, "\n") + "\n"
@@ -265,7 +267,7 @@ func (w *writer) codeRequired(reason string) *codegen.CodeRequiredError {
 		imported := "from servers." + t.ModuleName() + " import " + t.FunctionName()
 		e.Signatures = append(e.Signatures, imported+"  # "+t.Stub())
 		if len(w.understood) == 0 { // the skeleton begins with the tools
-			w.function(t)
+			w.importTool(t)
 		}
 	}
 	if len(w.unknown) == 0 {

@@ -13,7 +13,8 @@ var stopText string
 // stopWords are words that do not help to find a tool.
 var stopWords = wordSet(stopText)
 
-// Stem returns the Snowball stem of a lower-case English word. It does not change other words.
+// Stem returns the Snowball stem of a lower-case English word. It does not change other words, or words of up to three
+// letters.
 func Stem(word string) string {
 	for i := range len(word) {
 		if c := word[i]; c < 'a' || c > 'z' {

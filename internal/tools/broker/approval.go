@@ -9,7 +9,7 @@ import (
 
 // Approver requests approval of a call and blocks until a person decides or the request expires. The wait
 // counts towards the call's time. If Approver returns an error, the call is not made. It may be called
-// concurrently, and again for the same call in a later run of the task, when an earlier decision still holds.
+// concurrently. A later run of the task may call it again for the same call; an earlier decision then still holds.
 type Approver func(ctx context.Context, r ApprovalRequest) (Approval, error)
 
 // ApprovalRequest is a call that needs approval.
@@ -30,7 +30,7 @@ type Approval struct {
 	Reason string
 }
 
-// ApprovalState is the outcome of an approval request.
+// ApprovalState says how a request for approval ended.
 type ApprovalState string
 
 // The outcomes of an approval request.

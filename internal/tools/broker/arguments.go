@@ -43,6 +43,7 @@ const (
 // NewSchemas returns an empty Schemas.
 func NewSchemas() *Schemas { return &Schemas{compiled: map[string]*compiled{}} }
 
+// get returns the compiled schemas of a tool. It compiles them if they are not in the cache.
 func (s *Schemas) get(t tools.Tool) *compiled {
 	s.mu.Lock()
 	c := s.compiled[t.Hash]
@@ -73,7 +74,8 @@ func (s *Schemas) get(t tools.Tool) *compiled {
 // maxProblem is the maximum size of the description of one problem, in bytes.
 const maxProblem = 300 + len("…")
 
-// strictJSON rejects JSON that servers parse differently: objects with duplicate names, and invalid Unicode.
+// strictJSON rejects JSON that two servers may read in different ways: objects with duplicate names, and invalid
+// Unicode.
 var strictJSON = []jsontext.Options{
 	jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false), jsontext.PreserveRawStrings(false),
 }
@@ -83,11 +85,12 @@ type noLoader struct{}
 
 func (noLoader) Load(string) (any, error) { return nil, errors.New("remote schemas are not loaded") }
 
-// schemaURL is an absolute URL, because the library would resolve a relative one to a path on the worker, which errors
-// about references then contain.
+// schemaURL is an absolute URL. The library would resolve a relative one to a path on the worker, and errors about
+// references would then contain this path.
 const schemaURL = "tool:///schema"
 
-// compile returns nil for a schema that cannot be compiled. Validation is then left to the server.
+// compile compiles a schema. It returns nil if the schema is empty, cannot be compiled, or has steps that cannot be
+// counted. Validation is then left to the server.
 func compile(raw json.RawMessage) *boundedSchema {
 	if len(raw) == 0 {
 		return nil
@@ -156,8 +159,8 @@ func (c *compiled) otherCase(name string) string {
 	return c.properties[i]
 }
 
-// unknownArgument returns an error if the name of an unknown argument may explain the problem: because no
-// further arguments are allowed, or because a required one is missing.
+// unknownArgument returns an error that suggests names if a misspelt argument may be the cause of the problem: the
+// schema allows no further arguments, or a required one is missing. Otherwise it returns nil.
 func unknownArgument(c Call, s *compiled, given map[string]any, problem error) *Error {
 	if s.open || !slices.ContainsFunc(leaves(problem), func(e *jsonschema.ValidationError) bool {
 		switch e.ErrorKind.(type) {

@@ -16,11 +16,11 @@ type Audit interface {
 	Begin(ctx context.Context, r AuditRecord) error // before a call is made
 	// Decided stores who approved or denied a call, before it is made.
 	Decided(ctx context.Context, r AuditRecord) error
-	End(ctx context.Context, r AuditRecord) error
+	End(ctx context.Context, r AuditRecord) error // after a call has ended
 }
 
-// AuditRecord describes one call. It contains neither arguments nor result, only their sizes, and a
-// hash of the arguments as the program passed them, with privacy tokens.
+// AuditRecord describes one call. It contains neither arguments nor result, only their sizes, and a hash of the
+// arguments as the program passed them, with privacy tokens. In Calls, it also has excerpts of both.
 type AuditRecord struct {
 	Task, Tenant, Session string
 	Run                   int
@@ -50,7 +50,7 @@ type AuditRecord struct {
 const maxExcerpt = 500
 
 // audit writes the audit records of calls. The end of a mutating call is stored before the program gets
-// the result. The end of another call is stored before the next mutating call is made and before Close
+// the result. The end of any other call is stored before the next mutating call is made and before Close
 // returns. Once a budget is exhausted, only the first rejected call is audited, however many follow.
 func audit(cfg Config, e *Execution) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
@@ -105,7 +105,7 @@ func newAuditRecord(cfg Config, c Call) AuditRecord {
 	return record
 }
 
-// addCall adds a call to Calls, which only the tenant reads: with the names that the program used.
+// addCall adds a call to Calls. Only the tenant reads these, so they have the names that the program used.
 func (e *Execution) addCall(record AuditRecord, c Call, r Result) {
 	record.Server, record.Tool = text.Printable(c.Server), text.Printable(c.Tool)
 	if record.Mutates && record.OK {

@@ -26,7 +26,7 @@ func (q *auditQueue) enqueue(write func() error) {
 	before, done := q.last, make(chan struct{})
 	q.last = done
 	q.mu.Unlock()
-	go func() { // ends at most writeTimeout after the context of write; Execution.Close waits
+	go func() { // ends at most writeTimeout after the context that write uses; Execution.Close waits for it
 		err := write()
 		if before != nil {
 			<-before

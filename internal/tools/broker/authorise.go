@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// authorise rejects calls of tools that the task may not use. It suggests only tools that the task may use,
-// so that a program cannot discover others.
+// authorise rejects calls of tools that the task may not use, and calls that a plugin refused. It suggests only tools
+// that the task may use, so that a program cannot discover others.
 func authorise(cfg Config) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		if c.Refused != nil {

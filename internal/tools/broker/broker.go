@@ -63,7 +63,7 @@ func (c Call) ID() string { return c.Server + "/" + c.Tool }
 // Result is what the program gets.
 type Result struct {
 	Value    json.RawMessage // any JSON value
-	Content  json.RawMessage // a list of what the tool returned beside its structured content; nil if nothing
+	Content  json.RawMessage // a list of what the tool returned besides its structured content; nil if nothing
 	Replayed bool            // from the journal
 
 	raw   *tools.Result // set by upstream, for convert
@@ -88,8 +88,9 @@ type Hooks struct {
 	Restore func(ctx context.Context, c Call) (json.RawMessage, error)
 	// Tokenise returns a result with privacy tokens in place of values.
 	Tokenise func(ctx context.Context, c Call, v json.RawMessage) (json.RawMessage, error)
-	// Seal returns the encrypted values of the tokens in what the journal records. Open decrypts them when a later run,
-	// perhaps of another worker, replays the entry. If Open is nil or fails, Restore does not know these values.
+	// Seal finds the privacy tokens in texts that the journal will record, and returns their values encrypted. Open
+	// decrypts the values when a later run, perhaps of another worker, replays the entry. If Open is nil or fails,
+	// Restore does not know these values.
 	Seal func(recorded ...[]byte) ([]byte, error)
 	Open func(sealed []byte) error
 	// Rate waits until a call of the tool may begin, or returns why it may not.
@@ -166,6 +167,7 @@ func New(ctx context.Context, cfg Config) (*Execution, error) {
 	return e, nil
 }
 
+// check validates the configuration and sets the defaults.
 func (cfg *Config) check() error {
 	switch {
 	case cfg.Catalogue == nil || cfg.Upstream == nil || cfg.Journal == nil || cfg.Audit == nil:
@@ -212,7 +214,7 @@ func (e *Execution) Call(ctx context.Context, c Call) (Result, error) {
 }
 
 // AddLocal adds a call of a local tool to Calls, as the program reported it (untrusted). The call ran in
-// the box and passed no layer. AddLocal ignores calls of other tools.
+// the box and passed no layer. AddLocal ignores calls of other tools, and limits ms to the time since New.
 func (e *Execution) AddLocal(server, tool string, ms float64, ok bool) {
 	t, err := e.cfg.Catalogue.Lookup(server, tool)
 	if err != nil || t.State != tools.Local {

@@ -65,8 +65,8 @@ func (s *spending) add(d time.Duration, resultBytes int) {
 	s.bytes += int64(resultBytes)
 }
 
-// budget checks the budget before each call. A call that begins within the budget may exceed it, but only
-// by its own result and time.
+// budget checks the budget before each call, lets a call wait while Concurrent others run, and ends a call after
+// PerCall. A call that begins within the budget may exceed it, but only by its own result and time.
 func budget(b Budget) layer {
 	s := &spending{Budget: b}
 	slots := make(chan struct{}, b.Concurrent)

@@ -19,7 +19,7 @@ import (
 )
 
 // convert converts a tool's result for the program: to its validated structured value and a list of what the tool
-// sent beside it, or else to its text, which is decoded if it is a JSON object or list. Images, audio and large values
+// sent besides it, or else to its text, which is decoded if it is a JSON object or list. Images, audio and large values
 // become files.
 func convert(cfg Config) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
@@ -140,8 +140,8 @@ func repeats(b tools.Content, v json.RawMessage) bool {
 	return err == nil && bytes.Equal(parsed, want)
 }
 
-// quoted makes text that a tool sent fit for an error message. It replaces private values with tokens before it
-// truncates the text, because a truncated value would not be recognised.
+// quoted returns a tool's text in a form for error messages. It replaces private values with tokens before it truncates
+// the text, because a truncated value would not be recognised.
 func quoted(ctx context.Context, cfg Config, c Call, message string) string {
 	if cfg.Hooks.Tokenise != nil {
 		message = tokenText(ctx, cfg.Hooks, c, message)
@@ -158,6 +158,8 @@ func quotedJSON(ctx context.Context, cfg Config, c Call, v json.RawMessage) stri
 	return text.Printable(text.Truncate(string(v), maxErrorText))
 }
 
+// tokenise returns a JSON value with privacy tokens in place of values. Without the hook, it returns the
+// value unchanged.
 func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) {
 	if cfg.Hooks.Tokenise == nil {
 		return v, nil
@@ -169,7 +171,8 @@ func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.
 	return out, err
 }
 
-// unstructured returns the value of a result without structured content: its only block, or the list of its blocks.
+// unstructured returns the value of a result without structured content: its only block, the list of
+// its blocks, or null if it has none.
 func unstructured(ctx context.Context, c *converter, res tools.Result) (json.RawMessage, error) {
 	values, err := c.contents(ctx, res.Content)
 	switch {
@@ -196,7 +199,8 @@ func (c *converter) contents(ctx context.Context, list []tools.Content) ([]json.
 	return values, nil
 }
 
-// structured returns the value of a result's structured content.
+// structured validates a result's structured content and returns its value. Servers wrap a value that is no object in
+// one, because older versions of the protocol require an object; structured unwraps it.
 func structured(ctx context.Context, c *converter, res tools.Result) (json.RawMessage, error) {
 	v := res.Structured
 	if schema := c.cfg.Schemas.get(c.call.def).output; schema != nil {
@@ -226,8 +230,9 @@ func structured(ctx context.Context, c *converter, res tools.Result) (json.RawMe
 	return v, nil
 }
 
-// content converts one block. Text stays a string unless it is a JSON object or list. In particular, text
-// that looks like a number stays a string, so that the type of a tool's result does not depend on its value.
+// content converts one block. Data becomes a file. Text stays a string unless it is a JSON object or list. In
+// particular, text that looks like a number stays a string, so that the type of a tool's result does not depend on its
+// value.
 func content(ctx context.Context, c *converter, i int, b tools.Content) (json.RawMessage, error) {
 	switch {
 	case b.Data != nil:

@@ -133,7 +133,7 @@ type journalWriter struct {
 	err error
 }
 
-// write writes an entry on which a call depends.
+// write stores an entry on which a call depends. It calls put until put succeeds; see persister.write.
 func (r *journalWriter) write(
 	ctx context.Context, put func(context.Context, JournalEntry) error, entry JournalEntry,
 ) error {
@@ -152,7 +152,7 @@ func (r *journalWriter) writeIntent(ctx context.Context, entry *JournalEntry) er
 	}, *entry)
 }
 
-// recordAsync records an entry in the background; wait returns the errors.
+// recordAsync records an entry in the background, in one try.
 func (r *journalWriter) recordAsync(ctx context.Context, entry JournalEntry) {
 	r.pending.Go(func() {
 		ctx, cancel := r.persister.tryContext(ctx)
@@ -166,6 +166,7 @@ func (r *journalWriter) recordAsync(ctx context.Context, entry JournalEntry) {
 	})
 }
 
+// wait waits until no write of recordAsync is pending, and returns the errors of these writes.
 func (r *journalWriter) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { // ends within writeTimeout

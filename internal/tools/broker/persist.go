@@ -26,7 +26,8 @@ const (
 	maxDelay     = 2 * time.Second
 )
 
-// write calls put until it succeeds or ctx ends, and returns the last error.
+// write calls put until it succeeds or returns ErrOvertaken, or until ctx or the process ends. It returns the last
+// error.
 func (p *persister) write(ctx context.Context, what string, put func(context.Context) error) error {
 	for delay := firstDelay; ; delay = min(maxDelay, 2*delay) {
 		tryCtx, cancel := p.tryContext(ctx)

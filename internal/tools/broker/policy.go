@@ -44,6 +44,7 @@ func checkDecision(what string, d Decision) error {
 	return nil
 }
 
+// decide returns the decision for the tool, or else for its server, or else for its effects.
 func (p Policy) decide(c Call) Decision {
 	for _, id := range []string{c.ID(), c.Server + "/*"} {
 		if d, ok := p.Tools[id]; ok {
@@ -56,6 +57,7 @@ func (p Policy) decide(c Call) Decision {
 	return Allow
 }
 
+// policy rejects calls that the Policy denies. If the Policy requires approval of a call, it waits for the approval.
 func policy(cfg Config) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		switch cfg.Policy.decide(c) {

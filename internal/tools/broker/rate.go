@@ -6,7 +6,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// rate waits until the tenant's rate of calls of the tool permits another one.
+// rate waits until the tenant's rate permits another call of the tool, or fails with the hook's error.
 func rate(cfg Config) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		if cfg.Hooks.Rate == nil {

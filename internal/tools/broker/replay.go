@@ -60,11 +60,12 @@ func (l *replayLog) next(k Key) (Key, JournalEntry, bool) {
 	return k, r, ok
 }
 
-// reorderGrace is how long a new mutating call waits for this run to reach all entries. It is needed
-// because, of parallel calls, a new one may arrive shortly before a recorded one.
+// reorderGrace is how long a new mutating call waits for this run to reach all entries. If a program makes calls in
+// parallel, a new call may arrive shortly before a recorded one.
 const reorderGrace = 250 * time.Millisecond
 
-// caughtUp reports whether this run has reached all entries, so that a call without an entry is new.
+// caughtUp reports whether this run has reached all entries, so that a call without an entry is new. It waits for that
+// at most reorderGrace. If it has waited in vain, the run has diverged, and later calls of caughtUp do not wait.
 func (l *replayLog) caughtUp(ctx context.Context) bool {
 	l.mu.Lock()
 	diverged := l.diverged

@@ -8,8 +8,8 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// restore replaces privacy tokens in the arguments with their values, for tools that may receive them, and values in
-// the errors of the later layers with tokens.
+// restore replaces privacy tokens in the arguments with their values, for tools that may receive them. In the errors of
+// the later layers, it replaces the values with tokens again.
 func restore(h Hooks) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		if h.Restore == nil {

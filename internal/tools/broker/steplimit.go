@@ -66,6 +66,7 @@ func newBoundedSchema(s *jsonschema.Schema) *boundedSchema {
 	return c
 }
 
+// addCounter has the format validation of s count a step, before it validates the format that s has, if any.
 func (c *boundedSchema) addCounter(s *jsonschema.Schema) {
 	was := s.Format
 	format := &jsonschema.Format{Name: "any"}
@@ -88,9 +89,9 @@ func (c *boundedSchema) addCounter(s *jsonschema.Schema) {
 	s.Format = format
 }
 
-// validate returns the validation error of a value. It accepts the value without a verdict if the schema is nil, if the
-// validation takes more than maxSteps, or if the schema refers to itself for the same value, because such a schema
-// would accept no value at all.
+// validate returns the validation error of a value. It returns nil, and leaves the decision to the server, if the
+// schema is nil, if the validation takes more than maxSteps, or if the schema refers to itself for the same value,
+// because such a schema would accept no value at all.
 func (c *boundedSchema) validate(v any) error {
 	if c == nil {
 		return nil
@@ -100,7 +101,7 @@ func (c *boundedSchema) validate(v any) error {
 	c.stepsLeft = maxSteps
 	err := c.schema.Validate(v)
 	if c.stepsLeft < 0 || slices.ContainsFunc(leaves(err), isCycle) {
-		return nil // left to the server
+		return nil
 	}
 	return err
 }

@@ -26,17 +26,17 @@ type Options struct {
 	OpenMeteo *OpenMeteo       // the source of the weather; if nil, the weather is made up and marked as a sample
 }
 
-var all = map[string]func(Options) *mcp.Server{
+var constructors = map[string]func(Options) *mcp.Server{
 	"calculator": func(Options) *mcp.Server { return calculator() },
 	"weather":    weather,
 }
 
 // Names returns the sorted names of the servers.
-func Names() []string { return slices.Sorted(maps.Keys(all)) }
+func Names() []string { return slices.Sorted(maps.Keys(constructors)) }
 
 // New returns a new server. It can serve any number of connections.
 func New(name string, opts Options) (*mcp.Server, error) {
-	build, ok := all[name]
+	build, ok := constructors[name]
 	if !ok {
 		return nil, fmt.Errorf("unknown tool server %q; valid servers: %s", name, strings.Join(Names(), ", "))
 	}

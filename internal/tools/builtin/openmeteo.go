@@ -29,8 +29,8 @@ const (
 	geocodingURL = "https://geocoding-api.open-meteo.com"
 
 	requestTimeout = 10 * time.Second
-	maxResponse    = 1 << 20
-	maxCached      = 1000             // places, and forecasts
+	maxResponse    = 1 << 20          // bytes
+	maxCached      = 1000             // entries of each of the two caches
 	keepForecast   = 15 * time.Minute // how often open-meteo updates the current weather
 	keepPlaces     = 24 * time.Hour   // places do not move
 )
@@ -56,24 +56,24 @@ func newOpenMeteo(o OpenMeteo, now func() time.Time) *openMeteo {
 
 func (*openMeteo) name() string { return "open-meteo" }
 
-func (o *openMeteo) current(ctx context.Context, location string) (now, place, error) {
-	found, at, err := o.outlook(ctx, location)
-	return found.now, at, err
+func (o *openMeteo) current(ctx context.Context, location string) (currentWeather, place, error) {
+	found, where, err := o.outlook(ctx, location)
+	return found.current, where, err
 }
 
 func (o *openMeteo) forecast(ctx context.Context, location string, n int) ([]day, place, error) {
-	found, at, err := o.outlook(ctx, location)
+	found, where, err := o.outlook(ctx, location)
 	if err != nil {
 		return nil, place{}, err
 	}
 	if n > len(found.days) {
-		return nil, place{}, fmt.Errorf("open-meteo forecasts %d days for %s, not %d", len(found.days), at.name, n)
+		return nil, place{}, fmt.Errorf("open-meteo forecasts %d days for %s, not %d", len(found.days), where.name, n)
 	}
-	return found.days[:n], at, nil
+	return found.days[:n], where, nil
 }
 
-// outlook returns the weather at a location. One response of open-meteo serves all calls of a quarter of an hour, in
-// which no local date changes.
+// outlook returns the weather at a location. One response of open-meteo serves all calls within a quarter of an hour by
+// the clock. Midnight is never inside such a quarter, in any time zone, so the first day of the response stays today.
 func (o *openMeteo) outlook(ctx context.Context, location string) (outlook, place, error) {
 	query, err := parseLocation(location)
 	if err != nil {
@@ -86,7 +86,7 @@ func (o *openMeteo) outlook(ctx context.Context, location string) (outlook, plac
 	if err != nil {
 		return outlook{}, place{}, err
 	}
-	chosen, at, err := query.choose(list)
+	chosen, where, err := query.choose(list)
 	if err != nil {
 		return outlook{}, place{}, err
 	}
@@ -104,7 +104,7 @@ func (o *openMeteo) outlook(ctx context.Context, location string) (outlook, plac
 		}
 		return response.outlook(o.now())
 	})
-	return found, at, err
+	return found, where, err
 }
 
 // search returns the places with a name, the likeliest first, as open-meteo orders them.
@@ -149,7 +149,7 @@ func (o *openMeteo) request(ctx context.Context, address string, query url.Value
 	return nil
 }
 
-// refusal returns the error of a response that is not 200. Open-meteo gives a reason in JSON.
+// refusal returns the error for a response whose status is not 200. Open-meteo gives a reason in JSON.
 func refusal(status int, body []byte) error {
 	var refused struct {
 		Reason string `json:"reason"`
@@ -167,12 +167,12 @@ func refusal(status int, body []byte) error {
 	return fmt.Errorf("open-meteo refused the request (HTTP %d)%s", status, reason)
 }
 
-// clean returns text of open-meteo on one line, printable and short.
+// clean returns untrusted text on one line, with hidden characters spelled out, truncated to 100 bytes.
 func clean(s string) string { return text.Truncate(text.Printable(text.OneLine(s)), 100) }
 
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// cache keeps the newest values of a source. Concurrent calls for one key share a request.
+// cache keeps the values that were used last. Concurrent calls for one key share a request.
 type cache[T any] struct {
 	kept   *lru.Cache[string, T]
 	flight singleflight.Group

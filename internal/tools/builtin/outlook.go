@@ -9,11 +9,12 @@ import (
 
 // outlook is the weather at one place, as open-meteo reports it.
 type outlook struct {
-	now  now
-	days []day // starting today
+	current currentWeather
+	days    []day // starting today
 }
 
-// forecastResponse is a response of open-meteo's forecast. A value that it does not have is null.
+// forecastResponse is a response of open-meteo to a request for a forecast. Values that open-meteo does not have are
+// null.
 type forecastResponse struct {
 	Offset       int               `json:"utc_offset_seconds"`
 	CurrentUnits map[string]string `json:"current_units"`
@@ -44,8 +45,8 @@ const (
 
 var errIncomplete = errors.New("open-meteo's response is incomplete")
 
-// outlook returns the weather of a response, if it is valid. Its first day must be the day, at the place, of the time
-// arrived.
+// outlook returns the weather in a response that arrived at the given time. It returns an error if the response is not
+// valid, for example if its first day is not the date of that time in the place's time zone.
 func (r *forecastResponse) outlook(arrived time.Time) (outlook, error) {
 	for got, want := range map[string]string{
 		r.CurrentUnits["temperature_2m"]: "°C", r.CurrentUnits["wind_speed_10m"]: "km/h",
@@ -60,35 +61,36 @@ func (r *forecastResponse) outlook(arrived time.Time) (outlook, error) {
 		return outlook{}, fmt.Errorf("open-meteo responded with an impossible time zone (%d s)", r.Offset)
 	}
 	zone := time.FixedZone("", int(offset/time.Second))
-	n, err := r.currently(zone)
+	current, err := r.current(zone)
 	if err != nil {
 		return outlook{}, err
 	}
 	days, err := r.daily(arrived.In(zone))
-	return outlook{now: n, days: days}, err
+	return outlook{current: current, days: days}, err
 }
 
-func (r *forecastResponse) currently(zone *time.Location) (now, error) {
+func (r *forecastResponse) current(zone *time.Location) (currentWeather, error) {
 	c := r.Current
 	at, err := time.ParseInLocation("2006-01-02T15:04", c.Time, zone)
 	if err != nil {
-		return now{}, fmt.Errorf("%w: its current weather has no time", errIncomplete)
+		return currentWeather{}, fmt.Errorf("%w: its current weather has no time", errIncomplete)
 	}
 	if c.Temperature == nil || c.Humidity == nil || c.Code == nil || c.WindSpeed == nil {
-		return now{}, fmt.Errorf("%w: it has no current weather", errIncomplete)
+		return currentWeather{}, fmt.Errorf("%w: it has no current weather", errIncomplete)
 	}
 	condition, known := wmoCodes[*c.Code]
 	if !known || !between(*c.Temperature, coldest, hottest) || !between(*c.Humidity, 0, maxPercent) ||
 		!between(*c.WindSpeed, 0, maxWind) {
-		return now{}, errors.New("open-meteo responded with impossible current weather")
+		return currentWeather{}, errors.New("open-meteo responded with impossible current weather")
 	}
-	return now{
+	return currentWeather{
 		at: at, temperature: *c.Temperature, condition: condition, humidity: round(*c.Humidity),
 		windSpeed: *c.WindSpeed,
 	}, nil
 }
 
-// daily returns the days that are complete. The last ones of a response may not be.
+// daily returns the days from today up to the first one that lacks a value, because the last days of a response are
+// often incomplete. It returns an error if the dates do not follow each other from today, or if a value is impossible.
 func (r *forecastResponse) daily(today time.Time) ([]day, error) {
 	d := r.Daily
 	if n := len(d.Time); n == 0 || len(d.Code) != n || len(d.High) != n || len(d.Low) != n ||

@@ -23,7 +23,7 @@ func FuzzOutlook(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got.now.condition == "" || got.now.humidity < 0 || got.now.humidity > 100 {
+		if got.current.condition == "" || got.current.humidity < 0 || got.current.humidity > 100 {
 			t.Errorf("outlook() = %+v, want a condition and a humidity in percent", got)
 		}
 		for _, d := range got.days {

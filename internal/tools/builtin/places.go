@@ -30,7 +30,7 @@ func (p geoPlace) fullName() string {
 	return clean(strings.Join(parts, ", "))
 }
 
-// isIn reports whether the place is in a region or country that a location names.
+// isIn reports whether the normalized qualifier of a location names the place's country, region or county.
 func (p geoPlace) isIn(qualifier string) bool {
 	names := []string{p.Country, p.CountryCode, p.Region, p.County, countryAbbreviations[p.CountryCode]}
 	if p.CountryCode == "US" {
@@ -62,12 +62,13 @@ func parseLocation(s string) (location, error) {
 	return l, nil
 }
 
-// normalize returns a name in a form for comparisons: "d.c." and "DC" have the same.
+// normalize returns a name in a form for comparisons, which is the same for "d.c." and "DC".
 func normalize(s string) string {
 	return strings.ToLower(strings.Join(strings.Fields(strings.ReplaceAll(s, ".", "")), " "))
 }
 
-// choose returns the first place that fits the location.
+// choose returns the first place of the list that fits the location, as open-meteo describes it and as tools report it.
+// If no place fits, the error names some of the list.
 func (l location) choose(list []geoPlace) (geoPlace, place, error) {
 	list = slices.DeleteFunc(slices.Clone(list), func(p geoPlace) bool {
 		return p.Name == "" || !between(p.Latitude, -90, 90) || !between(p.Longitude, -180, 180)
@@ -101,10 +102,10 @@ func names(list []geoPlace) []string {
 	return all
 }
 
-// countryAbbreviations are usual abbreviations of countries that are not their codes, by code.
+// countryAbbreviations maps the codes of countries to usual abbreviations that differ from the codes.
 var countryAbbreviations = map[string]string{"US": "USA", "GB": "UK", "AE": "UAE"}
 
-// stateAbbreviations are those of the United States.
+// stateAbbreviations maps the states of the United States, in lower case, to their abbreviations.
 var stateAbbreviations = map[string]string{
 	"alabama": "AL", "alaska": "AK", "arizona": "AZ", "arkansas": "AR", "california": "CA", "colorado": "CO",
 	"connecticut": "CT", "delaware": "DE", "district of columbia": "DC", "florida": "FL",

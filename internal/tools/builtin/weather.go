@@ -16,7 +16,7 @@ import (
 // source is where weather comes from. Errors reach the program that calls a tool.
 type source interface {
 	// current returns the weather now.
-	current(ctx context.Context, location string) (now, place, error)
+	current(ctx context.Context, location string) (currentWeather, place, error)
 	// forecast returns the weather of n days, at least 1, starting today.
 	forecast(ctx context.Context, location string, n int) ([]day, place, error)
 	// name is the value of "source" in results.
@@ -29,8 +29,8 @@ type place struct {
 	others []string // places of the same name that were not chosen
 }
 
-// now is the current weather at one place.
-type now struct {
+// currentWeather is the weather now at one place.
+type currentWeather struct {
 	at          time.Time
 	temperature float64 // °C
 	condition   string
@@ -46,12 +46,14 @@ type day struct {
 	precipitation int // chance, %
 }
 
+// weatherArgs are the arguments of both tools; get_weather does not use Days.
 type weatherArgs struct {
 	Location string `json:"location"`
 	Units    string `json:"units,omitempty"`
 	Days     int    `json:"days,omitempty"`
 }
 
+// report is the result of get_weather.
 type report struct {
 	Location    string   `json:"location"`
 	Temperature int      `json:"temperature"`
@@ -65,6 +67,7 @@ type report struct {
 	OtherPlaces []string `json:"other_places,omitempty"`
 }
 
+// forecast is the result of get_forecast.
 type forecast struct {
 	Location    string        `json:"location"`
 	Unit        string        `json:"unit"`
@@ -142,28 +145,29 @@ type forecaster struct{ source source }
 func (w *forecaster) current(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult, report,
 	error,
 ) {
-	n, at, err := w.source.current(ctx, in.Location)
+	current, where, err := w.source.current(ctx, in.Location)
 	if err != nil {
 		return nil, report{}, err
 	}
 	unit := cmp.Or(in.Units, celsius)
 	return nil, report{
-		Location: in.Location, Temperature: degrees(n.temperature, unit), Unit: unit, Condition: n.condition,
-		Humidity: n.humidity, WindSpeed: n.windSpeed, Timestamp: n.at.Format(time.RFC3339),
-		Source: w.source.name(), Place: at.name, OtherPlaces: at.others,
+		Location: in.Location, Temperature: degrees(current.temperature, unit), Unit: unit,
+		Condition: current.condition, Humidity: current.humidity, WindSpeed: current.windSpeed,
+		Timestamp: current.at.Format(time.RFC3339),
+		Source:    w.source.name(), Place: where.name, OtherPlaces: where.others,
 	}, nil
 }
 
 func (w *forecaster) forecast(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult,
 	forecast, error,
 ) {
-	days, at, err := w.source.forecast(ctx, in.Location, cmp.Or(in.Days, 5))
+	days, where, err := w.source.forecast(ctx, in.Location, cmp.Or(in.Days, 5))
 	if err != nil {
 		return nil, forecast{}, err
 	}
 	unit := cmp.Or(in.Units, celsius)
 	out := forecast{
-		Location: in.Location, Unit: unit, Source: w.source.name(), Place: at.name, OtherPlaces: at.others,
+		Location: in.Location, Unit: unit, Source: w.source.name(), Place: where.name, OtherPlaces: where.others,
 	}
 	for _, d := range days {
 		out.Forecast = append(out.Forecast, forecastDay{
@@ -191,10 +195,10 @@ type sample struct{ now func() time.Time }
 
 func (sample) name() string { return "sample" }
 
-func (s sample) current(_ context.Context, location string) (now, place, error) {
+func (s sample) current(_ context.Context, location string) (currentWeather, place, error) {
 	date := s.now().UTC().Truncate(24 * time.Hour)
 	d, pick := sampleDay(location, date)
-	return now{
+	return currentWeather{
 		at: date.Add(12 * time.Hour), temperature: float64(pick(2, max(int(d.low), 15), int(d.high))),
 		condition: d.condition, humidity: pick(4, 40, 80), windSpeed: float64(pick(5, 5, 25)),
 	}, place{}, nil

@@ -23,7 +23,7 @@ type mcpSession struct {
 	up     *upstream
 	client *sdk.ClientSession
 	about  tools.About
-	proc   *process // nil unless the server is a command
+	proc   *process // nil if the server is not a command
 	cancel context.CancelFunc
 	once   sync.Once
 	used   atomic.Bool // the server has responded to a call
@@ -34,8 +34,8 @@ type mcpSession struct {
 	progress sync.Map // progress token, as float64 → func(*sdk.ProgressNotificationParams)
 
 	mu       sync.Mutex
-	listed   map[string]tools.Definition
-	order    []tools.Definition
+	listed   map[string]tools.Definition // by name; nil if the tools must be listed again
+	order    []tools.Definition          // as the server lists them
 	listedAt time.Time
 }
 
@@ -44,6 +44,8 @@ const listTTL = 5 * time.Minute
 
 var errIdle = errors.New("no response and no progress")
 
+// call makes one call on the connection for the request's tenant and session. Each progress notification restarts the
+// time limit.
 func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, error) {
 	c, s, err := u.connection(ctx, r.Tenant, r.Session)
 	if err != nil {
@@ -104,9 +106,9 @@ func isDrift(err error) bool {
 	return ok && ue.Reason == tools.Drifted
 }
 
-// classify converts an error of the SDK. It drops the connection if the connection was lost, if an event stream
+// classify converts an error of the SDK. It drops the connection if the connection was lost, if an HTTP response
 // exceeded the limit, or if the server responded with the HTTP status of an error. It keeps the connection after a
-// timeout, a cancelled context, an error response, or a message that exceeded the limit or was malformed.
+// timeout, a cancelled context, an error response, a malformed message, or a message above the limit from a process.
 func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, refused *refusal, err error) error {
 	status, reason := refused.explain(u.redactor)
 	out := &tools.UpstreamError{Server: u.Name, Sent: true}
@@ -317,7 +319,7 @@ func convert(r tools.Request, res *sdk.CallToolResult) (tools.Result, error) {
 	return out, nil
 }
 
-// block returns false for content of an unknown type, and for an embedded resource without the resource.
+// block converts a content block. It returns false if the type is unknown, or if an embedded resource is missing.
 func block(c sdk.Content) (tools.Content, bool) {
 	switch c := c.(type) {
 	case *sdk.TextContent:

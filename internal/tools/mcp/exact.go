@@ -19,7 +19,8 @@ import (
 // exactMark begins the strings that exactContent and exactSchemas write.
 const exactMark = "\x00exact:"
 
-// maxGrowth is how many times as long exactContent may make a message: a string escapes quotes and backslashes.
+// maxGrowth is the factor by which exactContent and exactSchemas may lengthen a message, because a JSON string escapes
+// each quote and backslash.
 const maxGrowth = 2
 
 // exactContent returns a message with its structured content as a string. It returns other messages unchanged.
@@ -164,7 +165,7 @@ func (r *eventReader) line() (line []byte, err error) {
 	}
 }
 
-// event returns the data lines of the event that ends, as the SDK can decode it.
+// event returns the data lines of the event that has just ended, in a form that the SDK can decode.
 func (r *eventReader) event() []byte {
 	lines, data := r.lines, bytes.TrimSpace(r.data)
 	r.lines, r.data = nil, nil
@@ -172,7 +173,7 @@ func (r *eventReader) event() []byte {
 		return lines
 	}
 	if out, _ := decodable(data); out != nil && !bytes.Equal(out, data) {
-		return append([]byte("data: "), out...) // it ends with a newline
+		return append([]byte("data: "), out...) // out ends with a newline
 	}
 	return lines
 }

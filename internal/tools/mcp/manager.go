@@ -32,9 +32,9 @@ type Scope string
 // The scopes. Many servers keep state for their callers in the connection: a browser page, a database
 // transaction, a memory. In a Shared connection, each tenant sees what the others did.
 const (
-	Shared     Scope = "shared" // one connection for all tenants of the fleet
-	PerTenant  Scope = "tenant" // the default
-	PerSession Scope = "session"
+	Shared     Scope = "shared"  // one connection for all tenants of the fleet
+	PerTenant  Scope = "tenant"  // one for each tenant; the default
+	PerSession Scope = "session" // one for each session of a tenant
 )
 
 // Server configures one upstream, with exactly one of Command, URL and InProcess.
@@ -92,7 +92,7 @@ type Options struct {
 	// OnAnnounced receives a server's tools after the server has announced that they changed.
 	OnAnnounced func(server string, defs []tools.Definition)
 	// Reload returns the configuration if it has changed since the last call, and otherwise nil. The manager calls
-	// it before every call of a tool. If it is nil, the configuration never changes.
+	// it before each use of a server. If it is nil, the configuration never changes.
 	Reload func() ([]Server, error)
 }
 
@@ -109,7 +109,7 @@ type Manager struct {
 
 	refreshing sync.Mutex // held by refresh, which alone changes servers and retired
 
-	// mu is not held while an upstream is locked.
+	// While mu is held, no upstream may be locked: an upstream that is locked may call start, which locks mu.
 	mu         sync.Mutex
 	servers    map[string]*upstream
 	retired    []*upstream // no longer configured, but perhaps still in use

@@ -52,7 +52,8 @@ func (r *messageReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// nextMessage returns one message with its newline, or nil if the line is not a message.
+// nextMessage reads one line and returns its message, or all messages of a batch, with newlines. It returns nil if the
+// line is not a message.
 func (r *messageReader) nextMessage() ([]byte, error) {
 	line, tail, size, err := r.readLine()
 	if err != nil {
@@ -75,7 +76,8 @@ func (r *messageReader) nextMessage() ([]byte, error) {
 	return r.message(trimmed), nil
 }
 
-// message returns a message with a newline, as the SDK can decode it, or nil.
+// message returns a message with a newline, in a form that the SDK can decode. If data is not a message, it calls
+// onInvalid and returns nil.
 func (r *messageReader) message(data []byte) []byte {
 	out, err := decodable(data)
 	if err != nil && (out == nil || !json.Valid(data)) { // the content of results does not belong in logs
@@ -156,6 +158,7 @@ func syntaxError(line []byte) string {
 	return fmt.Sprint(err)
 }
 
+// tailBytes is how many of the last bytes of a response are searched for its id.
 const tailBytes = 256
 
 // readLine reads one line. If the line exceeds the limit, it returns only its beginning, and its last bytes
@@ -212,6 +215,8 @@ func errorResponse(id []byte, code int, message string) []byte {
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text)
 }
 
+// replaceOversized returns an error response in place of a response above the limit. If it cannot find the
+// response's id, it returns an error, which ends the connection.
 func (r *messageReader) replaceOversized(line, tail []byte, size int) ([]byte, error) {
 	id := responseID(line, tail)
 	if id == nil {

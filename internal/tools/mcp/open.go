@@ -22,9 +22,9 @@ func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, er
 	ctx, cancel := context.WithCancel(refused.record(base))
 	s := &mcpSession{up: u, cancel: cancel}
 	late := time.AfterFunc(u.Limits.ConnectTimeout, cancel)
-	transport, err := u.transport(ctx, s, log)
+	transport, err := u.newTransport(ctx, s, log)
 	if err == nil {
-		s.client, err = u.client(s).Connect(ctx, transport, nil)
+		s.client, err = u.newClient(s).Connect(ctx, transport, nil)
 	}
 	if err == nil && late.Stop() {
 		s.about = u.redactor.aboutOf(s.client.InitializeResult())
@@ -56,7 +56,9 @@ func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, er
 	return nil, err
 }
 
-func (u *upstream) transport(ctx context.Context, s *mcpSession, log *slog.Logger) (sdk.Transport, error) {
+// newTransport returns a transport to the server. For a command, newTransport starts the process and sets
+// s.proc.
+func (u *upstream) newTransport(ctx context.Context, s *mcpSession, log *slog.Logger) (sdk.Transport, error) {
 	switch {
 	case u.InProcess != nil:
 		ours, theirs := net.Pipe()
@@ -97,7 +99,8 @@ func (u *upstream) transport(ctx context.Context, s *mcpSession, log *slog.Logge
 // sdkLimit is the SDK's limit of a message, in bytes. The readers before the SDK apply MaxResultBytes.
 func (u *upstream) sdkLimit() int { return maxGrowth*u.Limits.MaxResultBytes + 1024 }
 
-func (u *upstream) client(s *mcpSession) *sdk.Client {
+// newClient returns a client that passes the server's notifications to s.
+func (u *upstream) newClient(s *mcpSession) *sdk.Client {
 	opts := &sdk.ClientOptions{
 		Capabilities: &sdk.ClientCapabilities{}, // no roots, sampling or elicitation: there is no user
 		ToolListChangedHandler: func(ctx context.Context, _ *sdk.ToolListChangedRequest) {
@@ -122,7 +125,8 @@ func (u *upstream) client(s *mcpSession) *sdk.Client {
 	return sdk.NewClient(&sdk.Implementation{Name: "codefleet", Version: "1"}, opts)
 }
 
-// httpClient sends the configured headers only to the configured host, and limits the size of responses.
+// httpClient returns a client that sends the configured headers only to the configured host, and limits the size of
+// responses.
 func httpClient(s Server) *http.Client {
 	u, err := url.Parse(s.URL)
 	if err != nil {

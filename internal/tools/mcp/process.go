@@ -127,7 +127,7 @@ func (p *process) stop() {
 	})
 }
 
-// exit returns the error of a process that failed, or nil if it still runs or succeeded.
+// exit returns the error of the process if it has failed, or nil if it still runs or has succeeded.
 func (p *process) exit() error {
 	select {
 	case <-p.done:

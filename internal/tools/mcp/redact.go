@@ -32,6 +32,7 @@ const (
 	minSecret = 8 // bytes; a shorter text occurs in too many other texts
 )
 
+// newRedactor returns a redactor for the headers, the environment and the URLs in a server's settings.
 func newRedactor(s Server) redactor {
 	replacements := map[string]string{}
 	secret := func(text string) {
@@ -108,7 +109,7 @@ func (r redactor) redactUpstream(err error) error {
 	return err
 }
 
-// redactError returns err itself if it contains no secret.
+// redactError returns an error with the text of err without secrets, or err itself if it contains none.
 func (r redactor) redactError(err error) error {
 	if err == nil {
 		return nil

@@ -23,7 +23,7 @@ type refusal struct {
 
 type refusalKey struct{}
 
-// record returns a context for requests whose refusals are kept.
+// record returns a context. If a request with this context is refused, f keeps the response.
 func (f *refusal) record(ctx context.Context) context.Context {
 	return context.WithValue(ctx, refusalKey{}, f)
 }
@@ -50,8 +50,8 @@ func noteRefusal(ctx context.Context, resp *http.Response) {
 	f.status, f.body = resp.StatusCode, string(start)
 }
 
-// noteOtherHost records that a request to another host was not sent: the SDK may report only that it closed the
-// connection because of that.
+// noteOtherHost records that a request to another host was not sent. The SDK then closes the connection, and its error
+// may not give the reason.
 func noteOtherHost(ctx context.Context) {
 	if f, ok := ctx.Value(refusalKey{}).(*refusal); ok {
 		f.mu.Lock()

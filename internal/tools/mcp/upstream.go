@@ -44,6 +44,7 @@ type conn struct {
 
 var errClosed = errors.New("the tool servers are being shut down")
 
+// scopeKey returns the key of the connection that a tenant's session uses.
 func (u *upstream) scopeKey(tenant, session string) string {
 	switch u.Scope {
 	case PerTenant:
@@ -160,7 +161,7 @@ func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 	if err != nil {
 		c.scheduleRetry()
 	}
-	closed := c.up.conns[c.key] != c // during the attempt
+	closed := c.up.conns[c.key] != c // the connection was closed during the attempt
 	c.up.mu.Unlock()
 	close(attempt)
 	if err != nil {
@@ -244,6 +245,7 @@ func (c *conn) release() {
 	}
 }
 
+// closeIdle closes the connection unless a call uses it.
 func (c *conn) closeIdle() {
 	c.up.mu.Lock()
 	if c.inFlight > 0 || c.up.conns[c.key] != c {
@@ -279,6 +281,7 @@ func (u *upstream) unused() bool {
 	return len(u.conns) == 0
 }
 
+// closeAll closes all connections, including those that calls use.
 func (u *upstream) closeAll() {
 	u.mu.Lock()
 	var sessions []*mcpSession

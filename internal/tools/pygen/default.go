@@ -13,8 +13,9 @@ import (
 // maxDefault is the maximum length of a default that a module sends, as a Python literal, in bytes.
 const maxDefault = 2000
 
-// defaultOf returns the default of a required parameter as a Python literal. It returns "" if there is none, or
-// if the schema does not accept it: the program must then give the argument.
+// defaultOf returns the default of a required parameter as a Python literal. It returns "" if the schema has no
+// default or does not accept it, or if its literal is too long or cannot be written: the program must then give the
+// argument.
 func (d document) defaultOf(schema any) string {
 	s := d.resolve(schema, 0)
 	value, has := s["default"]
@@ -64,8 +65,8 @@ func isOfType(value any, typ string) bool {
 	return typ == "object"
 }
 
-// pythonLiteral returns a JSON value as a Python literal. ok is false if Python cannot represent the number, or may
-// not parse the nesting.
+// pythonLiteral returns a JSON value as a Python literal. ok is false if a number is too large for a float, or if the
+// value is nested so deeply that Python may not parse it.
 func pythonLiteral(value any, depth int) (literal string, ok bool) {
 	switch v := value.(type) {
 	case nil:

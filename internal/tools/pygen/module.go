@@ -20,8 +20,8 @@ type module struct {
 	params    []parameter
 	types     map[string]string // by the parameter's JSON name
 	extra     string            // the type of additional arguments; empty if there are none
-	result    string
-	output    any // the schema of the value that the program gets
+	result    string            // the type of the value that the program gets
+	output    any               // the schema of that value
 	typer     *typer
 	signature string
 }
@@ -85,6 +85,7 @@ func (m *module) declarations() []string {
 	return out
 }
 
+// render returns the content of the module's file.
 func (m *module) render() []byte {
 	var b bytes.Buffer
 	title := oneLine(cmp.Or(m.def.Title, m.def.Description), 100)
@@ -206,6 +207,7 @@ func compactJSON(v any) string {
 	return oneLine(string(data), 80)
 }
 
+// returns describes the result for the docstring. It returns "" if the type says everything.
 func (m *module) returns() string {
 	s, _ := m.output.(object)
 	text, _ := s["description"].(string)

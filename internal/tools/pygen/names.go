@@ -22,7 +22,7 @@ var scripts = []*unicode.RangeTable{
 	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
 }
 
-// isLetter reports whether r is a letter of scripts that Python 3.9 and later accept in names.
+// isLetter reports whether r is a letter of one of the scripts, and one that Python 3.9 and later accept in names.
 func isLetter(r rune) bool {
 	if r < 0x80 {
 		return r|0x20 >= 'a' && r|0x20 <= 'z'
@@ -121,7 +121,7 @@ func assignNames(before map[string]string, defs []tools.Definition) map[string]s
 	return names
 }
 
-// unique returns id, with a number as a suffix if it is taken or reserved, and adds it to taken.
+// unique returns id, with a number as a suffix if id is taken or reserved. It adds the returned name to taken.
 func unique(id string, taken map[string]bool, reserved []string) string {
 	name := id
 	for n := 2; taken[name] || slices.Contains(reserved, name); n++ {

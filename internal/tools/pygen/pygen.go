@@ -3,8 +3,9 @@
 // parses, imports, type-checks and stays in its directory. The key function is Generate.
 //
 // JSON Schema becomes Python as follows:
-//   - Parameters are given by position or by name: first the required ones, in the order of the schema's "required",
-//     then those required ones that have a default, then the optional ones, in the order of its "properties".
+//   - Parameters are given by position or by name. First come the required ones without a default, then the required
+//     ones with a default, both in the order of the schema's "required". Then come the optional ones, in the order of
+//     the schema's "properties".
 //   - A required parameter with a default may be omitted; its default is then sent. An omitted optional one is not
 //     sent.
 //   - An object with properties is a TypedDict, any other object a Dict[str, T]. An array is a List or Tuple.
@@ -54,7 +55,7 @@ const (
 	maxSchema = 1 << 20 // bytes of both schemas of a tool
 	maxName   = 512     // bytes
 
-	maxIndentFactor = 4 // indented definitions may be this many times as long as compact ones
+	maxIndentFactor = 4 // definitions stay compact if indenting could make them more than this many times as long
 )
 
 // Generate returns a server's package. It fails if the server's name is too long or yields no Python name. A
@@ -84,6 +85,7 @@ func Generate(s Source) (Package, error) {
 	return p, err
 }
 
+// accept returns the tools with a valid definition, by name, and lists the others in p.Rejected.
 func (p *Package) accept(s Source) []tools.Definition {
 	var out []tools.Definition
 	listed := map[string]bool{}
@@ -119,8 +121,8 @@ func (p *Package) accept(s Source) []tools.Definition {
 }
 
 // Write updates servers/<Dir>. It replaces changed files one by one, removes generated modules of tools
-// that no longer exist, keeps hand-written files, and returns the changed files. If the directory belongs
-// to another server, or a hand-written file has the name of a module, it returns an error and writes
+// that no longer exist, keeps hand-written files, and returns the changed and removed files. If the directory
+// belongs to another server, or a hand-written file has the name of a module, it returns an error and writes
 // nothing.
 func Write(servers string, p Package) (changed []string, err error) {
 	if err := os.MkdirAll(servers, 0o755); err != nil {

@@ -19,6 +19,7 @@ type object = map[string]any
 // maxDepth bounds the nesting of a schema; deeper types are Any.
 const maxDepth = 20
 
+// decode returns a schema as Go values.
 func decode(raw json.RawMessage) any {
 	v, err := tools.DecodeJSON(raw)
 	if err != nil {
@@ -38,7 +39,7 @@ type document struct {
 	stepsLeft *int
 }
 
-// step reports whether the schema may still be visited.
+// step counts a visit to the schema, and reports whether maxSteps still allows it.
 func (d document) step(s object) bool {
 	properties, _ := s["properties"].(object)
 	*d.stepsLeft -= 1 + len(s) + len(properties)
@@ -167,7 +168,8 @@ func asList(v any) []any {
 }
 
 // branches returns the anyOf or oneOf alternatives of a schema, each merged with the schema's other
-// keywords. It returns nil if there are none.
+// keywords. It returns nil if there are none, and one schema that accepts everything if an alternative cannot be
+// resolved or the steps are spent.
 func (d document) branches(s object, depth int) []object {
 	for _, key := range []string{"anyOf", "oneOf"} {
 		alternatives := asList(s[key])
@@ -199,13 +201,13 @@ func (d document) branches(s object, depth int) []object {
 type parameter struct {
 	jsonName, pythonName string
 	schema               any
-	required             bool
+	required             bool   // the program must give it
 	sent                 string // the Python value to send if the program omits it; empty if none is sent
 }
 
-// parameters returns the properties of an input schema and of its alternatives. A property is required if
-// all alternatives require it and it has no default. extra is the schema of additional arguments, or nil if the
-// schema forbids or does not mention them.
+// parameters returns the properties of an input schema and of its alternatives. A property is required if the schema
+// or all its alternatives require it and it has no default. extra is the schema of additional arguments, or nil if the
+// schema forbids or does not mention them. If the schema cannot be resolved, extra accepts all arguments.
 func (d document) parameters() (params []parameter, extra any) {
 	root := d.resolve(d.root, 0)
 	if root == nil {

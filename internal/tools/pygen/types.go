@@ -28,7 +28,7 @@ type typer struct {
 type view struct {
 	*typer
 	document
-	input bool
+	input bool              // whether the document describes the arguments
 	refs  map[string]string // reference → class, set before the class is declared
 	open  map[string]bool   // references that are being resolved
 }
@@ -40,15 +40,17 @@ func (t *typer) view(root any, input bool) *view {
 	}
 }
 
+// typing returns a name of Python's module typing, and has the generated module import it.
 func (v *view) typing(name string) string {
 	v.used[name] = true
 	return name
 }
 
-// maxType is the maximum length of a type expression, in bytes.
+// maxType is the maximum length of a type expression, in bytes. A longer one becomes Any.
 const maxType = 8 << 10
 
-// typeOf returns the Python type of a schema. If the type needs a class, it is called name.
+// typeOf returns the Python type of a schema. If the type needs a class, the class is called name, with a number if
+// name is taken.
 func (v *view) typeOf(schema any, name string, depth int) string {
 	s, ok := schema.(object)
 	if !ok || depth > maxDepth || !v.step(s) {
@@ -194,8 +196,8 @@ func (v *view) object(s object, name string, depth int) string {
 	return v.typing("Dict") + "[str, " + value + "]"
 }
 
-// attributeKey matches keys that can be attributes of a class under their own name, unless they are among
-// reservedAttributes: Python's keywords, and the names of types, which the types of other attributes mean.
+// attributeKey matches keys that can be attributes of a class under their own name, except those in
+// reservedAttributes: Python's keywords, and names of types, which would hide the types that other attributes use.
 var (
 	attributeKey       = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 	reservedAttributes = append(
@@ -243,6 +245,8 @@ func (v *view) typedDict(s object, name string, depth int, ref string) string {
 
 type field struct{ key, typ, note string }
 
+// declare adds a TypedDict. total says that all keys are required. byName says that the keys can be attributes of a
+// class; otherwise TypedDict is called with the keys as strings.
 func (v *view) declare(class, base string, fields []field, total, byName bool) {
 	var b strings.Builder
 	if !byName {
@@ -279,7 +283,7 @@ func comment(schema any) string {
 }
 
 // literal returns a type for the given values. A value that Literal does not support is replaced by its
-// type.
+// type. If the values are too many or too long, the type is Any.
 func (v *view) literal(values []any) string {
 	var fixed, wide []string
 	if len(values) > maxType/4 {
@@ -316,6 +320,7 @@ func (v *view) literal(values []any) string {
 	return v.union(wide)
 }
 
+// union returns the type whose alternatives are the given types. It is Any if one of them is Any.
 func (v *view) union(parts []string) string {
 	var distinct []string
 	for _, p := range parts {

@@ -15,8 +15,8 @@ const (
 	maxTries       = 8           // per call: if a process rejects it, another one may accept it
 )
 
-// Call calls a tool that one of the tenant's processes serves. It is a broker.Upstream for all servers that
-// do not belong to the fleet.
+// Call calls a tool that one of the tenant's processes serves. As a broker.Upstream, it serves all servers that do not
+// belong to the fleet.
 func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, error) {
 	_, offered := r.current(q.Tenant)
 	wait := defaultTimeout

@@ -1,5 +1,5 @@
-// Package registered tracks the tools that each tenant's processes serve, and offer every few seconds. It generates
-// Python modules for them, and calls them. Offers are untrusted, and affect only their own tenant. The package does
+// Package registered tracks the tools that each tenant's processes offer every few seconds. It generates Python
+// modules for these tools, and calls them. Offers are untrusted, and affect only their own tenant. The package does
 // not know the queue: it receives offers through Update, and sends calls with a Send. The key type is Registry.
 package registered
 
@@ -86,7 +86,7 @@ func (r *Registry) reservedDirs() []string {
 }
 
 // Update stores an offer of a process. Empty data means that the process has ended. The offer is parsed when the
-// tenant's tools are next requested.
+// tenant's tools are next requested. Update drops the offer if there are too many tenants or processes.
 func (r *Registry) Update(tenantName, process string, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +177,7 @@ func (r *Registry) instances(tenantName string) (t *tenant, out []*instance) {
 	return t, out
 }
 
-// rebuild builds the overlay from the processes' offers. It keeps the old overlay if that is equal,
+// rebuild builds the overlay from the processes' offers. If the new overlay equals the old one, it keeps the old one,
 // because processes often come and go without a change of the tools.
 func (t *tenant) rebuild(instances []*instance, reserved []string) {
 	servers, about, broken := mergeOffers(instances, reserved)
@@ -215,7 +215,7 @@ func equalOverlays(a, b *tools.Overlay) bool {
 }
 
 // mergeOffers returns the tools that the processes serve, by server and tool, and the descriptions of their
-// servers. If definitions or descriptions differ, the process that started last wins.
+// servers. If definitions or descriptions differ, the process that started last wins. broken lists what was rejected.
 func mergeOffers(instances []*instance, reserved []string) (
 	servers map[string]map[string]tools.OfferedTool, about map[string]tools.About, broken []tools.Broken,
 ) {
