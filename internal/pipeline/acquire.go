@@ -21,7 +21,8 @@ type box struct {
 	waitMS  float64
 }
 
-// acquire waits for a box. Tasks share boxes only when they may reach the same hosts.
+// acquire waits for a box that suits the task, and refuses the task if this worker cannot have such a box. Tasks of a
+// tenant share a box only if they have the same task pool and may reach the same hosts.
 func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 	defer measure(&b.waitMS)()
 	ctx, span := p.Tracer.Start(ctx, "sandbox.acquire")
@@ -72,7 +73,7 @@ func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 	return b, nil
 }
 
-// networkKey names a set of hosts.
+// networkKey returns the patterns of hosts as one text, for executor.Key.
 func networkKey(network []allowlist.Pattern) string {
 	names := make([]string, len(network))
 	for i, p := range network {

@@ -21,7 +21,8 @@ type checkout struct {
 	ms         float64
 }
 
-// checkout writes the newest version of the workspace, and then the task's files, into the box.
+// checkout writes the newest version of the workspace into the box, and then the task's files and the view of its
+// session.
 func (p *Pipeline) checkout(ctx context.Context, s steps, b box) (c checkout, err error) {
 	defer measure(&c.ms)()
 	ctx, span := p.Tracer.Start(ctx, "workspace.checkout")

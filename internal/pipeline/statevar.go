@@ -84,10 +84,10 @@ func convertSaved(d *executor.StateDocument, tree *state.Tree) error {
 	}
 	data, err := tree.ReadFile(d.File, statedoc.MaxSize+1)
 	if err != nil || len(data) > statedoc.MaxSize {
-		return nil //nolint:nilerr // a process of the program has replaced it since
+		return nil //nolint:nilerr // a process of the program has replaced the document since it was saved
 	}
 	if data, err = statedoc.FromJSON(d.File, data); err != nil {
-		return nil //nolint:nilerr // JSON is YAML, too
+		return nil //nolint:nilerr // the document stays JSON, which is valid YAML
 	}
 	return tree.WriteFile(d.File, data, 0o644)
 }
