@@ -44,6 +44,7 @@ type live struct {
 	exported int64 // the newest generation in the directory
 }
 
+// openLive opens the directory, which it creates if it does not exist, and synchronises it with the workspace.
 func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger) (*live, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("live folder: %w", err)
@@ -55,7 +56,7 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 		}
 	}
 	f, err := dirsync.Open(o.Dir, remote{store, o.Ref}, options)
-	if errors.Is(err, dirsync.ErrOtherWorkspace) { // StatePath is of another workspace or directory
+	if errors.Is(err, dirsync.ErrOtherWorkspace) { // the file records another workspace or directory
 		if err = os.Remove(o.StatePath); err == nil {
 			f, err = dirsync.Open(o.Dir, remote{store, o.Ref}, options)
 		}
@@ -70,13 +71,14 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	return l, nil
 }
 
-// withSync returns a handler that imports the directory before a task and exports to it afterwards.
+// withSync returns a handler that imports the directory before each task of the workspace and exports to it afterwards.
 func (l *live) withSync(next jobs.Handler) jobs.Handler {
 	return func(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		if (state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}) != l.ref {
 			return next(ctx, j)
 		}
-		// This is created before the task, so that FinishTime counts from the end of a drain, not of the task.
+		// This context is created before the task runs: its FinishTime counts from the end of a drain, even if the task
+		// ends later.
 		exit, stop := jobs.UntilExit(ctx)
 		defer stop()
 		if err := l.importChanges(ctx); err != nil {
@@ -202,7 +204,7 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 }
 
 func (r remote) Write(ctx context.Context, base int64, message string, edits []dirsync.Edit) (int64, error) {
-	if base == 0 { // never written to, or deleted
+	if base == 0 { // never written to, empty, or deleted
 		base = state.Newest
 	}
 	c, err := r.store.Edit(ctx, r.ref, state.EditOptions{Base: base, Message: message}, stateEdits(edits))

@@ -86,6 +86,8 @@ func (m *machine) isEventWait(i int) bool {
 	return m.steps[i].Wait != nil && m.steps[i].Wait.Event != nil
 }
 
+// applyEnd ends an attempt, and records the generations of the workspace before and after it. The end of an attempt
+// that does not run changes nothing.
 func (m *machine) applyEnd(e *Ended) {
 	i, x := m.at(e.Place.Step, e.Place.Item)
 	if x == nil || x.Status != schemas.WorkflowRunning || x.Attempt != e.Place.Attempt {
@@ -95,7 +97,7 @@ func (m *machine) applyEnd(e *Ended) {
 		x.TaskID = e.TaskID
 	}
 	switch {
-	case m.steps[i].Workflow != nil && e.Changed, e.Changed && e.Generation == 0:
+	case m.steps[i].Workflow != nil && e.Changed, e.Changed && e.Generation == 0: // perhaps not one commit, but several
 		x.After = e.Generation
 	case e.Changed:
 		x.Before, x.After = e.Generation-1, e.Generation

@@ -78,7 +78,7 @@ func (e *Engine) follow(
 	return run, err
 }
 
-// running returns the places of a run whose attempts run, and whether each is not cancelled.
+// running returns the places of a run whose attempts run. The value is false for an attempt that is being cancelled.
 func running(run schemas.WorkflowRun) map[workflow.Place]bool {
 	out := map[workflow.Place]bool{}
 	for _, s := range run.Steps {
@@ -183,7 +183,7 @@ func tooLarge(run schemas.WorkflowRun, size int, now time.Time) schemas.Workflow
 	return run
 }
 
-// finish tells the parent of a run that the run has ended.
+// finish forgets the plan of a run that has ended, and tells the run's parent, if it has one.
 func (e *Engine) finish(ctx context.Context, run schemas.WorkflowRun) error {
 	e.mu.Lock()
 	delete(e.plans, run.Tenant+"."+run.RunID)
