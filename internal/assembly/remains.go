@@ -28,7 +28,7 @@ func Remains(ctx context.Context, c *config.Config, remove bool) ([]sandbox.Rema
 		}
 		a.Close()
 		if errors.Is(err, filelock.ErrLocked) {
-			continue // a process has started to use it
+			continue // a process has started to use the directory
 		}
 		found, errs = append(found, r), append(errs, err)
 	}

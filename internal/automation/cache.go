@@ -55,7 +55,7 @@ func newCache() *cache {
 	}
 }
 
-// learn updates the cache with a document, as Automations.Watch calls it.
+// learn updates the cache with a new, changed or deleted document. Automations.Watch calls it.
 func (c *cache) learn(d jobs.Automation) {
 	switch d.Kind {
 	case kindSchedule:
@@ -83,9 +83,9 @@ func (c *cache) learn(d jobs.Automation) {
 	c.wake()
 }
 
-// note records that d was learned, for awaitRevision. The bucket keeps only the last change of each document. A gap in
-// the revisions is a change that was replaced by a later one before it could be learned. The later change is pending,
-// so nothing is missing once no changes are pending.
+// note records that d was learned, for awaitRevision. The bucket keeps only the last change of each document. So a gap
+// in the revisions is a change that was replaced by a later one before it could be learned. The later change is still
+// pending then: nothing is missing once no changes are pending.
 func (c *cache) note(d jobs.Automation) {
 	if d.Revision > c.latest+1 && d.Kind != "" {
 		c.skipped = true
@@ -142,7 +142,8 @@ func (c *cache) webhook(tenant, name string) (webhook, bool) {
 	return w, ok
 }
 
-// beginRequest reports whether this process may send another request to a webhook. If so, call endRequest after it.
+// beginRequest reports whether this process may send another request to a webhook. If so, it counts the request, and
+// the caller must call endRequest afterwards.
 func (c *cache) beginRequest(tenant, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

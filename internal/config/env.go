@@ -59,7 +59,7 @@ func badLine(text string) int {
 	return n
 }
 
-// apply sets the settings that vars name. An empty variable counts as unset.
+// apply sets the settings that vars name, and reports retired and unknown variables. An empty variable counts as unset.
 func (l *loader) apply(layer Layer, vars map[string]string) {
 	for _, k := range l.keys {
 		l.applyKey(layer, vars, k)
@@ -73,6 +73,8 @@ func (l *loader) apply(layer Layer, vars map[string]string) {
 	}
 }
 
+// applyKey sets one setting. Of several variables for it, the first one that is set counts, and those with other values
+// are reported.
 func (l *loader) applyKey(layer Layer, vars map[string]string, k key) {
 	used, value := "", ""
 	for _, name := range k.env {

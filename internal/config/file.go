@@ -77,6 +77,7 @@ type file struct {
 
 func (f *file) where(n *yaml.Node) string { return fmt.Sprintf("%s:%d", f.path, n.Line) }
 
+// node sets v, which is the setting or section at path, from n.
 func (f *file) node(n *yaml.Node, v reflect.Value, path string) {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias

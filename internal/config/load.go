@@ -128,6 +128,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
+// loader loads settings, and collects their problems.
 type loader struct {
 	cfg         *Config
 	keys        []key
@@ -201,7 +202,8 @@ func (l *loader) derive() {
 	}
 }
 
-// deriveModel enables the model if its key or endpoint is given, unless llm.enabled is set.
+// deriveModel enables the model if its key or endpoint is given, unless llm.enabled is set. An Azure endpoint also
+// selects the provider azure_openai, unless llm.provider is set.
 func (l *loader) deriveModel() {
 	c := l.cfg
 	given := map[string]string{"llm.azure_endpoint": c.LLM.AzureEndpoint}

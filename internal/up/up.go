@@ -74,7 +74,7 @@ type Fleet struct {
 	stop   context.CancelCauseFunc // stops the fleet
 	opened chan struct{}           // closed when the stores are open or have failed to open
 	done   chan struct{}           // closed when the fleet has ended
-	err    error                   // why the fleet ended, unless by Close; read it after done
+	err    error                   // why the fleet ended by itself, or an error of Close; read it after done is closed
 }
 
 // errStopped is the cause of a stop by Close.
@@ -397,7 +397,8 @@ func (f *Fleet) writeFile() error {
 // Path returns the path of fleet.json, which exists while the fleet runs unless the fleet is private.
 func (f *Fleet) Path() string { return filepath.Join(f.o.Config.Data, config.FleetFileName) }
 
-// end waits until the parts have ended, and closes the stores.
+// end removes fleet.json, waits until the parts have ended, and closes the stores. It returns why the fleet ended by
+// itself. If Close has stopped the fleet, it returns the error of a part, if there is one.
 func (f *Fleet) end(life context.Context) error {
 	if !f.o.Private {
 		if err := os.Remove(f.Path()); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -405,7 +406,7 @@ func (f *Fleet) end(life context.Context) error {
 		}
 	}
 	err := f.parts.Wait()
-	f.closeStores()
+	f.closeAll()
 	if cause := context.Cause(life); !errors.Is(cause, errStopped) {
 		return cause
 	}
@@ -415,8 +416,8 @@ func (f *Fleet) end(life context.Context) error {
 	return nil
 }
 
-// closeStores closes everything that Start has opened.
-func (f *Fleet) closeStores() {
+// closeAll closes everything that Start has opened.
+func (f *Fleet) closeAll() {
 	if f.listener != nil {
 		f.listener.Close()
 	}
@@ -437,7 +438,7 @@ func (f *Fleet) closeStores() {
 func (f *Fleet) Done() <-chan struct{} { return f.done }
 
 // Close stops the fleet. The fleet claims no more tasks; running tasks may finish within worker.drain and are then
-// requeued. Close returns when everything has ended. If the fleet had ended by itself, it returns the reason.
+// requeued. Close returns when everything has ended. If the fleet had ended by itself, Close returns the reason.
 func (f *Fleet) Close() error {
 	f.stop(errStopped)
 	<-f.done

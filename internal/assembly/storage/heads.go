@@ -40,7 +40,7 @@ func withHeads(c *config.Config, bucket objects.Objects) (objects.Objects, error
 }
 
 // Check probes the object store, and returns an error if the configured head mode is not safe on it or differs
-// from the mode in use. The embedded store needs no probe.
+// from the mode in use. The embedded store with the mode s3-cas needs no check.
 func Check(ctx context.Context, c *config.Config, store *state.Store) error {
 	if c.S3.Embedded && c.S3.Heads == config.HeadsCAS {
 		return nil

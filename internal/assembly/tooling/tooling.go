@@ -73,7 +73,7 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 			w.Close()
 		}
 	}()
-	// A worker has an object store, whose address may not be known yet.
+	// Tenants can have skills of their own: a worker has an object store, even if its address is not known yet.
 	if w.Toolbox, err = newToolbox(c, bucket, bucket, t.Logger); err != nil {
 		return nil, err
 	}
