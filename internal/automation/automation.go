@@ -46,7 +46,7 @@ type Service struct {
 }
 
 // New returns a service. It submits tasks to the queue, advances workflow runs with the engine runs, and may send to
-// webhooks in the private networks. It acts on automations only while Run runs; the other methods do not need Run.
+// webhooks in the private networks. It acts on automations only during Run; the other methods do not need Run.
 func New(queue *jobs.Client, runs *engine.Engine, private []netip.Prefix, log *slog.Logger) *Service {
 	now := func(ctx context.Context, b *jobs.Automations) (time.Time, error) {
 		now, _, err := b.Now(ctx)

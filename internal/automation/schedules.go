@@ -159,7 +159,7 @@ func delayOf(tenant string, in schemas.ScheduleSpec) time.Duration {
 	return time.Duration(h.Sum64()%uint64(in.JitterS)) * time.Second
 }
 
-// withNext returns the schedule with Next set: the time of its next firing, or the zero time while it is paused.
+// withNext returns the schedule with Next set: the time of its next firing, or the zero time if there is none.
 func withNext(tenant string, doc schemas.Schedule) schemas.Schedule {
 	doc.Next = time.Time{}
 	spec, err := specOf(doc.ScheduleSpec)

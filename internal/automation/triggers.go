@@ -74,7 +74,7 @@ func (m matcher) matches(ctx context.Context, e *incoming) (reason string) {
 // incoming is an event that is matched with a tenant's automations.
 type incoming struct {
 	event.Event
-	depth  int
+	depth  int            // number of triggers that have led to the event
 	values map[string]any // the variables of filters; decoded when a filter first needs them
 }
 
@@ -136,6 +136,7 @@ func (e *incoming) taskOf(in schemas.TriggerSpec) (event.Event, error) {
 	return taskEvent(jobs.TriggerSource+in.Name, id, e.Time(), task)
 }
 
+// withInputs returns a task with the inputs. It refuses a task that has inputs already.
 func withInputs(task, inputs json.RawMessage) (json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(task, &fields); err != nil || fields == nil {

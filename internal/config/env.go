@@ -80,7 +80,7 @@ func (l *loader) applyKey(layer Layer, vars map[string]string, k key) {
 	for _, name := range k.env {
 		file := name + "_FILE"
 		switch {
-		case k.secret() && vars[name] != "" && vars[file] != "":
+		case k.isSecret() && vars[name] != "" && vars[file] != "":
 			l.problem(name, k.path, "both %s and %s are set", name, file)
 		case used != "" && vars[name] != "" && vars[name] != value:
 			l.warn(name, fmt.Sprintf("differs from %s, which is used", used))
@@ -88,7 +88,7 @@ func (l *loader) applyKey(layer Layer, vars map[string]string, k key) {
 		case vars[name] != "":
 			used, value = name, vars[name]
 			l.set(k, value, Origin{layer, name})
-		case k.secret() && vars[file] != "":
+		case k.isSecret() && vars[file] != "":
 			used = file
 			l.fromFile(k, vars[file], Origin{layer, file})
 		}
@@ -107,7 +107,7 @@ func (l *loader) unknownVar(layer Layer, name string) {
 				continue
 			}
 			known = append(known, name)
-			if k.secret() {
+			if k.isSecret() {
 				known = append(known, name+"_FILE")
 			}
 		}

@@ -95,7 +95,7 @@ func (f *file) node(n *yaml.Node, v reflect.Value, path string) {
 		f.table(n, v, path)
 	case v.Kind() == reflect.Slice && n.Kind == yaml.SequenceNode:
 		f.list(n, v, path)
-	case n.Kind == yaml.ScalarNode && scalar(v.Type()):
+	case n.Kind == yaml.ScalarNode && isScalar(v.Type()):
 		f.set(key{path: path, value: v}, n.Value, Origin{LayerFile, f.where(n)})
 	case v.Kind() == reflect.Slice:
 		f.problem(f.where(n), path, "want a list")

@@ -21,8 +21,9 @@ type box struct {
 	waitMS  float64
 }
 
-// acquire waits for a box that suits the task, and refuses the task if this worker cannot have such a box. Tasks of a
-// tenant share a box only if they have the same task pool and may reach the same hosts.
+// acquire waits for a box for the task. It refuses a task that needs more memory than this worker may use, or a
+// stronger sandbox than this worker has. Tasks of a tenant share a box only if they have the same task pool and may
+// reach the same hosts.
 func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 	defer measure(&b.waitMS)()
 	ctx, span := p.Tracer.Start(ctx, "sandbox.acquire")
@@ -56,7 +57,7 @@ func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 			"the pool %s has no sandboxes on this worker (%s)", pool, reason))
 	}
 	if err != nil {
-		return b, p.handleFullDisk(ctx, nil, fmt.Errorf("acquire a sandbox: %w", orCause(ctx, err)))
+		return b, p.handleFullDisk(ctx, nil, fmt.Errorf("acquire a sandbox: %w", withCause(ctx, err)))
 	}
 	info := b.Info()
 	if want := s.task.job.Task.MinTier; !drivers.TierSatisfies(info.Tier, want) {

@@ -33,7 +33,7 @@ func (p *Pipeline) openCalls(
 		Task: broker.Task{
 			ID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Allow: s.tools.allow,
 			Run:           max(1, r.Run) + len(s.attempts),
-			RepeatInDoubt: s.draft.repairs > 0, // see repairable: a repaired program has left no mutating call in doubt
+			RepeatInDoubt: s.draft.repairs > 0, // failed programs left no mutating call in doubt, see repairable
 		},
 		Catalogue: s.tools.index.Listing, Schemas: p.schemas,
 		Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,
@@ -127,8 +127,8 @@ func closeCalls(ctx context.Context, calls *broker.Execution) error {
 	return calls.Close(ctx)
 }
 
-// busy returns for how long at least one call was running, in milliseconds.
-func busy(calls []broker.AuditRecord) (ms float64) {
+// busyMS returns for how long at least one call was running, in milliseconds.
+func busyMS(calls []broker.AuditRecord) (ms float64) {
 	calls = slices.SortedFunc(slices.Values(calls), func(a, b broker.AuditRecord) int {
 		return a.Started.Compare(b.Started)
 	})

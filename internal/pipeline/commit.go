@@ -31,9 +31,9 @@ type commit struct {
 	ms        float64
 }
 
-// applied returns the result of an earlier run that committed and was lost before it completed the task. It
+// appliedResult returns the result of an earlier run that committed and was lost before it completed the task. It
 // returns nil if there is none.
-func (p *Pipeline) applied(ctx context.Context, t task) (*schemas.Result, error) {
+func (p *Pipeline) appliedResult(ctx context.Context, t task) (*schemas.Result, error) {
 	if t.job.Record.Run <= 1 {
 		return nil, nil
 	}

@@ -44,7 +44,7 @@ type Parts struct {
 	Tracer  trace.Tracer   // nil disables tracing
 }
 
-// Queue is what tasks need of the queue, besides their own messages and records.
+// Queue has what tasks need from the queue in addition to their own messages and records.
 type Queue struct {
 	Sessions Sessions // the logs of sessions; nil gives programs no log
 	// StartWorkflow starts the run of a task whose data is a workflow; nil refuses such tasks.
@@ -128,7 +128,7 @@ const maxConflicts = 3
 // run runs the stages of a task. A stage refuses the task by returning a *schemas.Error, and the task ends
 // blocked.
 func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
-	if res, err := p.applied(ctx, t); res != nil || err != nil {
+	if res, err := p.appliedResult(ctx, t); res != nil || err != nil {
 		return res, err
 	}
 	if len(t.job.Task.Workflow) > 0 {

@@ -57,7 +57,7 @@ func (p *Pipeline) repair(ctx context.Context, s steps) (d draft, repaired bool,
 	})
 	d.usage = p.countTokens(ctx, s.task, d.usage, program.Usage)
 	if ctx.Err() != nil {
-		return d, false, orCause(ctx, ctx.Err())
+		return d, false, withCause(ctx, ctx.Err())
 	}
 	if err != nil {
 		d.repairsLeft = 0

@@ -32,8 +32,8 @@ const (
 )
 
 // writeSession writes the view of the task's session into the workspace. If the previous task of the workspace belongs
-// to another session, writeSession writes the view of that session again, because the view that the task committed
-// lacks the task itself. The views alone make no commit.
+// to another session, writeSession writes the view of that session again: the previous task is missing in it, because a
+// task is logged after it has ended. The views alone make no commit.
 func (p *Pipeline) writeSession(ctx context.Context, t task, c *checkout) error {
 	r := t.job.Record
 	if r.Session == "" || p.Queue.Sessions == nil {
@@ -46,7 +46,7 @@ func (p *Pipeline) writeSession(ctx context.Context, t task, c *checkout) error 
 		log.Workspace, log.StartedAt, err = r.Workspace, r.StartedAt, nil
 	}
 	if err != nil {
-		return orCause(ctx, err)
+		return withCause(ctx, err)
 	}
 	file := sessionFile(r.Session, names)
 	if err := c.writeView(log, file, currentSession); err != nil {
@@ -61,7 +61,7 @@ func (p *Pipeline) writeSession(ctx context.Context, t task, c *checkout) error 
 		return nil
 	}
 	if err != nil {
-		return orCause(ctx, err)
+		return withCause(ctx, err)
 	}
 	return c.writeView(log, sessionFile(previous, names))
 }

@@ -68,12 +68,12 @@ func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) 
 		v, err = p.Tools.Catalogue.Current(ctx, tenant)
 	}
 	if err != nil {
-		return s, orCause(ctx, err)
+		return s, withCause(ctx, err)
 	}
 	s.dir, s.index, s.allow = v.Dir, p.Tools.Index(v.Listing), []string{"*"}
 	if p.Tools.Allow != nil {
 		if s.allow, err = p.Tools.Allow(ctx, tenant); err != nil {
-			return toolset{}, orCause(ctx, err)
+			return toolset{}, withCause(ctx, err)
 		}
 	}
 	if choice := t.job.Task.Tools; choice != nil && choice.Allow != nil {

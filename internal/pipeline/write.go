@@ -126,7 +126,7 @@ func (p *Pipeline) callWriter(ctx context.Context, t task, from draft) (d draft,
 	})
 	d.usage = p.countTokens(ctx, t, d.usage, program.Usage)
 	if ctx.Err() != nil {
-		return d, orCause(ctx, errors.Join(err, ctx.Err()))
+		return d, withCause(ctx, errors.Join(err, ctx.Err()))
 	}
 	required, codeRequired := errors.AsType[*codegen.CodeRequiredError](err)
 	switch {

@@ -104,7 +104,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	var lc net.ListenConfig
 	if f.listener, err = lc.Listen(ctx, "tcp", o.Config.HTTP.Addr); err != nil {
 		unlock()
-		return nil, inUse("http", o.Config.HTTP.Addr, err)
+		return nil, explainInUse("http", o.Config.HTTP.Addr, err)
 	}
 	if f.File, err = f.credentials(); err != nil {
 		f.listener.Close()
@@ -286,12 +286,12 @@ func (f *Fleet) startStores(ctx context.Context) error {
 			Dir: filepath.Join(c.Data, "nats"), Addr: c.NATS.Addr, Tenants: users, Log: log,
 			Fleet: embedded.NATSUser{User: f.File.NATS.User, Password: f.File.NATS.Password},
 		})
-		return inUse("nats", c.NATS.Addr, err)
+		return explainInUse("nats", c.NATS.Addr, err)
 	})
 	g.Go(func() (err error) {
 		// Check the address here, because the child process could report the error only in its log.
 		if err := checkFree(ctx, c.S3.Addr); err != nil {
-			return inUse("s3", c.S3.Addr, err)
+			return explainInUse("s3", c.S3.Addr, err)
 		}
 		s3, err := f.startS3(ctx, c.S3.Addr)
 		if err == nil {
@@ -312,8 +312,8 @@ func checkFree(ctx context.Context, addr string) error {
 	return l.Close()
 }
 
-// inUse explains the error for an address that is in use.
-func inUse(part, addr string, err error) error {
+// explainInUse explains the error for an address that is in use, and returns other errors unchanged.
+func explainInUse(part, addr string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%s is in use by another process: stop it, or choose another address with --%s "+
 			"(port 0 selects a free port): %w", addr, part, err)

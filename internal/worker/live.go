@@ -33,8 +33,8 @@ type Live struct {
 // liveInterval is how often the worker looks for commits that it has not made.
 const liveInterval = 2 * time.Second
 
-// live is an open Live.
-type live struct {
+// liveFolder is an open live folder.
+type liveFolder struct {
 	ref   state.Ref
 	store *state.Store
 	log   *slog.Logger
@@ -45,7 +45,7 @@ type live struct {
 }
 
 // openLive opens the directory, which it creates if it does not exist, and synchronises it with the workspace.
-func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger) (*live, error) {
+func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger) (*liveFolder, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("live folder: %w", err)
 	}
@@ -64,7 +64,7 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("live folder %s: %w", o.Dir, err)
 	}
-	l := &live{ref: o.Ref, store: store, log: log, folder: f, mu: mutex.New()}
+	l := &liveFolder{ref: o.Ref, store: store, log: log, folder: f, mu: mutex.New()}
 	if err := l.sync(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("live folder %s: %w", o.Dir, err), f.Close())
 	}
@@ -72,13 +72,13 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 }
 
 // withSync returns a handler that imports the directory before each task of the workspace and exports to it afterwards.
-func (l *live) withSync(next jobs.Handler) jobs.Handler {
+func (l *liveFolder) withSync(next jobs.Handler) jobs.Handler {
 	return func(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		if (state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}) != l.ref {
 			return next(ctx, j)
 		}
-		// This context is created before the task runs: its FinishTime counts from the end of a drain, even if the task
-		// ends later.
+		// exit is created before the task runs, so that it ends jobs.FinishTime after the end of a drain, even if the
+		// task ends later than the drain.
 		exit, stop := jobs.UntilExit(ctx)
 		defer stop()
 		if err := l.importChanges(ctx); err != nil {
@@ -111,7 +111,7 @@ func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 }
 
 // importChanges imports the directory's changes, if it has any.
-func (l *live) importChanges(ctx context.Context) error {
+func (l *liveFolder) importChanges(ctx context.Context) error {
 	if err := l.mu.Lock(ctx); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (l *live) importChanges(ctx context.Context) error {
 	return l.sync(ctx)
 }
 
-func (l *live) sync(ctx context.Context) error {
+func (l *liveFolder) sync(ctx context.Context) error {
 	if err := l.mu.Lock(ctx); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (l *live) sync(ctx context.Context) error {
 }
 
 // export exports the workspace's changes to the directory.
-func (l *live) export(ctx context.Context) {
+func (l *liveFolder) export(ctx context.Context) {
 	if l.mu.Lock(ctx) != nil {
 		return
 	}
@@ -151,7 +151,7 @@ func (l *live) export(ctx context.Context) {
 }
 
 // report records the exported generation and logs conflicts.
-func (l *live) report(ctx context.Context, r dirsync.Report) {
+func (l *liveFolder) report(ctx context.Context, r dirsync.Report) {
 	l.exported = max(l.exported, r.Generation)
 	if len(r.Conflicts) > 0 {
 		l.log.WarnContext(ctx, "live folder and workspace conflict, both versions are kept",
@@ -214,6 +214,7 @@ func (r remote) Write(ctx context.Context, base int64, message string, edits []d
 	return c.Generation, err
 }
 
+// stateEdits converts edits. It opens the content of one file at a time.
 func stateEdits(edits []dirsync.Edit) iter.Seq2[state.Edit, error] {
 	return func(yield func(state.Edit, error) bool) {
 		for _, e := range edits {

@@ -58,7 +58,8 @@ type Fleet struct {
 	Queue  *jobs.Client
 	Store  *state.Store
 	Mirror *mirror.Mirror // mirror of Store's workspaces; may be nil
-	// Carrying says whether HEADs may carry commits; it is also the option Carry of Store. If nil, they never may.
+	// Carrying says whether HEADs may carry commits: its method Allowed is the option Carry of Store. If Carrying is
+	// nil, they never may.
 	Carrying *Carrying
 }
 

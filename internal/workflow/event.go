@@ -97,8 +97,8 @@ func (m *machine) applyEnd(e *Ended) {
 		x.TaskID = e.TaskID
 	}
 	switch {
-	case m.steps[i].Workflow != nil && e.Changed, e.Changed && e.Generation == 0: // perhaps not one commit, but several
-		x.After = e.Generation
+	case m.steps[i].Workflow != nil && e.Changed, e.Changed && e.Generation == 0:
+		x.After = e.Generation // Before stays: a workflow may have committed several generations
 	case e.Changed:
 		x.Before, x.After = e.Generation-1, e.Generation
 	case e.Generation > 0:

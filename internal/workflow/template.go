@@ -172,7 +172,8 @@ func (t *template) evaluate(
 
 var errTooLarge = fmt.Errorf("the value is larger than %d bytes: pass large data in a file of the workspace", MaxValue)
 
-// fill is evaluate with the number of bytes that the values of expressions may still have together.
+// fill does the work of evaluate. It subtracts the size of each expression's value from room, and fails if there is no
+// room left.
 func (t *template) fill(
 	ctx context.Context, eval func(context.Context, *expression.Expression) (json.RawMessage, error), room *int,
 ) (json.RawMessage, error) {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	inlineValue = 512      // bytes of a result that stays in the record
-	inlineAll   = 32 << 10 // bytes of all such results
+	inlineValue = 512      // most bytes of a result that stays in the record
+	inlineAll   = 32 << 10 // most bytes of all such results, and of the outputs of a run
 )
 
 // Load returns a value that is kept apart from a run's record, by its key.

@@ -73,7 +73,7 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 			w.Close()
 		}
 	}()
-	// Tenants can have skills of their own: a worker has an object store, even if its address is not known yet.
+	// The bucket also has the tenants' skills. A worker always has one, even if its address is not known yet.
 	if w.Toolbox, err = newToolbox(c, bucket, bucket, t.Logger); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ const KindAlarm = "run"
 // Alarm says when a run goes on without the end of a task. It is comparable.
 type Alarm struct {
 	Next  time.Time `json:"next"`            // when a wait is due, or the run reaches its deadline
-	Busy  bool      `json:"busy,omitempty"`  // tasks run: Tick is called each minute, as advances may be lost
+	Busy  bool      `json:"busy,omitempty"`  // tasks run: Tick is called regularly, because an advance may be lost
 	Types string    `json:"types,omitempty"` // types of the events for which steps wait, separated by spaces
 }
 

@@ -125,7 +125,7 @@ func (e *Engine) Occurred(
 		places, err = plan.Waiting(ctx, run, attributes, data, e.load(ctx, tenant, id, map[string]json.RawMessage{}))
 	}
 	if eventType, _ := attributes["type"].(string); err == nil && !plan.AwaitsType(run, eventType) {
-		// The alarm says that the run waits for the event, but the record does not: complete the advance between them.
+		// The alarm says that the run waits for the event, but the record does not: complete an interrupted advance.
 		_, err = e.advance(ctx, tenant, id, workflow.Event{})
 	}
 	for _, p := range places {
