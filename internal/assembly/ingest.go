@@ -86,8 +86,8 @@ func fleetTokens(f config.FleetFile) []ingest.Token {
 	}}
 }
 
-// FollowTokens passes the accepted tokens to set whenever the token in the fleet file of c has changed. fleet is the
-// content of the file so far. It returns a function that ends this.
+// FollowTokens calls set with the accepted tokens whenever the token in the fleet file of c has changed. fleet is the
+// content of the file so far. stop ends this.
 func FollowTokens(
 	ctx context.Context, c *config.Config, fleet config.FleetFile, set func([]ingest.Token),
 ) (stop func()) {

@@ -111,8 +111,8 @@ func clientPrivacy(c *config.Config) func(tenant, required string) func(context.
 	}
 }
 
-// sessionText returns a function that selects, for a tenant, the function that replaces values in the checkpoints that
-// it sets.
+// sessionText returns a function that selects, for a tenant, the function that replaces values in the tenant's
+// checkpoints.
 func sessionText(c *config.Config) jobs.SessionText {
 	replacer := clientPrivacy(c)
 	return func(tenant string) func(context.Context, string) string { return replacer(tenant, "") }

@@ -42,7 +42,7 @@ const (
 	webhookOrigin = "codefleet"
 
 	// perTenant is how many requests one process sends at once for one tenant. For all tenants it sends more
-	// (followAtOnce in package jobs), so that slow targets of one tenant delay no other.
+	// (followAtOnce in package jobs), so that slow targets of one tenant delay no other tenant.
 	perTenant = 8
 )
 

@@ -63,8 +63,8 @@ func (p *Pipeline) approver(t task, deadline func() time.Time) broker.Approver {
 	}
 }
 
-// approvalMargin is how long before the deadlines of the call and the program an approval expires, so that the
-// program learns of it.
+// approvalMargin is the time between the end of an approval and the deadlines of the call and the program. It lets the
+// program learn that the approval has expired.
 const approvalMargin = 500 * time.Millisecond
 
 // spill returns a function that writes large parts of tools' results into the workspace, and returns their paths in

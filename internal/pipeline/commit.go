@@ -111,7 +111,7 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 	return c, err
 }
 
-// Bounds of each list of files in a result. The names of a program's files could otherwise take gigabytes in it.
+// Bounds of each list of files in a result. Otherwise the names of a program's files could make it gigabytes large.
 const (
 	maxListed      = 10_000
 	maxListedBytes = 1 << 20 // of paths
@@ -174,8 +174,9 @@ func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*
 // later, when the task is completed, perhaps by another worker.
 const artifactsKept = jobs.DefaultRetention + 24*time.Hour
 
-// artifacts returns the files below artifacts/ that the task wrote, and all files of the version that match its
-// patterns. It retains the version. rewritten are the files that the task wrote without changing their content.
+// artifacts returns the files below artifacts/ that the task wrote, and all files of the version that match the task's
+// patterns. If there are any, it retains the version. rewritten are the files that the task wrote without changing
+// their content.
 func (p *Pipeline) artifacts(
 	ctx context.Context, t task, w schemas.WorkspaceChange, rewritten []string,
 ) (out []schemas.Artifact, findings []schemas.Finding, err error) {

@@ -39,7 +39,7 @@ type liveFolder struct {
 	store *state.Store
 	log   *slog.Logger
 
-	mu       *mutex.Mutex // held while the directory is read or written; for the fields below
+	mu       *mutex.Mutex // held while the directory is read or written; protects the fields below
 	folder   *dirsync.Folder
 	exported int64 // the newest generation in the directory
 }
@@ -92,9 +92,9 @@ func (l *liveFolder) withSync(next jobs.Handler) jobs.Handler {
 	}
 }
 
-// importFailed returns the result or the error of a task before which the import failed. If only the user can correct
-// the folder, the task is blocked, because it would run on files other than those that the user sees. After any other
-// error it is retried.
+// importFailed returns the result or the error of a task that does not run, because the import of the folder failed. If
+// only the user can correct the folder, the task ends blocked: it would run on files other than those that the user
+// sees. After any other error it is retried.
 func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 	_, bad := errors.AsType[*state.EditError](err)
 	if !bad && !errors.Is(err, state.ErrQuota) && !errors.Is(err, fs.ErrPermission) {

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	maxMessage    = 500 // bytes of an error's message
-	maxItemError  = 60  // bytes of the message if a loop has more than manyItems items
+	maxMessage    = 500 // most bytes of an error's message
+	maxItemError  = 60  // most bytes of an item's error message if the loop has more than manyItems items
 	manyItems     = 100
-	maxAsked      = 4096 // bytes of what people are asked
+	maxAsked      = 4096 // most bytes of what people are asked
 	retryFactor   = 2
 	maxRetryDelay = 24 * time.Hour
 )

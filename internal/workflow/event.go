@@ -17,10 +17,10 @@ type Place struct {
 	Attempt int
 }
 
-// ID returns the place in a text that is unique in its run.
+// ID returns the place as a text, which is unique in the run.
 func (p Place) ID() string { return fmt.Sprintf("%s/%d/%d", p.Step, p.Item, p.Attempt) }
 
-// ParsePlace returns the place that ID describes.
+// ParsePlace returns the place whose ID is id.
 func ParsePlace(id string) (p Place, ok bool) {
 	part := strings.Split(id, "/")
 	if len(part) != 3 {
@@ -39,7 +39,7 @@ type Event struct {
 	Cancel   bool
 }
 
-// Ended says that what an attempt of a step began has ended: its task, its workflow, or the publication of its event.
+// Ended says that an attempt of a step has ended: its task or workflow has ended, or its event was published.
 type Ended struct {
 	Place      Place
 	TaskID     string

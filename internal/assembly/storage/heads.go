@@ -55,7 +55,7 @@ func Check(ctx context.Context, c *config.Config, store *state.Store) error {
 	return heads.RequireMode(ctx, store.Repo().Bucket, c.S3.Heads)
 }
 
-// SafeModes returns text for an error message: the values of s3.heads that are safe on a store without all
+// SafeModes returns text for an error message: the values of s3.heads that are safe on a store that lacks some
 // conditional writes.
 func SafeModes(caps heads.Capabilities) string {
 	out := config.HeadsNATS + ", or " + config.HeadsSingleWriter + " if only one host writes"
