@@ -1,5 +1,5 @@
 // Package automation submits tasks without a request: at the times of tenants' schedules, and for the events that their
-// triggers match. It sends events and results to their webhooks.
+// triggers match. It sends events and results to their webhooks, and advances workflow runs when their waits are due.
 //
 // Every ingest and every worker runs a Service; none of them leads. They all know all schedules, and each acts when a
 // firing is due. That the same task is submitted only once follows from its id, which is a hash of tenant, schedule and

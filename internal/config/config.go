@@ -79,7 +79,7 @@ type Config struct {
 
 	origins map[string]Origin
 	source  Source               // from which Load read the settings
-	files   map[string]fileStamp // the files that Load read or looked for
+	files   map[string]fileStamp // see loader.stamp
 }
 
 // HTTP configures the HTTP interface.

@@ -105,7 +105,8 @@ func load(s Source) *loader {
 	return l
 }
 
-// stamp records the state of a file that is about to be read, so that a Reloader notices later changes.
+// stamp records the state of a file that is about to be read, so that a Reloader notices later changes. It is called
+// for the configuration file, and for files that contain the value of one setting, such as nats.password_file.
 func (l *loader) stamp(path string) {
 	if _, known := l.cfg.files[path]; !known {
 		l.cfg.files[path] = stampOf(path)

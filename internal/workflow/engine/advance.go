@@ -35,7 +35,8 @@ func (e *Engine) advance(
 	return e.follow(ctx, plan, a, load)
 }
 
-// follow does what follows from an event.
+// follow does what follows from an applied event: it carries out the effects, and retains versions. If an effect has
+// ended already, follow applies its end, and does what follows from that.
 func (e *Engine) follow(
 	ctx context.Context, plan *workflow.Plan, a applied, load workflow.Load,
 ) (run schemas.WorkflowRun, err error) {
