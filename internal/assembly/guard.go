@@ -7,7 +7,7 @@ import (
 	"github.com/codefleet/codefleet/internal/guardrails"
 )
 
-// guard returns a function that returns the rules for a tenant's tasks.
+// guard returns a function that returns the guardrails for a tenant's tasks.
 func guard(c *config.Config) (func(tenant string) *guardrails.Rules, error) {
 	fleet := c.Guardrails.Options()
 	others, err := guardrails.New(fleet, guardrails.Options{})

@@ -86,12 +86,12 @@ func fleetTokens(f config.FleetFile) []ingest.Token {
 	}}
 }
 
-// FollowTokens passes the accepted tokens to set whenever the token in the fleet file of c has changed. fleet is the
-// content of the file so far. It returns a function that ends this.
+// FollowTokens calls set with the accepted tokens whenever the token in the fleet file of c has changed. fleet is the
+// content of the file so far. stop ends this.
 func FollowTokens(
 	ctx context.Context, c *config.Config, fleet config.FleetFile, set func([]ingest.Token),
 ) (stop func()) {
-	return clock.Repeat(ctx, followTokens, func() {
+	return clock.Repeat(ctx, followEvery, func() {
 		now, ok := c.FleetFile()
 		if !ok || now.Token == "" || now.Token == fleet.Token && now.Tenant == fleet.Tenant {
 			return
@@ -103,8 +103,8 @@ func FollowTokens(
 	})
 }
 
-// followTokens is the interval at which FollowTokens reads the file.
-const followTokens = time.Second
+// followEvery is the interval at which FollowTokens reads the file.
+const followEvery = time.Second
 
 // Tokens returns the bearer tokens of tenants and operators, and the extra ones. It returns none if
 // authentication is off, and an error if authentication is on without any token, because every request would be

@@ -30,7 +30,7 @@ func newPrivacy(c *config.Config) (*privacy.Filter, error) {
 	if len(o.Key) == 0 {
 		var err error
 		if o.Key, err = hostKey(filepath.Join(c.Data, "privacy.key")); err != nil {
-			return nil, fmt.Errorf("privacy: %w: or set privacy.key_file", err)
+			return nil, fmt.Errorf("privacy: %w (to use another file, set privacy.key_file)", err)
 		}
 	}
 	return privacy.NewFilter(o)
@@ -39,7 +39,7 @@ func newPrivacy(c *config.Config) (*privacy.Filter, error) {
 // maxKey is the size limit of a file with a key in bytes.
 const maxKey = 1 << 20
 
-// hostKey returns the secret in a file, which it creates with a random one if it does not exist.
+// hostKey returns the secret in a file. If the file does not exist, hostKey creates it with a random secret.
 func hostKey(path string) ([]byte, error) {
 	key, err := limited.ReadFile(path, maxKey)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -111,8 +111,8 @@ func clientPrivacy(c *config.Config) func(tenant, required string) func(context.
 	}
 }
 
-// sessionText returns a function that selects, for a tenant, the function that replaces values in the checkpoints that
-// it sets.
+// sessionText returns a function that selects, for a tenant, the function that replaces values in the tenant's
+// checkpoints.
 func sessionText(c *config.Config) jobs.SessionText {
 	replacer := clientPrivacy(c)
 	return func(tenant string) func(context.Context, string) string { return replacer(tenant, "") }

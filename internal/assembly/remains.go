@@ -12,7 +12,8 @@ import (
 )
 
 // Remains returns what ended workers, with any data directory, have left on this host: mounts, loop devices, control
-// groups, processes and directories of boxes. With remove, it removes them. Boxes of workers that run are not touched.
+// groups, processes and directories of boxes. If remove is set, it removes them. Boxes of workers that run are not
+// touched.
 func Remains(ctx context.Context, c *config.Config, remove bool) ([]sandbox.Remains, error) {
 	owners, err := sandbox.RunningOwners()
 	if err != nil {
@@ -28,7 +29,7 @@ func Remains(ctx context.Context, c *config.Config, remove bool) ([]sandbox.Rema
 		}
 		a.Close()
 		if errors.Is(err, filelock.ErrLocked) {
-			continue // a process has started to use it
+			continue // a process has started to use the directory
 		}
 		found, errs = append(found, r), append(errs, err)
 	}

@@ -196,8 +196,8 @@ func (l *closers) close() error {
 	return errors.Join(errs...)
 }
 
-// Join returns a worker.Join that connects, and then opens the workspace store with the given cache directory.
-// Until connect returns, the settings may lack the address of the object store.
+// Join returns a worker.Join that connects to the queue, and then opens and checks the workspace store with the given
+// cache directory. Until connect returns, the settings may lack the address of the object store.
 func Join(
 	c *config.Config, cache string, t *telemetry.Telemetry, connect func(context.Context) (*jobs.Client, error),
 ) worker.Join {
@@ -205,7 +205,7 @@ func Join(
 		if f.Queue, err = connect(ctx); err != nil {
 			return f, err
 		}
-		if c.Workspaces.Carry && c.S3.Heads == config.HeadsCAS { // elsewhere, HEADs must stay small
+		if c.Workspaces.Carry && c.S3.Heads == config.HeadsCAS { // in other head modes, HEADs must stay small
 			f.Carrying = &worker.Carrying{}
 		}
 		if f.Store, err = storage.Open(c, cache, t.Logger, f.Carrying.Allowed); err != nil {

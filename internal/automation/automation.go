@@ -1,5 +1,5 @@
 // Package automation submits tasks without a request: at the times of tenants' schedules, and for the events that their
-// triggers match. It sends events and results to their webhooks.
+// triggers match. It sends events and results to their webhooks, and advances workflow runs when their waits are due.
 //
 // Every ingest and every worker runs a Service; none of them leads. They all know all schedules, and each acts when a
 // firing is due. That the same task is submitted only once follows from its id, which is a hash of tenant, schedule and
@@ -45,8 +45,8 @@ type Service struct {
 	runs   *engine.Engine
 }
 
-// New returns a service on a queue that advances workflow runs with the engine. Run starts it; the other methods do not
-// need that. Webhooks may be in the private networks.
+// New returns a service. It submits tasks to the queue, advances workflow runs with the engine runs, and may send to
+// webhooks in the private networks. It acts on automations only during Run; the other methods do not need Run.
 func New(queue *jobs.Client, runs *engine.Engine, private []netip.Prefix, log *slog.Logger) *Service {
 	now := func(ctx context.Context, b *jobs.Automations) (time.Time, error) {
 		now, _, err := b.Now(ctx)
@@ -69,8 +69,8 @@ func refuse(code, path, format string, args ...any) *jobs.RefusedError {
 	return &jobs.RefusedError{Code: code, Path: path, Message: fmt.Sprintf(format, args...)}
 }
 
-// unknown changes ErrAutomationNotFound into an error for the caller.
-func unknown(err error, kind, name string) error {
+// explainNotFound changes ErrAutomationNotFound into an error for the caller, and returns other errors unchanged.
+func explainNotFound(err error, kind, name string) error {
 	if !errors.Is(err, jobs.ErrAutomationNotFound) {
 		return err
 	}
@@ -99,8 +99,8 @@ func create[T any](ctx context.Context, store *jobs.Automations, k key, doc T) (
 	return stored, err == nil, err
 }
 
-// errTaken is the error for an automation whose name another one has.
-func errTaken(k key) error {
+// nameTaken returns the error for a new automation whose name another one has.
+func nameTaken(k key) error {
 	r := refuse(errcode.AutomationExists, "name", "there is another %s with the name %s", k.kind, k.name)
 	r.Hint = "choose another name, or remove that " + k.kind + " first"
 	return r
@@ -120,7 +120,7 @@ func read[T any](ctx context.Context, store *jobs.Automations, k key) (doc T, re
 	}
 	a, err := store.Get(ctx, k.kind, k.tenant, k.name)
 	if err != nil {
-		return doc, 0, unknown(err, k.kind, k.name)
+		return doc, 0, explainNotFound(err, k.kind, k.name)
 	}
 	err = json.Unmarshal(a.Data, &doc)
 	return doc, a.Revision, err

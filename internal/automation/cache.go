@@ -18,14 +18,14 @@ type key struct{ kind, tenant, name string }
 // cache is a process's copy of all automations, with the times at which it is to act on them.
 type cache struct {
 	mu    sync.Mutex
-	due   map[key]time.Time // the next firing or attempt of each schedule
-	rev   map[key]uint64    // the revision of the document that is known
+	due   map[key]time.Time // when each schedule fires next, or is tried again after an error
+	rev   map[key]uint64    // the known revision of each schedule
 	skew  time.Duration     // the fleet's time minus this host's
 	woken chan struct{}     // the earliest firing or resultTenants may have changed
 
 	triggers map[string]map[string]trigger // by tenant and name
 	webhooks map[string]map[string]webhook // by tenant and name
-	sending  map[key]int                   // requests of this process to each webhook; with no name, of each tenant
+	sending  map[key]int                   // requests in progress to each webhook, and, under no name, of each tenant
 	runs     map[key]runAlarm              // the alarms of workflow runs that have not ended
 	runWoken chan struct{}                 // the earliest alarm may have changed
 	runSkew  time.Duration                 // the queue's time, by which runs go on, minus this host's
@@ -55,13 +55,13 @@ func newCache() *cache {
 	}
 }
 
-// learn updates the cache with a document, as Automations.Watch calls it.
+// learn updates the cache with a new, changed or deleted document. Automations.Watch calls it.
 func (c *cache) learn(d jobs.Automation) {
 	switch d.Kind {
 	case kindSchedule:
 		var doc schemas.Schedule
 		if d.Data == nil || json.Unmarshal(d.Data, &doc) == nil {
-			c.set(d.Tenant, d.Name, withNext(d.Tenant, doc).Next, d.Revision)
+			c.setNext(d.Tenant, d.Name, withNext(d.Tenant, doc).Next, d.Revision)
 		}
 	case kindTrigger:
 		var doc schemas.Trigger
@@ -83,9 +83,9 @@ func (c *cache) learn(d jobs.Automation) {
 	c.wake()
 }
 
-// note records that d was learned, for awaitRevision. The bucket keeps only the last change of each document. A gap in
-// the revisions is a change that was replaced by a later one before it could be learned. The later change is pending,
-// so nothing is missing once no changes are pending.
+// note records that d was learned, for awaitRevision. The bucket keeps only the last change of each document. So a gap
+// in the revisions is a change that was replaced by a later one before it could be learned. The later change is still
+// pending then: nothing is missing once no changes are pending.
 func (c *cache) note(d jobs.Automation) {
 	if d.Revision > c.latest+1 && d.Kind != "" {
 		c.skipped = true
@@ -142,7 +142,8 @@ func (c *cache) webhook(tenant, name string) (webhook, bool) {
 	return w, ok
 }
 
-// beginRequest reports whether this process may send another request to a webhook. If so, call endRequest after it.
+// beginRequest reports whether this process may send another request to a webhook. If so, it counts the request, and
+// the caller must call endRequest afterwards.
 func (c *cache) beginRequest(tenant, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,8 +218,8 @@ func (c *cache) awaitRevision(ctx context.Context, rev uint64) error {
 	}
 }
 
-// set notes when a schedule fires next, unless the cache has a later revision of it. The zero time means never.
-func (c *cache) set(tenant, name string, next time.Time, rev uint64) {
+// setNext notes when a schedule fires next, unless the cache has a later revision of it. The zero time means never.
+func (c *cache) setNext(tenant, name string, next time.Time, rev uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := key{kindSchedule, tenant, name}

@@ -15,9 +15,9 @@ import (
 
 const (
 	onTime     = time.Minute            // a later firing counts as missed
-	maxMissed  = 100                    // missed firings that take place later
-	clockSlack = time.Minute            // by which the fleet's time may go back before it counts as a correction
-	spread     = 100 * time.Millisecond // within which processes act, so that most find the work done
+	maxMissed  = 100                    // most firings of a schedule that take place at once; older ones are dropped
+	clockSlack = time.Minute            // if the fleet's time goes back by more, it was wrong before
+	spread     = 100 * time.Millisecond // longest random delay of a process, so that most find the work done
 	resync     = 30 * time.Second       // between readings of the fleet's time
 	retryDelay = 5 * time.Second        // after an error
 	atOnce     = 16                     // firings of one process
@@ -27,7 +27,7 @@ const (
 func (s *Service) fireDue(ctx context.Context, store *jobs.Automations, c *cache) {
 	now, err := s.now(ctx, store)
 	if err != nil {
-		return // run reads the time again, and returns the error
+		return // followSchedules reads the time again, and returns the error
 	}
 	c.sync(now)
 	var group errgroup.Group
@@ -42,7 +42,7 @@ func (s *Service) fireDue(ctx context.Context, store *jobs.Automations, c *cache
 				s.log.WarnContext(ctx, "schedule not fired", "tenant", k.tenant, "schedule", k.name, "error", err)
 				c.postpone(k, retryDelay)
 			case err == nil:
-				c.set(k.tenant, k.name, doc.Next, rev)
+				c.setNext(k.tenant, k.name, doc.Next, rev)
 			}
 			return nil
 		})

@@ -14,8 +14,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Run fires schedules and triggers, and sends to webhooks, until ctx ends. All processes of a fleet that call it
-// share the work.
+// Run fires schedules and triggers, sends to webhooks, and advances workflow runs, until ctx ends. All processes of a
+// fleet that call it share the work.
 func (s *Service) Run(ctx context.Context) {
 	failing := false
 	for ctx.Err() == nil {
@@ -28,7 +28,7 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// run returns the first error of its parts, after all have ended.
+// run runs the parts of Run until one of them fails or ctx ends. It returns the first error after all parts have ended.
 func (s *Service) run(ctx context.Context) error {
 	store, err := s.queue.Automations(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Service) run(ctx context.Context) error {
 		return s.queue.FollowOrderedEvents(ctx, func(ctx context.Context, tenant string, ev event.Event) error {
 			e, err := newIncoming(ev)
 			if err != nil {
-				return nil //nolint:nilerr // FollowEvents has logged it
+				return nil //nolint:nilerr // FollowEvents passes on the same event, and the function above logs it
 			}
 			return s.deliverOrdered(ctx, store, c, tenant, e)
 		})
@@ -111,7 +111,7 @@ func (s *Service) followResults(ctx context.Context, store *jobs.Automations, c 
 		if err != nil {
 			return err
 		}
-		_ = clock.Sleep(ctx, time.Second) // the last trigger was removed, which ends ctx
+		_ = clock.Sleep(ctx, time.Second) // no automation matches results any more, so ctx will end soon
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func (s *Service) followOrderedResults(
 		if err != nil {
 			return err
 		}
-		_ = clock.Sleep(ctx, time.Second) // the last webhook was removed, which ends ctx
+		_ = clock.Sleep(ctx, time.Second) // no webhook matches results any more, so ctx will end soon
 	}
 	return nil
 }

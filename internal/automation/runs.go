@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	runSweep = time.Minute      // after which a run with running tasks is advanced in case that an advance was lost
+	runSweep = time.Minute      // after which a run with running tasks is advanced, in case an advance was lost
 	runSoon  = 10 * time.Second // within which a process that was away advances a run
 	runRetry = time.Second      // after an error
 	runLate  = 5 * time.Second  // after which a due run is advanced again, unless its alarm has changed by then
@@ -25,8 +25,8 @@ const (
 // runAlarm is what the cache knows of a workflow run.
 type runAlarm struct {
 	engine.Alarm
-	due     time.Time
-	learned time.Time
+	due     time.Time // when this process advances the run
+	learned time.Time // when this process learned of the alarm
 }
 
 // next returns when the run is to be advanced next, after now.
@@ -66,8 +66,8 @@ func (c *cache) learnRun(d jobs.Automation) {
 	}
 }
 
-// runsDue returns the runs that are due, and the time until the next one is. It makes the returned runs due again
-// later. now is the queue's time, as in the alarms.
+// runsDue returns the runs that are due, and how long it takes until the next one is due. It makes the returned runs
+// due again later. now is the queue's time, as in the alarms.
 func (c *cache) runsDue(now time.Time) (due map[key]runAlarm, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,7 @@ func (s *Service) AddSchedule(ctx context.Context, tenant string, in schemas.Sch
 	doc := schemas.Schedule{ScheduleSpec: in, CreatedAt: now, Handled: now}
 	doc, exists, err := create(ctx, store, k, doc)
 	if exists && !equalJSON(doc.ScheduleSpec, in) {
-		return schemas.Schedule{}, errTaken(k)
+		return schemas.Schedule{}, nameTaken(k)
 	}
 	return withNext(tenant, doc), err
 }
@@ -159,7 +159,7 @@ func delayOf(tenant string, in schemas.ScheduleSpec) time.Duration {
 	return time.Duration(h.Sum64()%uint64(in.JitterS)) * time.Second
 }
 
-// withNext sets Next.
+// withNext returns the schedule with Next set: the time of its next firing, or the zero time if there is none.
 func withNext(tenant string, doc schemas.Schedule) schemas.Schedule {
 	doc.Next = time.Time{}
 	spec, err := specOf(doc.ScheduleSpec)

@@ -33,7 +33,7 @@ const (
 	maxDepth = 8
 )
 
-// matcher decides which events a trigger matches.
+// matcher decides which events a trigger or a webhook matches.
 type matcher struct {
 	eventType, source string
 	filter            *expression.Condition // nil matches any data
@@ -74,7 +74,7 @@ func (m matcher) matches(ctx context.Context, e *incoming) (reason string) {
 // incoming is an event that is matched with a tenant's automations.
 type incoming struct {
 	event.Event
-	depth  int
+	depth  int            // number of triggers that have led to the event
 	values map[string]any // the variables of filters; decoded when a filter first needs them
 }
 
@@ -136,6 +136,7 @@ func (e *incoming) taskOf(in schemas.TriggerSpec) (event.Event, error) {
 	return taskEvent(jobs.TriggerSource+in.Name, id, e.Time(), task)
 }
 
+// withInputs returns a task with the inputs. It refuses a task that has inputs already.
 func withInputs(task, inputs json.RawMessage) (json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(task, &fields); err != nil || fields == nil {
@@ -166,7 +167,7 @@ func (s *Service) AddTrigger(ctx context.Context, tenant string, in schemas.Trig
 	k := key{kindTrigger, tenant, in.Name}
 	doc, exists, err := create(ctx, store, k, schemas.Trigger{TriggerSpec: in, CreatedAt: now})
 	if exists && !equalJSON(doc.TriggerSpec, in) {
-		return schemas.Trigger{}, errTaken(k)
+		return schemas.Trigger{}, nameTaken(k)
 	}
 	return doc, err
 }
@@ -191,7 +192,7 @@ func (s *Service) checkTrigger(ctx context.Context, tenant string, in schemas.Tr
 	return s.checkTask(ctx, tenant, task)
 }
 
-// checkMatcher returns the error with which a trigger's patterns or filter are refused.
+// checkMatcher returns the error with which the patterns or the filter of a trigger or a webhook are refused.
 func checkMatcher(in schemas.TriggerSpec) error {
 	for path, pattern := range map[string]string{"/type": in.Type, "/source": in.Source} {
 		if len(pattern) > maxPattern || strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
@@ -235,8 +236,8 @@ func (s *Service) RemoveTrigger(ctx context.Context, tenant, name string) error 
 	return s.forgetResults(ctx, tenant)
 }
 
-// forgetResults ends jobs.Client.KeepResults if no trigger and no webhook of a tenant needs it, and KeepOrderedResults
-// if no webhook does.
+// forgetResults makes the queue stop keeping a tenant's results if no trigger and no webhook matches results, and stop
+// keeping them in order if no webhook does.
 func (s *Service) forgetResults(ctx context.Context, tenant string) error {
 	triggers, err := s.Triggers(ctx, tenant)
 	if err != nil {
@@ -300,8 +301,9 @@ func (s *Service) TestTrigger(
 
 var tooDeep = fmt.Sprintf("%d triggers have led to the event, which is the limit", maxDepth)
 
-// dispatch submits the tasks of all triggers that match an event, and stores its deliveries to webhooks, unless they
-// are sent in order. It applies all automations that exist when it is called. After an error it may be called again.
+// dispatch submits the tasks of all triggers that match an event, passes the event on to the workflow runs that wait
+// for it, and stores its deliveries to webhooks, unless they are sent in order. It applies all automations that exist
+// when it is called. After an error it may be called again.
 func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, c *cache, tenant string, e *incoming) error {
 	if err := awaitLatest(ctx, store, c); err != nil {
 		return err
@@ -323,7 +325,8 @@ func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, c *cach
 	return s.deliver(ctx, c, tenant, e)
 }
 
-// trigger submits the task of one trigger. If the queue refuses the task, it notes the reason in the trigger.
+// trigger submits the task of one trigger. If the queue refuses the task, or too many triggers have led to the event,
+// it notes the reason in the trigger.
 func (s *Service) trigger(
 	ctx context.Context, store *jobs.Automations, tenant string, in schemas.TriggerSpec, e *incoming,
 ) error {

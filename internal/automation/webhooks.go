@@ -36,13 +36,13 @@ const (
 	maxResponse   = 4 << 10          // bytes of a response that are read, so that the connection can be used again
 	maxURL        = 2048             // bytes
 	perWebhook    = 4                // requests of one process at once
-	busyDelay     = time.Second      // until another request is tried
+	busyDelay     = time.Second      // until the next try, if too many requests are in progress
 	minRetry      = 2 * time.Second
 	maxRetry      = time.Hour
 	webhookOrigin = "codefleet"
 
 	// perTenant is how many requests one process sends at once for one tenant. For all tenants it sends more
-	// (followAtOnce in package jobs), so that slow targets of one tenant delay no other.
+	// (followAtOnce in package jobs), so that slow targets of one tenant delay no other tenant.
 	perTenant = 8
 )
 
@@ -88,7 +88,7 @@ func (s *Service) AddWebhook(ctx context.Context, tenant string, in schemas.Webh
 	k := key{kindWebhook, tenant, in.Name}
 	doc, exists, err := create(ctx, store, k, doc)
 	if exists {
-		return schemas.Webhook{}, errTaken(k)
+		return schemas.Webhook{}, nameTaken(k)
 	}
 	return doc, err
 }
@@ -142,7 +142,7 @@ func closeBody(resp *http.Response) {
 }
 
 // sendProblem describes an error of a request without its URL, which may contain a secret, and without the addresses of
-// this machine.
+// this host.
 func sendProblem(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		if e.Timeout() {
@@ -214,7 +214,7 @@ func addedAt(doc schemas.Webhook) string { return doc.CreatedAt.UTC().Format(tim
 // stored deliveries without the time.
 func isFor(d jobs.Delivery, doc schemas.Webhook) bool { return d.For == "" || d.For == addedAt(doc) }
 
-// send makes one try of a delivery. It drops a delivery whose webhook was removed.
+// send makes one try of a delivery. It drops a delivery whose webhook was removed or whose target is gone.
 func (s *Service) send(ctx context.Context, store *jobs.Automations, c *cache, d jobs.Delivery) error {
 	w, ok := c.webhook(d.Tenant, d.Webhook)
 	if !ok || !isFor(d, w.doc) {
@@ -250,7 +250,8 @@ func (s *Service) send(ctx context.Context, store *jobs.Automations, c *cache, d
 	return &jobs.RetryError{After: min(max(minRetry, time.Since(d.Since)/2, after), maxRetry)}
 }
 
-// post sends a delivery. problem is empty if the target has accepted it, and says nothing about the secret.
+// post sends a delivery. problem is empty if the target has accepted it, and says nothing about the secret. after is
+// how long the target asks to wait before the next try. gone reports that the target wants no more deliveries.
 func (s *Service) post(
 	ctx context.Context, doc schemas.Webhook, d jobs.Delivery,
 ) (problem string, after time.Duration, gone bool) {

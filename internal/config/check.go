@@ -265,7 +265,7 @@ func (k *checker) limits() {
 	k.atLeast("guardrails.max_memory_mb", g.MaxMemoryMB, 16)
 	k.guardrails("guardrails", g.Level, g.Options())
 	if !(l.CPUs > 0 && l.CPUs <= 1024) {
-		k.bad("limits.cpus", "%v is not more than 0 and at most 1024", l.CPUs)
+		k.bad("limits.cpus", "%v: want a number above 0 and at most 1024", l.CPUs)
 	}
 	k.atLeast("limits.output_bytes", int(l.OutputBytes), 1024)
 	k.atLeast("limits.workspace_mb", int(l.WorkspaceMB), 1)

@@ -79,7 +79,7 @@ type Config struct {
 
 	origins map[string]Origin
 	source  Source               // from which Load read the settings
-	files   map[string]fileStamp // the files that Load read or looked for
+	files   map[string]fileStamp // see loader.stamp
 }
 
 // HTTP configures the HTTP interface.
@@ -240,8 +240,8 @@ type Queue struct {
 	// task is dead-lettered.
 	Attempts int `yaml:"attempts"`
 	// How many unfinished tasks one tenant may have in a task pool with one priority. Above it, tasks are
-	// refused with the code backlog_full. A lower value takes effect when a part of the fleet starts while no
-	// tenant has more than half as many unfinished tasks in a task pool.
+	// refused with the code backlog_full. A lower value takes effect when a part of the fleet starts, if no
+	// tenant then has more unfinished tasks in a task pool than half of the new value.
 	Backlog int `yaml:"backlog"`
 	// How much large data one tenant may have in the queue, in MiB. It limits the data of unfinished
 	// tasks (those over 256 KiB): above it, such tasks are refused. It also limits what is kept for up

@@ -59,7 +59,7 @@ func badLine(text string) int {
 	return n
 }
 
-// apply sets the settings that vars name. An empty variable counts as unset.
+// apply sets the settings that vars name, and reports retired and unknown variables. An empty variable counts as unset.
 func (l *loader) apply(layer Layer, vars map[string]string) {
 	for _, k := range l.keys {
 		l.applyKey(layer, vars, k)
@@ -73,12 +73,14 @@ func (l *loader) apply(layer Layer, vars map[string]string) {
 	}
 }
 
+// applyKey sets one setting. Of several variables for it, the first one that is set counts, and those with other values
+// are reported.
 func (l *loader) applyKey(layer Layer, vars map[string]string, k key) {
 	used, value := "", ""
 	for _, name := range k.env {
 		file := name + "_FILE"
 		switch {
-		case k.secret() && vars[name] != "" && vars[file] != "":
+		case k.isSecret() && vars[name] != "" && vars[file] != "":
 			l.problem(name, k.path, "both %s and %s are set", name, file)
 		case used != "" && vars[name] != "" && vars[name] != value:
 			l.warn(name, fmt.Sprintf("differs from %s, which is used", used))
@@ -86,7 +88,7 @@ func (l *loader) applyKey(layer Layer, vars map[string]string, k key) {
 		case vars[name] != "":
 			used, value = name, vars[name]
 			l.set(k, value, Origin{layer, name})
-		case k.secret() && vars[file] != "":
+		case k.isSecret() && vars[file] != "":
 			used = file
 			l.fromFile(k, vars[file], Origin{layer, file})
 		}
@@ -105,7 +107,7 @@ func (l *loader) unknownVar(layer Layer, name string) {
 				continue
 			}
 			known = append(known, name)
-			if k.secret() {
+			if k.isSecret() {
 				known = append(known, name+"_FILE")
 			}
 		}

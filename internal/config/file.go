@@ -77,6 +77,7 @@ type file struct {
 
 func (f *file) where(n *yaml.Node) string { return fmt.Sprintf("%s:%d", f.path, n.Line) }
 
+// node sets v, which is the setting or section at path, from n.
 func (f *file) node(n *yaml.Node, v reflect.Value, path string) {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -94,7 +95,7 @@ func (f *file) node(n *yaml.Node, v reflect.Value, path string) {
 		f.table(n, v, path)
 	case v.Kind() == reflect.Slice && n.Kind == yaml.SequenceNode:
 		f.list(n, v, path)
-	case n.Kind == yaml.ScalarNode && scalar(v.Type()):
+	case n.Kind == yaml.ScalarNode && isScalar(v.Type()):
 		f.set(key{path: path, value: v}, n.Value, Origin{LayerFile, f.where(n)})
 	case v.Kind() == reflect.Slice:
 		f.problem(f.where(n), path, "want a list")

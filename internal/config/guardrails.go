@@ -55,7 +55,7 @@ func conditions(rules []GuardrailCondition) []guardrails.Condition {
 	return list
 }
 
-// guardrails checks the rules of the fleet or of a tenant.
+// guardrails checks the guardrails of the fleet or of a tenant.
 func (k *checker) guardrails(key, level string, o guardrails.Options) {
 	if level != "" {
 		k.oneOf(key+".level", level, GuardrailsOff, GuardrailsAdvise, GuardrailsStrict)

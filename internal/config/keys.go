@@ -17,7 +17,7 @@ type key struct {
 	env   []string      // the variables that set it, CODEFLEET_… first
 }
 
-func (k key) secret() bool { return k.value.Type() == secretType }
+func (k key) isSecret() bool { return k.value.Type() == secretType }
 
 // keysOf returns the keys of c in the order of the struct fields.
 func keysOf(c *Config) []key {
@@ -28,7 +28,7 @@ func keysOf(c *Config) []key {
 			name, field := yamlName(v.Type().Field(i)), v.Field(i)
 			switch path := prefix + name; {
 			case name == "":
-			case scalar(field.Type()):
+			case isScalar(field.Type()):
 				keys = append(keys, key{path, field, envNames(path, v.Type().Field(i))})
 			case field.Kind() == reflect.Struct:
 				walk(field, path+".")
@@ -78,7 +78,7 @@ func (c *Config) Values() []Value {
 	var walk func(v reflect.Value, path string)
 	walk = func(v reflect.Value, path string) {
 		switch {
-		case scalar(v.Type()):
+		case isScalar(v.Type()):
 			if v.Kind() == reflect.Pointer {
 				if v.IsNil() {
 					return

@@ -105,7 +105,8 @@ func load(s Source) *loader {
 	return l
 }
 
-// stamp records the state of a file that is about to be read, so that a Reloader notices later changes.
+// stamp records the state of a file that is about to be read, so that a Reloader notices later changes. It is called
+// for the configuration file, and for files that contain the value of one setting, such as nats.password_file.
 func (l *loader) stamp(path string) {
 	if _, known := l.cfg.files[path]; !known {
 		l.cfg.files[path] = stampOf(path)
@@ -128,6 +129,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
+// loader loads settings, and collects their problems.
 type loader struct {
 	cfg         *Config
 	keys        []key
@@ -201,7 +203,8 @@ func (l *loader) derive() {
 	}
 }
 
-// deriveModel enables the model if its key or endpoint is given, unless llm.enabled is set.
+// deriveModel enables the model if its key or endpoint is given, unless llm.enabled is set. An Azure endpoint also
+// selects the provider azure_openai, unless llm.provider is set.
 func (l *loader) deriveModel() {
 	c := l.cfg
 	given := map[string]string{"llm.azure_endpoint": c.LLM.AzureEndpoint}

@@ -166,7 +166,7 @@ func example(comments map[string]string) string {
 			at := join(path, name)
 			b.WriteString(wrap(meaning(at, comments[v.Type().Name()+"."+f.Name]), indent+"# "))
 			switch {
-			case scalar(f.Type):
+			case isScalar(f.Type):
 				value := cmp.Or(f.Tag.Get("sample"), defaultText(field))
 				fmt.Fprintf(&b, "%s#%s\n", indent, strings.TrimRight(name+": "+value, " "))
 			case f.Type.Kind() == reflect.Struct:
@@ -235,7 +235,7 @@ func settingsTable(comments map[string]string) string {
 			}
 			at := join(path, name)
 			switch {
-			case scalar(f.Type) || f.Type.Kind() == reflect.Map && f.Type.Elem().Kind() == reflect.String:
+			case isScalar(f.Type) || f.Type.Kind() == reflect.Map && f.Type.Elem().Kind() == reflect.String:
 				names := "–"
 				if vars {
 					names = code(envNames(at, f)...)

@@ -2,8 +2,8 @@ package config
 
 import "fmt"
 
-// noEffectYet maps each setting that no code reads to its value that describes what the fleet does anyway; "" means
-// that there is none. The manual marks these settings, and a test checks that the map is complete.
+// noEffectYet maps each setting that no code reads to the value that describes what the fleet does anyway; "" means
+// that no value does. The manual marks these settings, and a test checks that the map is complete.
 var noEffectYet = map[string]string{
 	"optimizations.tool_cache":         "true",
 	"optimizations.parallel_discovery": "true",

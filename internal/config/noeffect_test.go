@@ -64,7 +64,7 @@ func settings() (all []setting) {
 			}
 			at := join(path, name)
 			switch {
-			case scalar(f.Type) || f.Type.Kind() == reflect.Map && f.Type.Elem().Kind() == reflect.String:
+			case isScalar(f.Type) || f.Type.Kind() == reflect.Map && f.Type.Elem().Kind() == reflect.String:
 				all = append(all, setting{at, t.Name() + "." + f.Name})
 			case f.Type.Kind() == reflect.Struct:
 				walk(f.Type, at)

@@ -6,7 +6,9 @@ import (
 	"time"
 )
 
-// Reloader loads settings again when a file that they were read from has changed. It is safe for concurrent use.
+// Reloader loads settings again when the configuration file, or a file that contains the value of one setting, has
+// changed. It does not notice changes of .env and of files with tokens or encryption secrets. It is safe for concurrent
+// use.
 type Reloader struct {
 	mu     sync.Mutex
 	source Source
@@ -22,7 +24,7 @@ type fileStamp struct {
 // NewReloader returns a reloader of settings that Load returned. Settings that did not come from Load never change.
 func NewReloader(c *Config) *Reloader { return &Reloader{source: c.source, files: c.files} }
 
-// Changed loads the settings again if a file has changed since the last call. Otherwise it returns nil. A
+// Changed loads the settings again if one of these files has changed since the last call. Otherwise it returns nil. A
 // change that makes the settings invalid returns an error once.
 func (r *Reloader) Changed() (*Config, error) {
 	r.mu.Lock()

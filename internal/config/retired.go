@@ -10,9 +10,9 @@ import (
 // retired is a setting of earlier versions that no longer has an effect. Load warns of it or refuses it, unless its
 // value describes what the fleet always does.
 type retired struct {
-	fate    string
+	fate    string   // the message: what the setting does now, and what replaces it
 	always  []string // lower-case values that describe what the fleet always does
-	refused bool     // other values are an error, because a fleet without their effect is not what was asked for
+	refused bool     // other values are an error, because they ask for something that the fleet does not do
 }
 
 func (r retired) harmless(value string) bool {
@@ -61,6 +61,7 @@ var retiredVars = map[string]retired{
 	"MCP_MODE":           {fate: "no effect: clients find a fleet by CODEFLEET_URL or CODEFLEET_FLEET"},
 }
 
+// retired reports a retired key of the file, unless it has no value or a harmless one.
 func (f *file) retired(path string, n *yaml.Node) {
 	empty := n.Kind != yaml.ScalarNode && len(n.Content) == 0
 	if g := retiredKeys[path]; !empty && n.Tag != "!!null" && !g.harmless(n.Value) {

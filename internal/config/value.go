@@ -38,13 +38,13 @@ var (
 	stringsType  = reflect.TypeFor[[]string]()
 )
 
-// scalar reports whether a value of type t is one line of text.
-func scalar(t reflect.Type) bool {
+// isScalar reports whether a value of type t is one line of text.
+func isScalar(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
 		return true
 	case reflect.Pointer:
-		return scalar(t.Elem())
+		return isScalar(t.Elem())
 	default:
 		return t == stringsType
 	}

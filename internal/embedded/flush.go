@@ -15,7 +15,7 @@ type flusher struct {
 	// oneFile means that an object is one file. Otherwise its attributes are in files outside of root, and Sync flushes
 	// the whole file system.
 	oneFile bool
-	all     shared // flushes the whole file system
+	all     sharedFlush // flushes the whole file system
 }
 
 func openFlusher(dir string, oneFile bool) (*flusher, error) {
@@ -60,8 +60,8 @@ func (f *flusher) flush(name string, sync func(*os.File) error) error {
 
 func (f *flusher) Close() error { return f.root.Close() }
 
-// shared runs one flush at a time. Callers that wait while one runs share the next one.
-type shared struct {
+// sharedFlush runs one flush at a time. Callers that wait while one runs share the next one.
+type sharedFlush struct {
 	flush func() error
 
 	turn sync.Mutex // held during a flush
@@ -77,7 +77,7 @@ type flushGroup struct {
 }
 
 // do returns after a flush that began after the call.
-func (s *shared) do() error {
+func (s *sharedFlush) do() error {
 	s.mu.Lock()
 	g := s.next
 	if g == nil {
@@ -94,11 +94,12 @@ func (s *shared) do() error {
 	return g.err
 }
 
-func (s *shared) run(g *flushGroup) {
+// run flushes for the callers of g, after the current flush has ended.
+func (s *sharedFlush) run(g *flushGroup) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	s.mu.Lock()
-	s.next = nil // what later callers have written may miss this flush
+	s.next = nil // later callers need another flush: this one may miss what they have written
 	s.mu.Unlock()
 	g.err = s.flush()
 	close(g.done)

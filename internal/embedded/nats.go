@@ -53,7 +53,7 @@ func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 	opts.Log = cmp.Or(opts.Log, slog.Default())
 	opts.Fleet.User = cmp.Or(opts.Fleet.User, FleetUser)
 	opts.Fleet.Password = cmp.Or(opts.Fleet.Password, rand.Text())
-	if err := privateDir(opts.Dir); err != nil {
+	if err := makePrivateDir(opts.Dir); err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
 	}
 	conf, err := serverOptions(ctx, opts)
@@ -127,8 +127,8 @@ func listenAddr(ctx context.Context, addr string) (string, int, error) {
 	return host, int(n), l.Close()
 }
 
-// privateDir creates dir, and checks that this process can write into it.
-func privateDir(dir string) error {
+// makePrivateDir creates dir, and checks that this process can write into it.
+func makePrivateDir(dir string) error {
 	if dir == "" {
 		return errors.New("the data directory is not set")
 	}

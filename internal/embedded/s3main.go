@@ -26,8 +26,8 @@ const (
 	s3CopyLimit   = 5 << 30
 )
 
-// S3Main runs the S3 server and exits if StartS3 started this process, and otherwise returns at once. Call it first
-// in main, and in TestMain of packages that use StartS3.
+// S3Main returns at once, unless StartS3 started this process: then it runs the S3 server and exits. Call it first in
+// main, and in TestMain of packages that use StartS3.
 func S3Main() {
 	if os.Getenv(s3Marker) != "s3" {
 		return

@@ -21,7 +21,9 @@ type box struct {
 	waitMS  float64
 }
 
-// acquire waits for a box. Tasks share boxes only when they may reach the same hosts.
+// acquire waits for a box for the task. It refuses a task that needs more memory than this worker may use, or a
+// stronger sandbox than this worker has. Tasks of a tenant share a box only if they have the same task pool and may
+// reach the same hosts.
 func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 	defer measure(&b.waitMS)()
 	ctx, span := p.Tracer.Start(ctx, "sandbox.acquire")
@@ -55,7 +57,7 @@ func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 			"the pool %s has no sandboxes on this worker (%s)", pool, reason))
 	}
 	if err != nil {
-		return b, p.handleFullDisk(ctx, nil, fmt.Errorf("acquire a sandbox: %w", orCause(ctx, err)))
+		return b, p.handleFullDisk(ctx, nil, fmt.Errorf("acquire a sandbox: %w", withCause(ctx, err)))
 	}
 	info := b.Info()
 	if want := s.task.job.Task.MinTier; !drivers.TierSatisfies(info.Tier, want) {
@@ -72,7 +74,7 @@ func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 	return b, nil
 }
 
-// networkKey names a set of hosts.
+// networkKey returns the patterns of hosts as one text, for executor.Key.
 func networkKey(network []allowlist.Pattern) string {
 	names := make([]string, len(network))
 	for i, p := range network {

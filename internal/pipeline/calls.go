@@ -33,7 +33,7 @@ func (p *Pipeline) openCalls(
 		Task: broker.Task{
 			ID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Allow: s.tools.allow,
 			Run:           max(1, r.Run) + len(s.attempts),
-			RepeatInDoubt: s.draft.repairs > 0, // a program with a mutating call in doubt is not repaired
+			RepeatInDoubt: s.draft.repairs > 0, // failed programs left no mutating call in doubt, see repairable
 		},
 		Catalogue: s.tools.index.Listing, Schemas: p.schemas,
 		Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,
@@ -63,11 +63,12 @@ func (p *Pipeline) approver(t task, deadline func() time.Time) broker.Approver {
 	}
 }
 
-// approvalMargin is how long before the deadlines of the call and the program an approval expires, so that the
-// program learns of it.
+// approvalMargin is the time between the end of an approval and the deadlines of the call and the program. It lets the
+// program learn that the approval has expired.
 const approvalMargin = 500 * time.Millisecond
 
-// spill returns a function that writes large parts of tools' results into the workspace.
+// spill returns a function that writes large parts of tools' results into the workspace, and returns their paths in
+// the box.
 func spill(tree *state.Tree) broker.Spill {
 	var mu sync.Mutex
 	return func(_ context.Context, name, _ string, data []byte) (string, error) {
@@ -84,7 +85,7 @@ func (p *Pipeline) callHook(
 ) func(context.Context, executor.Call) (executor.CallResult, error) {
 	return func(ctx context.Context, c executor.Call) (executor.CallResult, error) {
 		call := broker.Call{
-			Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.emitProgress(ctx, c),
+			Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.progressEmitter(ctx, c),
 		}
 		r, err := calls.Call(ctx, g.reviewCall(ctx, p.reviewCall(ctx, t, call)))
 		if e, ok := errors.AsType[*broker.Error](err); ok {
@@ -97,8 +98,8 @@ func (p *Pipeline) callHook(
 // progressInterval is the shortest time between two progress events of one call.
 const progressInterval = 500 * time.Millisecond
 
-// emitProgress returns a function that emits the progress of a long call, as its server reports it.
-func (t task) emitProgress(ctx context.Context, c executor.Call) func(string, float64, float64) {
+// progressEmitter returns a function that emits the progress of a long call, as its server reports it.
+func (t task) progressEmitter(ctx context.Context, c executor.Call) func(string, float64, float64) {
 	var last time.Time
 	return func(message string, done, total float64) {
 		if time.Since(last) < progressInterval {
@@ -116,7 +117,7 @@ func (t task) emitProgress(ctx context.Context, c executor.Call) func(string, fl
 	}
 }
 
-// closeCalls waits until the calls are journalled and audited, so that the next run finds them.
+// closeCalls waits until the calls are in the journal, where the next run finds them, and are audited.
 func closeCalls(ctx context.Context, calls *broker.Execution) error {
 	if calls == nil {
 		return nil
@@ -126,8 +127,8 @@ func closeCalls(ctx context.Context, calls *broker.Execution) error {
 	return calls.Close(ctx)
 }
 
-// busy returns for how long at least one call was running, in milliseconds.
-func busy(calls []broker.AuditRecord) (ms float64) {
+// busyMS returns for how long at least one call was running, in milliseconds.
+func busyMS(calls []broker.AuditRecord) (ms float64) {
 	calls = slices.SortedFunc(slices.Values(calls), func(a, b broker.AuditRecord) int {
 		return a.Started.Compare(b.Started)
 	})

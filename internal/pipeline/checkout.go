@@ -17,11 +17,12 @@ type checkout struct {
 	tree       *state.Tree
 	generation int64
 	session    *executor.TaskSession // nil if the task has no session
-	views      []string              // files with logs of sessions
+	views      []string              // files with views of sessions
 	ms         float64
 }
 
-// checkout writes the newest version of the workspace, and then the task's files, into the box.
+// checkout writes the newest version of the workspace into the box, and then the task's files and the view of its
+// session.
 func (p *Pipeline) checkout(ctx context.Context, s steps, b box) (c checkout, err error) {
 	defer measure(&c.ms)()
 	ctx, span := p.Tracer.Start(ctx, "workspace.checkout")
@@ -36,7 +37,7 @@ func (p *Pipeline) checkout(ctx context.Context, s steps, b box) (c checkout, er
 	}
 	version, err := p.Store.Checkout(ctx, c.tree, head)
 	if err != nil {
-		return c, fmt.Errorf("check out workspace %s: %w", s.task.ref, orCause(ctx, err))
+		return c, fmt.Errorf("check out workspace %s: %w", s.task.ref, withCause(ctx, err))
 	}
 	c.generation = version.Generation
 	if err := writeFiles(s.task.job.Task.Files, c.tree); err != nil {

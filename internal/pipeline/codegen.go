@@ -43,7 +43,7 @@ func (c Codegen) budgets(ctx context.Context, tenant string, d draft) ([]*codege
 	defer stop()
 	left, unlimited, err := c.Ledger.Left(limited, tenant)
 	if err != nil {
-		return nil, fmt.Errorf("read the budget of tenant %s: %w", tenant, orCause(ctx, err))
+		return nil, fmt.Errorf("read the budget of tenant %s: %w", tenant, withCause(ctx, err))
 	}
 	if !unlimited {
 		out = append(out, codegen.NewBudget(left))

@@ -31,9 +31,9 @@ type commit struct {
 	ms        float64
 }
 
-// applied returns the result of an earlier run that committed and was lost before it completed the task. It
+// appliedResult returns the result of an earlier run that committed and was lost before it completed the task. It
 // returns nil if there is none.
-func (p *Pipeline) applied(ctx context.Context, t task) (*schemas.Result, error) {
+func (p *Pipeline) appliedResult(ctx context.Context, t task) (*schemas.Result, error) {
 	if t.job.Record.Run <= 1 {
 		return nil, nil
 	}
@@ -45,12 +45,13 @@ func (p *Pipeline) applied(ctx context.Context, t task) (*schemas.Result, error)
 }
 
 // Fence returns the result that a run of the task has committed. If none has, it ensures that no run can commit any
-// more, and returns nil.
+// more, and returns nil. It also returns nil if this worker lacks the workspace's encryption key and every earlier run
+// has reported how it ended.
 func (p *Pipeline) Fence(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	t := newTask(j, p.Limits.Task(j.Record.Tenant), nil)
 	c, err := p.Store.Fence(ctx, t.ref, t.id(), j.Record.Run, j.FirstClaim)
 	if errors.Is(err, state.ErrKey) && !j.Lost() {
-		return nil, nil // without the key this worker cannot fence; but each run has reported that it did not commit
+		return nil, nil // a fence needs the key, but is not needed: each run has reported that it did not commit
 	}
 	if err != nil || c == nil {
 		return nil, explainMissingKey(err)
@@ -58,8 +59,9 @@ func (p *Pipeline) Fence(ctx context.Context, j *jobs.Job) (*schemas.Result, err
 	return p.earlierResult(ctx, t, *c)
 }
 
-// commit stores the attempt's changes to the workspace, with the result. Only a lost lease and the end of a drain
-// interrupt it.
+// commit stores the attempt's changes to the workspace, with the result. With keepBoth, both versions of a path are
+// stored if other commits changed it too; otherwise this is a conflict. commit goes on after the task is cancelled or
+// has expired; only the loss of the lease or the end of a drain interrupts it.
 func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool) (c commit, err error) {
 	defer measure(&c.ms)()
 	ctx, span := p.Tracer.Start(ctx, "workspace.commit")
@@ -109,7 +111,7 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 	return c, err
 }
 
-// Bounds of each list of files in a result. The names of a program's files could otherwise take gigabytes in it.
+// Bounds of each list of files in a result. Otherwise the names of a program's files could make it gigabytes large.
 const (
 	maxListed      = 10_000
 	maxListedBytes = 1 << 20 // of paths
@@ -149,7 +151,8 @@ func (p *Pipeline) revert(ctx context.Context, a attempt) (ms float64) {
 	return ms
 }
 
-// earlierResult returns the result that an earlier run committed, and adds what the commit determined.
+// earlierResult returns the result that an earlier run committed. It adds what is known only after the commit: the
+// generation, the changed paths, the conflicts and the artifacts.
 func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*schemas.Result, error) {
 	var res schemas.Result
 	if err := json.Unmarshal(c.Result, &res); err != nil { // the version is damaged or removed, but its commit counts
@@ -167,12 +170,13 @@ func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*
 	return &res, err
 }
 
-// artifactsKept is how long artifacts are retained: as long as records, and one day more, because another
-// worker may have to complete the task.
+// artifactsKept is how long artifacts are retained: a day longer than records, because the time of a record begins
+// later, when the task is completed, perhaps by another worker.
 const artifactsKept = jobs.DefaultRetention + 24*time.Hour
 
-// artifacts returns the files below artifacts/ that the task wrote, and all files of the version that match its
-// patterns. It retains the version. rewritten are the files that the task wrote without changing their content.
+// artifacts returns the files below artifacts/ that the task wrote, and all files of the version that match the task's
+// patterns. If there are any, it retains the version. rewritten are the files that the task wrote without changing
+// their content.
 func (p *Pipeline) artifacts(
 	ctx context.Context, t task, w schemas.WorkspaceChange, rewritten []string,
 ) (out []schemas.Artifact, findings []schemas.Finding, err error) {
@@ -215,11 +219,11 @@ func (p *Pipeline) artifacts(
 	return out, findings, nil
 }
 
-// maxPatternSteps bounds the time to match files with the patterns of artifacts: about the time of as many comparisons
-// of two characters.
+// maxPatternSteps bounds the time to match files with the patterns of artifacts. A step takes about as long as the
+// comparison of two characters.
 const maxPatternSteps = 1 << 32
 
-// artifactPatterns are the patterns of a task's artifacts. After too many steps they match nothing.
+// artifactPatterns are the patterns of a task's artifacts. After maxPatternSteps they match nothing.
 type artifactPatterns struct {
 	patterns []string
 	steps    int

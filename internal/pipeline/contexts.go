@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-// cancellable returns ctx for the executor. When the task is cancelled, the context's cause is
-// executor.ErrCancelled, so that the execution ends with a verdict.
+// cancellable returns a context for the executor that ends when ctx ends. If the task was cancelled, the context's
+// cause is executor.ErrCancelled, so that the execution ends with a verdict.
 func cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
 	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -38,19 +38,19 @@ func uninterrupted(ctx context.Context) (context.Context, context.CancelFunc) {
 	return finishing, func() { stopExit(); release(); stop(); cancel(nil) }
 }
 
-// cleanupTime bounds the work after a task's context has ended.
+// cleanupTime bounds the work that must be done even if the task's context has ended.
 const cleanupTime = 10 * time.Second
 
-// cleanup returns a context for the work after an attempt. It ends after cleanupTime, and jobs.FinishTime after the end
-// of a drain.
+// cleanup returns a context for work that must be done even if ctx has ended. It ends after cleanupTime, when the lease
+// is lost, or jobs.FinishTime after the end of a drain.
 func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := uninterrupted(ctx)
 	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
 	return ctx, func() { cancel(); stop() }
 }
 
-// orCause adds to err the cause of ctx's end, if it has ended.
-func orCause(ctx context.Context, err error) error {
+// withCause adds to err the cause of ctx's end, if it has ended.
+func withCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("%w (%w)", cause, err)
 	}

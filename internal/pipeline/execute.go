@@ -94,7 +94,7 @@ func (p *Pipeline) runProgram(
 		Catalogue: s.tools.dir, State: document, Session: a.checkout.session,
 	}, hooks)
 	if err = errors.Join(err, pluginErr); err != nil {
-		return e, fmt.Errorf("run the program: %w", orCause(ctx, err))
+		return e, fmt.Errorf("run the program: %w", withCause(ctx, err))
 	}
 	span.SetAttributes(attribute.String("verdict", e.verdict.Status))
 	if document != nil && e.verdict.Status == executor.Succeeded && e.verdict.StateSaved {

@@ -18,10 +18,10 @@ const (
 	levelRefused = "refused"
 )
 
-// guard applies the guardrails to one execution of a task.
+// guard applies the guardrails to one execution of a task, and collects what they find.
 type guard struct {
 	rules *guardrails.Rules
-	data  guardrails.Data // the task's data
+	data  guardrails.Data // the task's tenant and inputs
 
 	mu    sync.Mutex
 	found []schemas.Finding
@@ -68,7 +68,8 @@ func (g *guard) listed(found []guardrails.Finding) []schemas.Finding {
 }
 
 // checks adds to hooks the decision whether the program may run: first the guardrails decide, then plugins. If neither
-// can refuse the program, it starts without waiting. The hooks set pluginErr if a plugin fails to decide.
+// can refuse the program, it starts without waiting. The program of a task with CheckOnly is judged by the guardrails,
+// and never runs. The hooks set pluginErr if a plugin fails to decide.
 func (p *Pipeline) checks(
 	ctx context.Context, s steps, g *guard, hooks executor.Hooks, pluginErr *error,
 ) executor.Hooks {
@@ -112,7 +113,7 @@ func refusal(f schemas.Finding) error {
 	return &executor.Failure{Code: errcode.GuardrailRefused, Message: f.Message, Line: f.Line, Hint: hintStrict}
 }
 
-// reviewCall applies the guardrails to a call. Strict guardrails mark it as refused.
+// reviewCall applies the guardrails to a call. If there are findings, strict guardrails mark the call as refused.
 func (g *guard) reviewCall(ctx context.Context, c broker.Call) broker.Call {
 	d := g.data
 	d.Server, d.Tool, d.Args = c.Server, c.Tool, c.Args

@@ -31,7 +31,7 @@ func (p *Pipeline) explainFailure(s steps, b box, f *executor.Failure) *schemas.
 var noRoute = regexp.MustCompile(
 	`Temporary failure in name resolution|Name or service not known|Network is unreachable`)
 
-// networkHint explains how a task requests network access.
+// networkHint explains how a task requests network access. It returns "" if the message is about something else.
 func networkHint(message string) string {
 	if !noRoute.MatchString(message) {
 		return ""
@@ -41,10 +41,11 @@ func networkHint(message string) string {
 
 var noModule = regexp.MustCompile(`^ModuleNotFoundError: No module named '([A-Za-z0-9_.-]{1,100})'`)
 
-// moduleHint explains which modules the box has, and how an operator adds the missing one.
+// moduleHint explains which modules, servers or skills the program can import, and how the missing one is added. It
+// returns "" if the message is about something else.
 func (p *Pipeline) moduleHint(message string, b box, t toolset) string {
 	if strings.HasPrefix(message, "ImportError: ") && strings.Contains(message, " from 'skills' (unknown location)") {
-		return noSkill // the package exists: the workspace has a directory of that name
+		return noSkill // Python found a package skills, because the workspace has a directory of that name
 	}
 	m := noModule.FindStringSubmatch(message)
 	if m == nil {
@@ -62,7 +63,8 @@ func (p *Pipeline) moduleHint(message string, b box, t toolset) string {
 
 const noSkill = "there is no such skill: list the skills, or save one of this name"
 
-// noServer explains which servers a program can import, given the module that it attempted to import.
+// noServer explains which servers a program can import. module is what it attempted to import; packages are the
+// servers that it may use.
 func noServer(module string, packages []string) string {
 	if len(packages) == 0 {
 		return "the task has no tools"
@@ -126,7 +128,7 @@ func missingModule(module, name, description string, all []executor.EnvironmentS
 		hint += "; send the task to " + strings.Join(elsewhere, ", or ")
 	}
 	if image {
-		return hint + fmt.Sprintf("; an operator adds it to the image with `pip install %s`", module)
+		return hint + fmt.Sprintf("; an operator adds %[1]s to the image with `pip install %[1]s`", module)
 	}
 	return hint + fmt.Sprintf("; an operator adds %s to the file of pools.%s.requirements or "+
 		"execution.requirements, and restarts the worker", module, name)

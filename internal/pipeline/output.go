@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// output converts the program's output to text, piece by piece. It holds back the first bytes of a split
-// character, and replaces invalid UTF-8.
+// output converts the program's output to text, piece by piece. If a piece ends within a character, output holds back
+// the bytes of that character until the next piece. It replaces invalid UTF-8.
 type output struct {
 	emit func(stream, text string)
 	rest map[string][]byte // bytes held back, by stream
@@ -25,6 +25,7 @@ func (o *output) write(stream string, data []byte) {
 	}
 }
 
+// flush emits a replacement character for each stream that ended within a character.
 func (o *output) flush() {
 	for _, stream := range []string{"stdout", "stderr"} {
 		if len(o.rest[stream]) > 0 {

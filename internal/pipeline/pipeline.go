@@ -1,6 +1,6 @@
 // Package pipeline runs one task, stage by stage: look for the commit of an earlier run, admit the network
-// access, discover the tools, write the program, acquire a box, check out the workspace, execute, review by
-// plugins, commit, and return the result. It is the only package that knows all of these parts; the parts do
+// access, discover the tools, write the program, acquire a box, check out the workspace, execute, review the
+// outcome, commit, and return the result. It is the only package that knows all of these parts; the parts do
 // not know each other.
 //
 // Each stage takes values and returns a value, which steps keeps for the result. No stage changes a value
@@ -36,7 +36,7 @@ type Parts struct {
 	Tools   Tools
 	Codegen Codegen
 	Plugins *pluginhost.Set                       // may be nil
-	Guard   func(tenant string) *guardrails.Rules // judges programs before they run; may be nil
+	Guard   func(tenant string) *guardrails.Rules // returns the tenant's guardrails; may be nil
 	Privacy *privacy.Filter                       // replaces personal data and secrets; may be nil
 	Limits  Limits
 	State   StateDocuments // the variable state of programs
@@ -44,7 +44,7 @@ type Parts struct {
 	Tracer  trace.Tracer   // nil disables tracing
 }
 
-// Queue is what tasks need of the queue, besides their own messages and records.
+// Queue has what tasks need from the queue in addition to their own messages and records.
 type Queue struct {
 	Sessions Sessions // the logs of sessions; nil gives programs no log
 	// StartWorkflow starts the run of a task whose data is a workflow; nil refuses such tasks.
@@ -91,8 +91,8 @@ func (p *Pipeline) Prepare(ctx context.Context, rec schemas.Record) (handler job
 	return handler, stop
 }
 
-// prefetch starts to read the workspace's HEAD. head waits for it, and returns nil if its own context ends first. stop
-// ends the read.
+// prefetch starts to read the workspace's HEAD. head waits for the HEAD, and returns nil if the context of this call
+// ends first. stop ends the read.
 func prefetch(
 	ctx context.Context, store *state.Store, ref state.Ref,
 ) (head func(context.Context) *state.Prefetched, stop func()) {
@@ -128,7 +128,7 @@ const maxConflicts = 3
 // run runs the stages of a task. A stage refuses the task by returning a *schemas.Error, and the task ends
 // blocked.
 func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
-	if res, err := p.applied(ctx, t); res != nil || err != nil {
+	if res, err := p.appliedResult(ctx, t); res != nil || err != nil {
 		return res, err
 	}
 	if len(t.job.Task.Workflow) > 0 {
@@ -171,8 +171,8 @@ func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
 	}
 }
 
-// attempt executes the program once, in a box, on the newest version of the workspace, and commits the
-// changes. After an error the box is discarded.
+// attempt executes the program once, in a box, on the newest version of the workspace, and commits or reverts
+// the changes. After an error the box is discarded.
 func (p *Pipeline) attempt(ctx context.Context, s steps, keepBoth bool) (a attempt, err error) {
 	if a.box, err = p.acquire(ctx, s); err != nil {
 		return a, err
@@ -192,7 +192,7 @@ func (p *Pipeline) attempt(ctx context.Context, s steps, keepBoth bool) (a attem
 	if a.outcome, err = p.review(ctx, s.task, a.execution); err != nil {
 		return a, err
 	}
-	if !s.commits(a) { // a checkpoint counts if and only if the changes do
+	if !s.commits(a) { // without the changes, there is no checkpoint either
 		a.execution.verdict.Checkpoint = nil
 	} else {
 		a.commit, err = p.commit(ctx, s, a, keepBoth)

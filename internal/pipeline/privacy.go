@@ -18,8 +18,8 @@ func (t task) promptPrivacy() codegen.Privacy {
 	return codegen.Privacy{Hide: t.tokens.ReplaceText, Restore: t.tokens.RestoreCode}
 }
 
-// tokenisedDescription returns the description of the task, with tokens in place of values, for the models that compute
-// embeddings.
+// tokenisedDescription returns the description of the task, with tokens in place of values. The models that compute
+// embeddings and the tool history get this text.
 func (t task) tokenisedDescription(ctx context.Context) string {
 	return t.tokens.Replace(ctx, t.job.Task.Description)
 }
@@ -37,11 +37,11 @@ func (t task) tokenisedArguments(ctx context.Context, args json.RawMessage) json
 // privacyHooks returns the hooks that replace values in tools' results with tokens, and tokens in the arguments of
 // permitted tools with values. They are nil unless the mode is broker.
 func (p *Pipeline) privacyHooks(ctx context.Context, s steps) broker.Hooks {
-	t := s.task.tokens
-	if !t.Broker() {
+	tokens := s.task.tokens
+	if !tokens.Broker() {
 		return broker.Hooks{}
 	}
-	if s.draft.by == codegen.ByModel { // so that t knows the tokens of the prompt, which an earlier run may have sent
+	if s.draft.by == codegen.ByModel { // tokens must know the prompt's tokens, even if an earlier run sent the prompt
 		private := s.task.promptPrivacy()
 		private.Hide(ctx, s.draft.request.Task)
 		private.Hide(ctx, s.draft.request.Inputs)
@@ -52,11 +52,11 @@ func (p *Pipeline) privacyHooks(ctx context.Context, s steps) broker.Hooks {
 			if !broker.Allowed(fleet, c.Server, c.Tool) || !broker.Allowed(tenant, c.Server, c.Tool) {
 				return c.Args, nil
 			}
-			return t.RestoreJSON(c.Args)
+			return tokens.RestoreJSON(c.Args)
 		},
 		Tokenise: func(ctx context.Context, _ broker.Call, v json.RawMessage) (json.RawMessage, error) {
-			return t.ReplaceJSON(ctx, v)
+			return tokens.ReplaceJSON(ctx, v)
 		},
-		Seal: t.Seal, Open: t.Open,
+		Seal: tokens.Seal, Open: tokens.Open,
 	}
 }

@@ -53,11 +53,11 @@ func (p *Pipeline) repair(ctx context.Context, s steps) (d draft, repaired bool,
 		return d, false, err
 	}
 	program, err := d.writer.Repair(ctx, d.request, s.failure(), codegen.Call{
-		Progress: s.task.emitModel(ctx, d), Budgets: budgets, Private: s.task.promptPrivacy(),
+		Progress: s.task.modelEmitter(ctx, d), Budgets: budgets, Private: s.task.promptPrivacy(),
 	})
 	d.usage = p.countTokens(ctx, s.task, d.usage, program.Usage)
 	if ctx.Err() != nil {
-		return d, false, orCause(ctx, ctx.Err())
+		return d, false, withCause(ctx, ctx.Err())
 	}
 	if err != nil {
 		d.repairsLeft = 0
@@ -73,8 +73,8 @@ func (p *Pipeline) repair(ctx context.Context, s steps) (d draft, repaired bool,
 	return d, true, nil
 }
 
-// failure returns what the model learns about its failed program, and about the calls of all attempts that
-// changed something.
+// failure returns what the model learns: its failed program, the error, and the calls that changed something in any
+// attempt.
 func (s steps) failure() codegen.Failure {
 	f := codegen.Failure{Program: s.draft.code}
 	if e := s.attempts[len(s.attempts)-1].failureReason(); e != nil {

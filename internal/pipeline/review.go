@@ -97,7 +97,7 @@ func (p *Pipeline) review(ctx context.Context, t task, e execution) (plugin.Resu
 	if p.Plugins.HasResulter() {
 		var err error
 		if out, err = p.Plugins.Result(reviewing, t.forPlugins(), out); err != nil {
-			return plugin.Result{}, orCause(reviewing, err)
+			return plugin.Result{}, withCause(reviewing, err)
 		}
 	}
 	if p.holdsOutput(e.guard) {

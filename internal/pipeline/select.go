@@ -16,8 +16,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// selectTools returns the draft with the request for a program, and selects the few tools that fit the
-// description.
+// selectTools selects the few tools that fit the description, and returns the draft with the request for a
+// program.
 func (p *Pipeline) selectTools(ctx context.Context, t task, tools toolset, from draft) (d draft, err error) {
 	d = from
 	defer measure(&d.selectMS)()
@@ -63,10 +63,10 @@ func (p *Pipeline) reselect(ctx context.Context, t task, tools toolset, ids []st
 	return ids[:min(len(ids), t.maxTools())]
 }
 
-// listTime bounds the listing of a workspace for a prompt. If it fails, the prompt lacks the listing.
+// listTime bounds the listing of a workspace for a prompt. If the listing fails, the prompt lacks it.
 const listTime = 2 * time.Second
 
-// listFiles returns the names of the task's files. With workspace, the paths of the workspace's files follow,
+// listFiles returns the names of the task's files. If workspace is set, the paths of the workspace's files follow,
 // sorted by depth.
 func (p *Pipeline) listFiles(ctx context.Context, t task, workspace bool) (names []string) {
 	for _, f := range t.job.Task.Files {

@@ -27,13 +27,13 @@ type Sessions interface {
 const (
 	sessionDir     = "sessions"
 	currentSession = sessionDir + "/current_session.json"
-	sessionTasks   = 100     // tasks in the view of a log
-	maxSessionView = 1 << 20 // bytes of the view
+	sessionTasks   = 100     // most tasks in a view
+	maxSessionView = 1 << 20 // most bytes of a view
 )
 
-// writeSession writes the view of the log of the task's session into the workspace. If the task before it in the
-// workspace had another session, it writes the view of that session too, because that task was logged only after its
-// own checkout. The views alone make no commit.
+// writeSession writes the view of the task's session into the workspace. If the previous task of the workspace belongs
+// to another session, writeSession writes the view of that session again: the previous task is missing in it, because a
+// task is logged after it has ended. The views alone make no commit.
 func (p *Pipeline) writeSession(ctx context.Context, t task, c *checkout) error {
 	r := t.job.Record
 	if r.Session == "" || p.Queue.Sessions == nil {
@@ -42,11 +42,11 @@ func (p *Pipeline) writeSession(ctx context.Context, t task, c *checkout) error 
 	names := c.tree.Paths(sessionDir)
 	previous := previousSession(c.tree)
 	log, err := p.Queue.Sessions.Session(ctx, r.Tenant, r.Session, sessionTasks)
-	if errors.Is(err, jobs.ErrUnknownSession) { // this is its first task
+	if errors.Is(err, jobs.ErrUnknownSession) { // no task of the session has ended yet
 		log.Workspace, log.StartedAt, err = r.Workspace, r.StartedAt, nil
 	}
 	if err != nil {
-		return orCause(ctx, err)
+		return withCause(ctx, err)
 	}
 	file := sessionFile(r.Session, names)
 	if err := c.writeView(log, file, currentSession); err != nil {
@@ -57,16 +57,16 @@ func (p *Pipeline) writeSession(ctx context.Context, t task, c *checkout) error 
 		return nil
 	}
 	log, err = p.Queue.Sessions.Session(ctx, r.Tenant, previous, sessionTasks)
-	if errors.Is(err, jobs.ErrUnknownSession) { // the log is too old, or a program has written the name
+	if errors.Is(err, jobs.ErrUnknownSession) { // the log has expired, or a program has written the name
 		return nil
 	}
 	if err != nil {
-		return orCause(ctx, err)
+		return withCause(ctx, err)
 	}
 	return c.writeView(log, sessionFile(previous, names))
 }
 
-// previousSession returns the session of the last task whose view of the log was committed, or "".
+// previousSession returns the session of the last task that committed the view of its session, or "".
 func previousSession(tree *state.Tree) string {
 	data, err := tree.ReadFile(currentSession, maxSessionView)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *checkout) writeView(log schemas.Session, files ...string) error {
 	return nil
 }
 
-// withoutViews returns the changed paths without the views of sessions' logs.
+// withoutViews returns the changed paths without the views of sessions.
 func withoutViews(changed, views []string) []string {
 	if len(views) == 0 {
 		return changed

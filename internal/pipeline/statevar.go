@@ -15,16 +15,16 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// StateDocuments configures the variable state, unless a task says otherwise. The zero value disables it.
+// StateDocuments configures the variable `state` of programs, unless a task says otherwise. The zero value disables it.
 type StateDocuments struct {
 	Enabled bool
 	File    string // the default state document; default state.json
 	Save    bool   // save the keys that a successful program has changed
 }
 
-// stateDocument returns the document of the program's variable state, or nil if the program cannot use one. The
-// program's process reads a JSON document itself. A YAML document is converted here, because not every box has a
-// parser for YAML.
+// stateDocument returns the document of the program's variable `state`, or nil if the variable is disabled or the
+// program does not use it. The program's process reads a JSON document itself. A YAML document is converted here,
+// because not every box has a parser for YAML.
 func (p *Pipeline) stateDocument(t task, code string, tree *state.Tree) (*executor.StateDocument, error) {
 	s := p.State
 	if !s.Enabled || !strings.Contains(code, "state") {
@@ -76,18 +76,18 @@ func readState(tree *state.Tree, file string) (json.RawMessage, error) {
 	return content, err
 }
 
-// convertSaved converts the variable state, which the program's process has saved as JSON, to YAML if that is the
-// document's format.
+// convertSaved converts the document, which the program's process has saved as JSON, to YAML if that is the document's
+// format.
 func convertSaved(d *executor.StateDocument, tree *state.Tree) error {
 	if d.Content == nil {
 		return nil
 	}
 	data, err := tree.ReadFile(d.File, statedoc.MaxSize+1)
 	if err != nil || len(data) > statedoc.MaxSize {
-		return nil //nolint:nilerr // a process of the program has replaced it since
+		return nil //nolint:nilerr // a process of the program has replaced the document since it was saved
 	}
 	if data, err = statedoc.FromJSON(d.File, data); err != nil {
-		return nil //nolint:nilerr // JSON is YAML, too
+		return nil //nolint:nilerr // the document stays JSON, which is valid YAML
 	}
 	return tree.WriteFile(d.File, data, 0o644)
 }

@@ -121,7 +121,7 @@ func (s steps) timing() schemas.Timing {
 		t.SandboxWait += a.box.waitMS
 		t.Checkout += a.checkout.ms
 		t.Run += a.execution.ms
-		t.Tools = busy(a.execution.calls)
+		t.Tools = busyMS(a.execution.calls)
 		t.Commit += a.commit.ms + a.revertMS
 	}
 	return t

@@ -32,8 +32,8 @@ func TestBusy(t *testing.T) {
 		{[]broker.AuditRecord{at(10, 5), at(0, 5)}, 10},                       // in sequence
 		{[]broker.AuditRecord{at(0, 10), at(2, 3), at(5, 10), at(20, 1)}, 16}, // some concurrent
 	} {
-		if got := busy(c.entries); got != c.want {
-			t.Errorf("busy(%v) = %v, want %v", c.entries, got, c.want)
+		if got := busyMS(c.entries); got != c.want {
+			t.Errorf("busyMS(%v) = %v, want %v", c.entries, got, c.want)
 		}
 	}
 }

@@ -32,7 +32,7 @@ type Tools struct {
 	Audit     broker.Audit
 	Policy    broker.Policy
 	Budget    broker.Budget // what one execution may use
-	// Allow returns a tenant's allow-list for broker.Task.Allow; nil allows every tool.
+	// Allow returns a tenant's allow-list for broker.Task.Allow. If Allow is nil, tenants may use every tool.
 	Allow    func(ctx context.Context, tenant string) ([]string, error)
 	Approval time.Duration       // how long a call waits for approval; 0 refuses calls that need it
 	History  *toolsearch.History // records which tools tasks use; may be nil
@@ -47,7 +47,8 @@ type toolset struct {
 	findings  []schemas.Finding
 }
 
-// discover returns the tools of the catalogue version that the task's record names.
+// discover returns the tools of the catalogue version that the task's record names. If the record names none, or that
+// version no longer exists, it returns the current tools.
 func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) {
 	if p.Tools.Catalogue == nil {
 		return s, nil
@@ -67,12 +68,12 @@ func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) 
 		v, err = p.Tools.Catalogue.Current(ctx, tenant)
 	}
 	if err != nil {
-		return s, orCause(ctx, err)
+		return s, withCause(ctx, err)
 	}
 	s.dir, s.index, s.allow = v.Dir, p.Tools.Index(v.Listing), []string{"*"}
 	if p.Tools.Allow != nil {
 		if s.allow, err = p.Tools.Allow(ctx, tenant); err != nil {
-			return toolset{}, orCause(ctx, err)
+			return toolset{}, withCause(ctx, err)
 		}
 	}
 	if choice := t.job.Task.Tools; choice != nil && choice.Allow != nil {

@@ -34,8 +34,8 @@ type draft struct {
 	generateMS float64
 }
 
-// write returns the program: the one of an earlier run, the caller's, or a new one for the task's description,
-// which it saves for later runs.
+// write returns the program: the one of an earlier run, the caller's, the call of a skill, or a new one for the task's
+// description, which it saves for later runs.
 func (p *Pipeline) write(ctx context.Context, t task, tools toolset) (d draft, err error) {
 	if d.writer, err = p.Codegen.writer(t.job.Task.Model); err != nil {
 		return d, err
@@ -122,11 +122,11 @@ func (p *Pipeline) callWriter(ctx context.Context, t task, from draft) (d draft,
 		return d, err
 	}
 	program, err := codegen.Generate(ctx, d.writer, rules.Write, d.request, codegen.Call{
-		Progress: t.emitModel(ctx, d), Budgets: budgets, Private: t.promptPrivacy(),
+		Progress: t.modelEmitter(ctx, d), Budgets: budgets, Private: t.promptPrivacy(),
 	})
 	d.usage = p.countTokens(ctx, t, d.usage, program.Usage)
 	if ctx.Err() != nil {
-		return d, orCause(ctx, errors.Join(err, ctx.Err()))
+		return d, withCause(ctx, errors.Join(err, ctx.Err()))
 	}
 	required, codeRequired := errors.AsType[*codegen.CodeRequiredError](err)
 	switch {
@@ -146,9 +146,9 @@ func (p *Pipeline) callWriter(ctx context.Context, t task, from draft) (d draft,
 	return d, nil
 }
 
-// emitModel returns a function that emits a model's response as it arrives, line by line. It is nil without a
+// modelEmitter returns a function that emits a model's response as it arrives, line by line. It is nil without a
 // model.
-func (t task) emitModel(ctx context.Context, d draft) func(string) {
+func (t task) modelEmitter(ctx context.Context, d draft) func(string) {
 	if d.writer == nil {
 		return nil
 	}

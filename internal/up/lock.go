@@ -25,11 +25,11 @@ func lockDir(dir string) (release func(), err error) {
 		return nil, fmt.Errorf("data directory %s is a file: choose a directory with --data: %w", dir, syscall.ENOTDIR)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, unwritable(dir, err)
+		return nil, explainUnwritable(dir, err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, unwritable(dir, err)
+		return nil, explainUnwritable(dir, err)
 	}
 	if err := filelock.TryLock(f); err != nil {
 		holder, _ := io.ReadAll(io.LimitReader(f, 256))
@@ -46,12 +46,13 @@ func lockDir(dir string) (release func(), err error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, unwritable(dir, err)
+		return nil, explainUnwritable(dir, err)
 	}
 	return func() { f.Close() }, nil
 }
 
-func unwritable(dir string, err error) error {
+// explainUnwritable explains why the data directory cannot be written, and how to mend that.
+func explainUnwritable(dir string, err error) error {
 	advice := "choose another with --data"
 	switch {
 	case errors.Is(err, syscall.ENOSPC):

@@ -57,9 +57,9 @@ func TestUnwritableAdvice(t *testing.T) {
 		syscall.EACCES: ": change its owner, or choose another with --data",
 		syscall.EROFS:  "read-only file system: choose another with --data",
 	} {
-		err := unwritable("/data", &fs.PathError{Op: "open", Path: "/data/lock", Err: cause})
+		err := explainUnwritable("/data", &fs.PathError{Op: "open", Path: "/data/lock", Err: cause})
 		if !strings.HasSuffix(err.Error(), want) {
-			t.Errorf("unwritable(%v) = %q, want the end %q", cause, err, want)
+			t.Errorf("explainUnwritable(%v) = %q, want the end %q", cause, err, want)
 		}
 	}
 }

@@ -74,7 +74,7 @@ type Fleet struct {
 	stop   context.CancelCauseFunc // stops the fleet
 	opened chan struct{}           // closed when the stores are open or have failed to open
 	done   chan struct{}           // closed when the fleet has ended
-	err    error                   // why the fleet ended, unless by Close; read it after done
+	err    error                   // why the fleet ended by itself, or an error of Close; read it after done is closed
 }
 
 // errStopped is the cause of a stop by Close.
@@ -104,7 +104,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	var lc net.ListenConfig
 	if f.listener, err = lc.Listen(ctx, "tcp", o.Config.HTTP.Addr); err != nil {
 		unlock()
-		return nil, inUse("http", o.Config.HTTP.Addr, err)
+		return nil, explainInUse("http", o.Config.HTTP.Addr, err)
 	}
 	if f.File, err = f.credentials(); err != nil {
 		f.listener.Close()
@@ -286,12 +286,12 @@ func (f *Fleet) startStores(ctx context.Context) error {
 			Dir: filepath.Join(c.Data, "nats"), Addr: c.NATS.Addr, Tenants: users, Log: log,
 			Fleet: embedded.NATSUser{User: f.File.NATS.User, Password: f.File.NATS.Password},
 		})
-		return inUse("nats", c.NATS.Addr, err)
+		return explainInUse("nats", c.NATS.Addr, err)
 	})
 	g.Go(func() (err error) {
 		// Check the address here, because the child process could report the error only in its log.
 		if err := checkFree(ctx, c.S3.Addr); err != nil {
-			return inUse("s3", c.S3.Addr, err)
+			return explainInUse("s3", c.S3.Addr, err)
 		}
 		s3, err := f.startS3(ctx, c.S3.Addr)
 		if err == nil {
@@ -312,8 +312,8 @@ func checkFree(ctx context.Context, addr string) error {
 	return l.Close()
 }
 
-// inUse explains the error for an address that is in use.
-func inUse(part, addr string, err error) error {
+// explainInUse explains the error for an address that is in use, and returns other errors unchanged.
+func explainInUse(part, addr string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%s is in use by another process: stop it, or choose another address with --%s "+
 			"(port 0 selects a free port): %w", addr, part, err)
@@ -397,7 +397,8 @@ func (f *Fleet) writeFile() error {
 // Path returns the path of fleet.json, which exists while the fleet runs unless the fleet is private.
 func (f *Fleet) Path() string { return filepath.Join(f.o.Config.Data, config.FleetFileName) }
 
-// end waits until the parts have ended, and closes the stores.
+// end removes fleet.json, waits until the parts have ended, and closes the stores. It returns why the fleet ended by
+// itself. If Close has stopped the fleet, it returns the error of a part, if there is one.
 func (f *Fleet) end(life context.Context) error {
 	if !f.o.Private {
 		if err := os.Remove(f.Path()); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -405,7 +406,7 @@ func (f *Fleet) end(life context.Context) error {
 		}
 	}
 	err := f.parts.Wait()
-	f.closeStores()
+	f.closeAll()
 	if cause := context.Cause(life); !errors.Is(cause, errStopped) {
 		return cause
 	}
@@ -415,8 +416,8 @@ func (f *Fleet) end(life context.Context) error {
 	return nil
 }
 
-// closeStores closes everything that Start has opened.
-func (f *Fleet) closeStores() {
+// closeAll closes everything that Start has opened.
+func (f *Fleet) closeAll() {
 	if f.listener != nil {
 		f.listener.Close()
 	}
@@ -437,7 +438,7 @@ func (f *Fleet) closeStores() {
 func (f *Fleet) Done() <-chan struct{} { return f.done }
 
 // Close stops the fleet. The fleet claims no more tasks; running tasks may finish within worker.drain and are then
-// requeued. Close returns when everything has ended. If the fleet had ended by itself, it returns the reason.
+// requeued. Close returns when everything has ended. If the fleet had ended by itself, Close returns the reason.
 func (f *Fleet) Close() error {
 	f.stop(errStopped)
 	<-f.done

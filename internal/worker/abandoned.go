@@ -21,10 +21,11 @@ type Abandoned struct {
 	Owners []string // the owners of boxes: names of directories
 }
 
-// FindAbandoned returns the workers' directories on this host that no worker uses. It knows the directories that
-// workers have registered, those that contain disks of boxes, and those that contain gvisorOwners, which are owners'
-// directories of the driver gvisor. A directory is in use if a process holds its lock or the lock of one of its
-// owners. Directories that this user may not open belong to another user, and are omitted.
+// FindAbandoned locks and returns the workers' directories on this host that no worker uses and that contain boxes. It
+// looks at the directories that workers have registered, those that contain mounted disks of boxes, and those that
+// contain gvisorOwners, which are owners' directories of the driver gvisor. A directory is in use if a process holds
+// its lock or the lock of one of its owners. Directories that this user may not open belong to another user, and are
+// omitted. The error is about directories that could not be examined; the others are returned nevertheless.
 func FindAbandoned(gvisorOwners []string) ([]Abandoned, error) {
 	candidates, err := registered()
 	disks, disksErr := hostdir.Disks()
@@ -63,7 +64,8 @@ func dirOfDisk(image string) (dir string, ok bool) {
 	return strings.Join(parts[:n], "/"), true
 }
 
-// lockAbandoned locks a directory, unless a worker uses it or it has no owners of boxes.
+// lockAbandoned locks a directory, unless a worker uses it or it has no owners of boxes. In the latter case, it removes
+// the directory from the registry.
 func lockAbandoned(path string, gvisorOwners []string) (a Abandoned, ok bool, err error) {
 	a = Abandoned{Dir: Dir{path: path}}
 	if held, err := hostdir.Held(path); held || err != nil {
@@ -79,7 +81,7 @@ func lockAbandoned(path string, gvisorOwners []string) (a Abandoned, ok bool, er
 			a.Owners, locks = append(a.Owners, e.Name()), append(locks, filepath.Join(parent, e.Name()))
 		}
 	}
-	for _, owner := range gvisorOwners { // their directories may be deleted
+	for _, owner := range gvisorOwners { // ReadDir does not find those whose directories were deleted
 		if filepath.Dir(owner) == a.GVisor() {
 			a.Owners, locks = append(a.Owners, filepath.Base(owner)), append(locks, owner)
 		}
@@ -109,7 +111,7 @@ func (a *Abandoned) RemoveFiles() error {
 			return fmt.Errorf("remove the box files of an ended worker: %w", err)
 		}
 	}
-	if left, err := os.ReadDir(a.path); err == nil && len(left) == 1 { // the lock
+	if left, err := os.ReadDir(a.path); err == nil && len(left) == 1 { // only the lock is left
 		return hostdir.Remove(a.path)
 	}
 	return nil

@@ -15,10 +15,10 @@ import (
 type Carrying struct{ allowed atomic.Bool }
 
 // carryingEvery is the interval at which the presences are read. A worker publishes its presence when it starts, while
-// its first box is created.
+// its first box is created, so that the other workers know its version before it reads a HEAD.
 const carryingEvery = time.Second
 
-// Allowed reports whether all workers read such HEADs.
+// Allowed reports whether HEADs may carry commits, because all live workers can read such HEADs.
 func (c *Carrying) Allowed() bool { return c != nil && c.allowed.Load() }
 
 // follow reads the presences of all workers until stop is called. While they are unknown, Allowed returns false.

@@ -81,7 +81,7 @@ func (d *Dir) Cache() string { return filepath.Join(d.path, "cache") }
 // Path returns the directory.
 func (d *Dir) Path() string { return d.path }
 
-// Close lets another worker use the directory.
+// Close lets another worker use the directory. If no boxes are left in it, Close also removes it from the registry.
 func (d *Dir) Close() {
 	if left, _ := os.ReadDir(d.Boxes()); d.registered && len(left) == 0 {
 		_ = unregister(d.path) // a link to an unused directory has no effect

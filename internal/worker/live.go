@@ -33,18 +33,19 @@ type Live struct {
 // liveInterval is how often the worker looks for commits that it has not made.
 const liveInterval = 2 * time.Second
 
-// live is an open Live.
-type live struct {
+// liveFolder is an open live folder.
+type liveFolder struct {
 	ref   state.Ref
 	store *state.Store
 	log   *slog.Logger
 
-	mu       *mutex.Mutex // held while the directory is read or written; for the fields below
+	mu       *mutex.Mutex // held while the directory is read or written; protects the fields below
 	folder   *dirsync.Folder
 	exported int64 // the newest generation in the directory
 }
 
-func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger) (*live, error) {
+// openLive opens the directory, which it creates if it does not exist, and synchronises it with the workspace.
+func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger) (*liveFolder, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("live folder: %w", err)
 	}
@@ -55,7 +56,7 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 		}
 	}
 	f, err := dirsync.Open(o.Dir, remote{store, o.Ref}, options)
-	if errors.Is(err, dirsync.ErrOtherWorkspace) { // StatePath is of another workspace or directory
+	if errors.Is(err, dirsync.ErrOtherWorkspace) { // the file records another workspace or directory
 		if err = os.Remove(o.StatePath); err == nil {
 			f, err = dirsync.Open(o.Dir, remote{store, o.Ref}, options)
 		}
@@ -63,20 +64,21 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("live folder %s: %w", o.Dir, err)
 	}
-	l := &live{ref: o.Ref, store: store, log: log, folder: f, mu: mutex.New()}
+	l := &liveFolder{ref: o.Ref, store: store, log: log, folder: f, mu: mutex.New()}
 	if err := l.sync(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("live folder %s: %w", o.Dir, err), f.Close())
 	}
 	return l, nil
 }
 
-// withSync returns a handler that imports the directory before a task and exports to it afterwards.
-func (l *live) withSync(next jobs.Handler) jobs.Handler {
+// withSync returns a handler that imports the directory before each task of the workspace and exports to it afterwards.
+func (l *liveFolder) withSync(next jobs.Handler) jobs.Handler {
 	return func(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		if (state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}) != l.ref {
 			return next(ctx, j)
 		}
-		// This is created before the task, so that FinishTime counts from the end of a drain, not of the task.
+		// exit is created before the task runs, so that it ends jobs.FinishTime after the end of a drain, even if the
+		// task ends later than the drain.
 		exit, stop := jobs.UntilExit(ctx)
 		defer stop()
 		if err := l.importChanges(ctx); err != nil {
@@ -90,9 +92,9 @@ func (l *live) withSync(next jobs.Handler) jobs.Handler {
 	}
 }
 
-// importFailed returns the result or the error of a task before which the import failed. If only the user can correct
-// the folder, the task is blocked, because it would run on files other than those that the user sees. After any other
-// error it is retried.
+// importFailed returns the result or the error of a task that does not run, because the import of the folder failed. If
+// only the user can correct the folder, the task ends blocked: it would run on files other than those that the user
+// sees. After any other error it is retried.
 func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 	_, bad := errors.AsType[*state.EditError](err)
 	if !bad && !errors.Is(err, state.ErrQuota) && !errors.Is(err, fs.ErrPermission) {
@@ -109,7 +111,7 @@ func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 }
 
 // importChanges imports the directory's changes, if it has any.
-func (l *live) importChanges(ctx context.Context) error {
+func (l *liveFolder) importChanges(ctx context.Context) error {
 	if err := l.mu.Lock(ctx); err != nil {
 		return err
 	}
@@ -121,7 +123,7 @@ func (l *live) importChanges(ctx context.Context) error {
 	return l.sync(ctx)
 }
 
-func (l *live) sync(ctx context.Context) error {
+func (l *liveFolder) sync(ctx context.Context) error {
 	if err := l.mu.Lock(ctx); err != nil {
 		return err
 	}
@@ -132,7 +134,7 @@ func (l *live) sync(ctx context.Context) error {
 }
 
 // export exports the workspace's changes to the directory.
-func (l *live) export(ctx context.Context) {
+func (l *liveFolder) export(ctx context.Context) {
 	if l.mu.Lock(ctx) != nil {
 		return
 	}
@@ -149,7 +151,7 @@ func (l *live) export(ctx context.Context) {
 }
 
 // report records the exported generation and logs conflicts.
-func (l *live) report(ctx context.Context, r dirsync.Report) {
+func (l *liveFolder) report(ctx context.Context, r dirsync.Report) {
 	l.exported = max(l.exported, r.Generation)
 	if len(r.Conflicts) > 0 {
 		l.log.WarnContext(ctx, "live folder and workspace conflict, both versions are kept",
@@ -202,7 +204,7 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 }
 
 func (r remote) Write(ctx context.Context, base int64, message string, edits []dirsync.Edit) (int64, error) {
-	if base == 0 { // never written to, or deleted
+	if base == 0 { // never written to, empty, or deleted
 		base = state.Newest
 	}
 	c, err := r.store.Edit(ctx, r.ref, state.EditOptions{Base: base, Message: message}, stateEdits(edits))
@@ -212,6 +214,7 @@ func (r remote) Write(ctx context.Context, base int64, message string, edits []d
 	return c.Generation, err
 }
 
+// stateEdits converts edits. It opens the content of one file at a time.
 func stateEdits(edits []dirsync.Edit) iter.Seq2[state.Edit, error] {
 	return func(yield func(state.Edit, error) bool) {
 		for _, e := range edits {

@@ -31,8 +31,8 @@ import (
 type Parts struct {
 	Version string // codefleet's version, shown in lists of workers
 
-	// Queue configures which tasks the worker claims. Run sets Handler, Prepare, Catalogue, Info and
-	// Tenants.Warm.
+	// Queue configures which tasks the worker claims. Run sets Handler, Prepare, Fence, Ended, Catalogue, Info,
+	// SessionText if Pipeline.Privacy is set, and Tenants.Warm.
 	Queue jobs.WorkerOptions
 
 	// Pipeline runs the tasks. Run sets the parts that need the fleet: Store, Queue, Tools.History,
@@ -58,7 +58,8 @@ type Fleet struct {
 	Queue  *jobs.Client
 	Store  *state.Store
 	Mirror *mirror.Mirror // mirror of Store's workspaces; may be nil
-	// Carrying is whether HEADs may carry commits, as an option of Store; nil if it has none.
+	// Carrying says whether HEADs may carry commits: its method Allowed is the option Carry of Store. If Carrying is
+	// nil, they never may.
 	Carrying *Carrying
 }
 
@@ -71,7 +72,8 @@ const (
 
 // Run claims and runs tasks until accept ends, then waits for running tasks. When work ends too, they are
 // interrupted and requeued, and the interrupted runs do not count as attempts. Finally Run destroys the
-// boxes. It returns an error if boxes cannot be created on this host or the worker cannot join the fleet.
+// boxes. It returns an error if boxes cannot be created on this host, the worker cannot join the fleet, or the
+// live folder cannot be opened.
 func Run(accept, work context.Context, p Parts) error {
 	if p.Ready == nil {
 		p.Ready = func() {}
@@ -102,7 +104,7 @@ func Run(accept, work context.Context, p Parts) error {
 	if err == nil {
 		fold = fleet.Store.Repo().StartFolding()
 		defer fleet.Carrying.follow(accept, fleet.Queue.Workers)()
-		claiming := make(chan struct{}) // closed when claiming starts, after a live folder was imported
+		claiming := make(chan struct{}) // closed when claiming starts, after the live folder was imported
 		running.Go(func() {
 			for _, part := range []<-chan struct{}{pool.Ready(), claiming} {
 				select {

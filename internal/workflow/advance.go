@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	maxMessage    = 500 // bytes of an error's message
-	maxItemError  = 60  // bytes of the message if a loop has more than manyItems items
+	maxMessage    = 500 // most bytes of an error's message
+	maxItemError  = 60  // most bytes of an item's error message if the loop has more than manyItems items
 	manyItems     = 100
-	maxAsked      = 4096 // bytes of what people are asked
+	maxAsked      = 4096 // most bytes of what people are asked
 	retryFactor   = 2
 	maxRetryDelay = 24 * time.Hour
 )
@@ -56,9 +56,9 @@ func (p *Plan) machine(run *schemas.WorkflowRun, load Load) *machine {
 	return &machine{Plan: p, run: run, load: load, values: map[string]json.RawMessage{}}
 }
 
-// Advance applies an event to a run, and begins all steps that can begin. It does not change its argument. An event
-// that has been applied already, or that comes too late, changes nothing. The error is from load, or an
-// *AnswerError.
+// Advance applies an event to a run, and begins all steps that can begin. It does not change the record run: the
+// Change has the next one. An event that has been applied already, or that comes too late, changes nothing. The error
+// is from load, or an *AnswerError.
 func (p *Plan) Advance(
 	ctx context.Context, run schemas.WorkflowRun, ev Event, now time.Time, load Load,
 ) (Change, error) {
@@ -117,12 +117,13 @@ func (m *machine) end(x *schemas.StepRun, status schemas.WorkflowStatus, err *sc
 	}
 }
 
+// succeed ends a step or an item with its result.
 func (m *machine) succeed(i, item int, x *schemas.StepRun, result json.RawMessage) {
 	m.end(x, schemas.WorkflowSucceeded, nil)
 	m.keep(ResultKey(m.steps[i].ID, item), x, result)
 }
 
-// fail ends an attempt that failed. The step may be tried again.
+// fail ends an attempt that failed. If another attempt is permitted, the step waits for it; otherwise fail gives up.
 func (m *machine) fail(i int, x *schemas.StepRun, err *schemas.WorkflowError) {
 	s := m.steps[i]
 	if s.Retry != nil && x.Attempt < s.Retry.Attempts && m.mayBegin(s) {
@@ -134,7 +135,8 @@ func (m *machine) fail(i int, x *schemas.StepRun, err *schemas.WorkflowError) {
 	m.giveUp(i, x, err)
 }
 
-// giveUp ends a step or an item that failed and is not tried again.
+// giveUp ends a step or an item that failed and is not tried again. If a step fails, this stops the run, unless the
+// step's on_error is continue.
 func (m *machine) giveUp(i int, x *schemas.StepRun, err *schemas.WorkflowError) {
 	m.end(x, schemas.WorkflowFailed, err)
 	if s := m.steps[i]; x == &m.run.Steps[i] && s.OnError != schemas.OnErrorContinue {
@@ -153,7 +155,8 @@ func (m *machine) mayBegin(s *step) bool {
 // finallyDeadline is when the steps under finally are cancelled.
 func (m *machine) finallyDeadline() time.Time { return m.run.Deadline.Add(finallyTime) }
 
-// stop makes the run end once its running attempts have ended. From then on, only the steps under finally begin.
+// stop makes the run end with a status once its running attempts have ended. It cancels the steps that wait. From then
+// on, only the steps under finally begin. If the run was stopped before, the first status and error count.
 func (m *machine) stop(status schemas.WorkflowStatus, err *schemas.WorkflowError, step string) {
 	m.changed = true
 	if m.run.Stopping == "" {
@@ -265,7 +268,7 @@ func (m *machine) ready(i int) bool {
 	return true
 }
 
-// finish ends the run after its last step, and sets its status.
+// finish sets the status of the run. After the last step, it also sets the outputs and ends the run.
 func (m *machine) finish(ctx context.Context) {
 	status, over := schemas.WorkflowWaiting, m.run.Finishing
 	m.each(func(_, _ int, x *schemas.StepRun) {

@@ -77,7 +77,7 @@ func (m *machine) begin(ctx context.Context, i, item int, x *schemas.StepRun) {
 			x.Message, err = textOf(value)
 			x.Message = text.Truncate(cmp.Or(x.Message, "please fill in the form"), maxAsked)
 		}
-	default: // the values are computed again when they are sent
+	default: // evaluated only to find errors: Effects evaluates the values that are sent
 		_, err = m.input(ctx, s, in)
 	}
 	if err != nil {

@@ -20,18 +20,18 @@ import (
 
 // Limits.
 const (
-	MaxDefinition = 256 << 10           // bytes of a definition, as JSON
-	MaxValue      = 256 << 10           // bytes of the inputs, and of each result that expressions use
-	MaxRecord     = 256 << 10           // bytes of a run's record
-	MaxTime       = 30 * 24 * time.Hour // time limit of a run
-	maxDepth      = 4                   // levels of workflows within workflows
-	maxSteps      = 500                 // steps in a workflow and the workflows within it
-	maxTexts      = 2000                // expressions in a workflow and the workflows within it
-	maxSource     = 64 << 10            // bytes of all expressions
-	maxNesting    = 64                  // levels of lists and objects in values
-	maxInstances  = 1200                // steps and items of a run
-	defaultTime   = 24 * time.Hour
-	finallyTime   = time.Hour // time for the steps under finally, from the run's deadline
+	MaxDefinition  = 256 << 10           // bytes of a definition, as JSON
+	MaxValue       = 256 << 10           // bytes of the inputs, and of each result that expressions use
+	MaxRecord      = 256 << 10           // bytes of a run's record
+	MaxTime        = 30 * 24 * time.Hour // time limit of a run
+	maxDepth       = 4                   // levels of workflows within workflows
+	maxSteps       = 500                 // steps in a workflow and the workflows within it
+	maxExpressions = 2000                // in a workflow and the workflows within it
+	maxSource      = 64 << 10            // bytes of all expressions
+	maxNesting     = 64                  // levels of lists and objects in values
+	maxInstances   = 1200                // steps and items of a run
+	defaultTime    = 24 * time.Hour
+	finallyTime    = time.Hour // time for the steps under finally, from the run's deadline
 )
 
 // Plan is a definition that was checked. It is safe for concurrent use.
@@ -48,8 +48,8 @@ type Plan struct {
 type step struct {
 	schemas.Step
 	finally bool
-	needs   []int
-	before  map[int]bool // all steps that have ended before this one begins
+	needs   []int        // indexes of steps
+	before  map[int]bool // indexes of all steps that have ended before this one begins
 
 	when    *expression.Expression
 	list    *expression.Expression // the list of for_each, if it is an expression
@@ -104,11 +104,11 @@ func Compile(definition json.RawMessage) (*Plan, error) {
 
 // checker collects what is wrong with a definition.
 type checker struct {
-	found []schemas.Invalid
-	count int  // steps
-	texts int  // expressions
-	bytes int  // bytes of expressions
-	full  bool // there are too many expressions
+	found       []schemas.Invalid
+	count       int // steps
+	expressions int
+	bytes       int  // bytes of expressions
+	full        bool // there are too many expressions
 }
 
 func (c *checker) add(path, format string, args ...any) {
@@ -170,7 +170,7 @@ func (c *checker) steps(p *Plan, w schemas.Workflow, path string) (paths []strin
 	return paths
 }
 
-// order resolves needs, and finds cycles.
+// order sets which steps each step needs, and which end before it begins. It reports cycles.
 func (c *checker) order(p *Plan, paths []string) {
 	for i, s := range p.steps {
 		if s.Needs == nil {
@@ -192,7 +192,7 @@ func (c *checker) order(p *Plan, paths []string) {
 			}
 		}
 	}
-	state := make([]int, len(p.steps)) // 1: on the way, 2: done
+	state := make([]int, len(p.steps)) // 1 while a step is visited, 2 afterwards
 	var visit func(i int, way []int)
 	visit = func(i int, way []int) {
 		if state[i] == 1 {
@@ -296,8 +296,7 @@ func (c *checker) forEach(s *step, path string, in scope) {
 	if json.Unmarshal(s.ForEach.In, &source) == nil {
 		s.list = c.expression(path+"/in", source, in)
 		if s.ForEach.Max == 0 {
-			c.add(path+"/max", "a loop over the list of an expression needs the most items that it may have, "+
-				"such as max: 100")
+			c.add(path+"/max", "a loop whose list is an expression needs a limit of its items, such as max: 100")
 		}
 		return
 	}
@@ -366,11 +365,12 @@ var fields = []string{"error", "result", "status"}
 
 // expression compiles an expression and checks what it refers to. It returns nil if it is not valid.
 func (c *checker) expression(path, source string, in scope) *expression.Expression {
-	c.texts++
+	c.expressions++
 	c.bytes += len(source)
-	if c.texts > maxTexts || c.bytes > maxSource {
+	if c.expressions > maxExpressions || c.bytes > maxSource {
 		if !c.full {
-			c.add(path, "the workflow has more than %d expressions, or more than %d bytes of them", maxTexts, maxSource)
+			c.add(path, "the workflow has more than %d expressions, or more than %d bytes of them",
+				maxExpressions, maxSource)
 		}
 		c.full = true
 		return nil

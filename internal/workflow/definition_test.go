@@ -117,7 +117,7 @@ func TestBadDefinitions(t *testing.T) {
 		{
 			"loop without a bound", "{name: x, inputs: {l: {}}, steps: [{id: a, code: '1', " +
 				"for_each: {in: inputs.l}}]}",
-			"/steps/0/for_each/max", "needs the most items",
+			"/steps/0/for_each/max", "needs a limit of its items",
 		},
 		{
 			"10,000 iterations", "{name: x, inputs: {l: {}}, steps: [{id: a, code: '1', " +

@@ -104,7 +104,7 @@ func toolProgram(id string) string {
 }
 
 // NextAlarm returns when a run goes on even if no event arrives: when a wait or a retry is due, or when the run reaches
-// its deadline.
+// its deadline. It returns the zero time if the run has ended.
 func NextAlarm(run schemas.WorkflowRun) time.Time {
 	if run.Status.Ended() {
 		return time.Time{}
@@ -127,7 +127,7 @@ func NextAlarm(run schemas.WorkflowRun) time.Time {
 	return next
 }
 
-// Awaits returns the types of the events for which steps wait.
+// Awaits returns the types of the events for which steps wait, which may be patterns.
 func (p *Plan) Awaits(run schemas.WorkflowRun) (types []string) {
 	m := p.machine(&run, nil)
 	m.each(func(i, _ int, x *schemas.StepRun) {
@@ -145,7 +145,8 @@ func (p *Plan) AwaitsType(run schemas.WorkflowRun, eventType string) bool {
 	})
 }
 
-// Waiting returns the places that wait for an event. attributes and data are the event's.
+// Waiting returns the places that wait for this event: its type, its source and the step's filter match. attributes and
+// data are the event's.
 func (p *Plan) Waiting(
 	ctx context.Context, run schemas.WorkflowRun, attributes map[string]any, data json.RawMessage, load Load,
 ) (places []Place, err error) {

@@ -17,10 +17,10 @@ type Place struct {
 	Attempt int
 }
 
-// ID returns the place in a text that is unique in its run.
+// ID returns the place as a text, which is unique in the run.
 func (p Place) ID() string { return fmt.Sprintf("%s/%d/%d", p.Step, p.Item, p.Attempt) }
 
-// ParsePlace returns the place that ID describes.
+// ParsePlace returns the place whose ID is id.
 func ParsePlace(id string) (p Place, ok bool) {
 	part := strings.Split(id, "/")
 	if len(part) != 3 {
@@ -39,7 +39,7 @@ type Event struct {
 	Cancel   bool
 }
 
-// Ended says that what an attempt of a step began has ended: its task, its workflow, or the publication of its event.
+// Ended says that an attempt of a step has ended: its task or workflow has ended, or its event was published.
 type Ended struct {
 	Place      Place
 	TaskID     string
@@ -86,6 +86,8 @@ func (m *machine) isEventWait(i int) bool {
 	return m.steps[i].Wait != nil && m.steps[i].Wait.Event != nil
 }
 
+// applyEnd ends an attempt, and records the generations of the workspace before and after it. The end of an attempt
+// that does not run changes nothing.
 func (m *machine) applyEnd(e *Ended) {
 	i, x := m.at(e.Place.Step, e.Place.Item)
 	if x == nil || x.Status != schemas.WorkflowRunning || x.Attempt != e.Place.Attempt {
@@ -96,7 +98,7 @@ func (m *machine) applyEnd(e *Ended) {
 	}
 	switch {
 	case m.steps[i].Workflow != nil && e.Changed, e.Changed && e.Generation == 0:
-		x.After = e.Generation
+		x.After = e.Generation // Before stays: a workflow may have committed several generations
 	case e.Changed:
 		x.Before, x.After = e.Generation-1, e.Generation
 	case e.Generation > 0:

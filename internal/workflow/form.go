@@ -16,7 +16,7 @@ import (
 type AnswerError struct {
 	Code    string
 	Message string
-	Path    string // into the schemas.WorkflowAnswer; empty if the answer itself is not wrong
+	Path    string // of what is wrong in the schemas.WorkflowAnswer; empty if the answer itself is not wrong
 }
 
 func (e *AnswerError) Error() string { return e.Message }
@@ -56,8 +56,8 @@ func (m *machine) applyAnswer(a *Answered) error {
 	return nil
 }
 
-// checkItem returns an error unless an answer to a loop names one of its items, and an answer to another step names
-// none.
+// checkItem checks the item that an answer names: an answer to a loop must name one of the loop's items, and an answer
+// to another step must name none.
 func (m *machine) checkItem(i, item int) error {
 	s, items := m.steps[i], m.run.Steps[i].Items
 	message := ""

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// InputError says which input is wrong. Name is empty if the inputs as a whole are.
+// InputError says which input is wrong. Name is empty if the inputs as a whole are wrong.
 type InputError struct{ Name, Message string }
 
 func (e *InputError) Error() string {

@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// openLoop begins a loop: its items are pending.
+// openLoop begins a loop. Its items are pending until the method loop begins them.
 func (m *machine) openLoop(ctx context.Context, i int) {
 	x := &m.run.Steps[i]
 	items, err := m.items(ctx, i)
@@ -65,8 +65,9 @@ func (m *machine) items(ctx context.Context, i int) (items []json.RawMessage, er
 	return items, err
 }
 
-// loop begins items of a loop, as many at once as it allows, and ends the loop once they have ended. It reports whether
-// it did something.
+// loop begins items of a loop, as many at once as it allows, and ends the loop once they have ended. If no more items
+// may begin, because the run stops or an item failed, it skips the pending ones. It reports whether it began an item or
+// ended the loop.
 func (m *machine) loop(ctx context.Context, i int) (progress bool) {
 	s, x := m.steps[i], &m.run.Steps[i]
 	active, failed := 0, -1

@@ -14,7 +14,7 @@ type Rerun struct {
 	Steps      []schemas.StepRun // for the new run: steps that are kept, and pending ones
 	Keep       []string          // keys of the values to copy
 	Generation int64             // generation of the workspace with which the new run begins; 0 if it was empty
-	Changed    bool              // the run has changed the workspace since then
+	Changed    bool              // the steps that are repeated have changed the workspace since that generation
 }
 
 // RerunError says why a run cannot be repeated from a step.
@@ -105,7 +105,7 @@ func (p *Plan) repeats(old schemas.WorkflowRun, i, first int, base int64) bool {
 	}
 	before := p.steps[first].before[i]
 	failed := x.Status == schemas.WorkflowFailed && s.OnError == schemas.OnErrorContinue
-	// A step is skipped for its condition, or because the run was stopped before the step began.
+	// A step was skipped for its condition, or because the run stopped before the step began. Only the former is kept.
 	skipped := x.Status == schemas.WorkflowSkipped && (before || old.Status == schemas.WorkflowSucceeded)
 	return x.Status != schemas.WorkflowSucceeded && !failed && !skipped || changedSince(x, base) && !before
 }

@@ -172,6 +172,8 @@ func (t *template) evaluate(
 
 var errTooLarge = fmt.Errorf("the value is larger than %d bytes: pass large data in a file of the workspace", MaxValue)
 
+// fill does the work of evaluate. It subtracts the size of each expression's value from room, and fails if there is no
+// room left.
 func (t *template) fill(
 	ctx context.Context, eval func(context.Context, *expression.Expression) (json.RawMessage, error), room *int,
 ) (json.RawMessage, error) {
@@ -223,7 +225,7 @@ func (t *template) fill(
 	return json.Marshal(s.String())
 }
 
-// textOf returns the value of a template of checker.text as a string.
+// textOf returns the value of a template that checker.text has compiled, as a string.
 func textOf(value json.RawMessage) (string, error) {
 	var s string
 	if json.Unmarshal(value, &s) != nil {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	inlineValue = 512      // bytes of a result that stays in the record
-	inlineAll   = 32 << 10 // bytes of all such results
+	inlineValue = 512      // most bytes of a result that stays in the record
+	inlineAll   = 32 << 10 // most bytes of all such results, and of the outputs of a run
 )
 
 // Load returns a value that is kept apart from a run's record, by its key.
@@ -35,7 +35,8 @@ func ResultKey(step string, item int) string {
 
 func itemsKey(step string) string { return "items." + step }
 
-// keep stores a result: in the record if it is small, or else apart. A result that is too large is not kept.
+// keep stores a result: in the record if it is small, or else apart. Of a result that is too large, it keeps only the
+// size.
 func (m *machine) keep(key string, x *schemas.StepRun, result json.RawMessage) {
 	if len(result) == 0 {
 		result = json.RawMessage("null")
@@ -201,7 +202,7 @@ func (m *machine) result(id string, item int, x *schemas.StepRun) (json.RawMessa
 	return m.read(ResultKey(id, item))
 }
 
-// read returns a value that is kept apart.
+// read returns a value that is kept apart from the record.
 func (m *machine) read(key string) (json.RawMessage, error) {
 	if value, ok := m.values[key]; ok {
 		return value, nil

@@ -22,8 +22,8 @@ func memoryMB() int {
 	return mb
 }
 
-// limitMB returns the memory limit of the control group that is mounted at a directory, in MiB, or 0 if it has none.
-// Containers see their own group there, below which gVisor's boxes are.
+// limitMB returns the memory limit of the control group that is mounted at a directory, in MiB, or 0 if it has none. In
+// a container, this is the container's own group. It also limits gVisor's boxes, whose groups are below it.
 func limitMB(mount string) int {
 	for _, name := range []string{"memory.max", "memory/memory.limit_in_bytes"} { // versions 2 and 1
 		text, err := os.ReadFile(filepath.Join(mount, name))

@@ -40,7 +40,7 @@ func withHeads(c *config.Config, bucket objects.Objects) (objects.Objects, error
 }
 
 // Check probes the object store, and returns an error if the configured head mode is not safe on it or differs
-// from the mode in use. The embedded store needs no probe.
+// from the mode in use. The embedded store with the mode s3-cas needs no check.
 func Check(ctx context.Context, c *config.Config, store *state.Store) error {
 	if c.S3.Embedded && c.S3.Heads == config.HeadsCAS {
 		return nil
@@ -55,7 +55,7 @@ func Check(ctx context.Context, c *config.Config, store *state.Store) error {
 	return heads.RequireMode(ctx, store.Repo().Bucket, c.S3.Heads)
 }
 
-// SafeModes returns text for an error message: the values of s3.heads that are safe on a store without all
+// SafeModes returns text for an error message: the values of s3.heads that are safe on a store that lacks some
 // conditional writes.
 func SafeModes(caps heads.Capabilities) string {
 	out := config.HeadsNATS + ", or " + config.HeadsSingleWriter + " if only one host writes"

@@ -11,7 +11,7 @@ import (
 var catalogueRetry = objects.RetryPolicy{Request: 10 * time.Second, Attempts: 3}
 
 // CatalogueObjects returns the fleet's bucket, where catalogues and package layers are published. The first
-// request opens the bucket, because codefleet up knows the address of its object store only after that has
+// request opens the bucket, because codefleet up knows the address of its object store only after the store has
 // started.
 func CatalogueObjects(c *config.Config) objects.Objects {
 	open := func() (objects.Objects, error) { return Objects(c) }

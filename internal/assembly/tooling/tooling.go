@@ -73,7 +73,7 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 			w.Close()
 		}
 	}()
-	// A worker has an object store, whose address may not be known yet.
+	// The bucket also has the tenants' skills. A worker always has one, even if its address is not known yet.
 	if w.Toolbox, err = newToolbox(c, bucket, bucket, t.Logger); err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 	return w, nil
 }
 
-// addAnnounced returns a function that adds the tools that a server announces while it runs to the local catalogue.
+// addAnnounced returns a function that adds tools to the local catalogue: those that a server announces while it runs.
 func addAnnounced(c *config.Config, log *slog.Logger) (func(server string, defs []tools.Definition), error) {
 	dir, err := toolbox.ServersDir(c.Execution.ServersDir, c.Data)
 	if err != nil {
@@ -237,8 +237,8 @@ func reveal(secrets map[string]config.Secret) map[string]string {
 	return out
 }
 
-// reservedNames returns a function that returns the names of the servers that tenants' processes cannot register: those
-// of Upstreams, after any change of the settings' files.
+// reservedNames returns a function that returns the names of the servers that tenants' processes cannot register. These
+// are the servers of Upstreams, also after changes of the settings' files.
 func reservedNames(c *config.Config, log *slog.Logger) func() []string {
 	reloader := config.NewReloader(c)
 	var mu sync.Mutex

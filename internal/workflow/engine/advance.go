@@ -35,7 +35,8 @@ func (e *Engine) advance(
 	return e.follow(ctx, plan, a, load)
 }
 
-// follow does what follows from an event.
+// follow does what follows from an applied event: it carries out the effects, and retains versions. If an effect has
+// ended already, follow applies its end, and does what follows from that.
 func (e *Engine) follow(
 	ctx context.Context, plan *workflow.Plan, a applied, load workflow.Load,
 ) (run schemas.WorkflowRun, err error) {
@@ -78,7 +79,7 @@ func (e *Engine) follow(
 	return run, err
 }
 
-// running returns the places of a run whose attempts run, and whether each is not cancelled.
+// running returns the places of a run whose attempts run. The value is false for an attempt that is being cancelled.
 func running(run schemas.WorkflowRun) map[workflow.Place]bool {
 	out := map[workflow.Place]bool{}
 	for _, s := range run.Steps {
@@ -183,7 +184,7 @@ func tooLarge(run schemas.WorkflowRun, size int, now time.Time) schemas.Workflow
 	return run
 }
 
-// finish tells the parent of a run that the run has ended.
+// finish forgets the plan of a run that has ended, and tells the run's parent, if it has one.
 func (e *Engine) finish(ctx context.Context, run schemas.WorkflowRun) error {
 	e.mu.Lock()
 	delete(e.plans, run.Tenant+"."+run.RunID)

@@ -13,14 +13,14 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// KindAlarm is the kind of the documents in the bucket of automations that say when runs go on. Every worker and ingest
-// follows them. Runs that have ended have none.
+// KindAlarm is the kind of the documents with alarms in the bucket of automations. Every worker and ingest follows
+// them. A run that has ended has no alarm.
 const KindAlarm = "run"
 
 // Alarm says when a run goes on without the end of a task. It is comparable.
 type Alarm struct {
 	Next  time.Time `json:"next"`            // when a wait is due, or the run reaches its deadline
-	Busy  bool      `json:"busy,omitempty"`  // tasks run, so an advance may be lost
+	Busy  bool      `json:"busy,omitempty"`  // tasks run: Tick is called regularly, because an advance may be lost
 	Types string    `json:"types,omitempty"` // types of the events for which steps wait, separated by spaces
 }
 
@@ -66,7 +66,8 @@ func (e *Engine) widenAlarm(ctx context.Context, run schemas.WorkflowRun, need A
 	})
 }
 
-// setAlarm stores the alarm of a run whose record has a revision, or removes it if the run has ended.
+// setAlarm stores the alarm of a run, or removes it if the run has ended. rev is the revision of the run's record. An
+// alarm of a later revision is kept.
 func (e *Engine) setAlarm(ctx context.Context, plan *workflow.Plan, run schemas.WorkflowRun, rev uint64) error {
 	if run.Status.Ended() {
 		store, err := e.automations(ctx)
@@ -76,14 +77,15 @@ func (e *Engine) setAlarm(ctx context.Context, plan *workflow.Plan, run schemas.
 		return store.Delete(ctx, KindAlarm, run.Tenant, run.RunID)
 	}
 	return e.changeAlarm(ctx, run, func(found alarmDocument) alarmDocument {
-		if found == (alarmDocument{}) || found.Rev > rev { // without an alarm, the run has ended meanwhile
+		if found == (alarmDocument{}) || found.Rev > rev { // if there is no alarm, the run has ended meanwhile
 			return found
 		}
 		return alarmDocument{alarmOf(plan, run), rev}
 	})
 }
 
-// changeAlarm changes the document of a run's alarm by compare-and-swap. A run without one has the zero document.
+// changeAlarm changes the document of a run's alarm by compare-and-swap. change gets the zero document if the run has
+// no alarm.
 func (e *Engine) changeAlarm(
 	ctx context.Context, run schemas.WorkflowRun, change func(alarmDocument) alarmDocument,
 ) error {

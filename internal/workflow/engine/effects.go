@@ -55,6 +55,7 @@ func (e *Engine) do(
 	}
 }
 
+// doTask submits or cancels the task of a step.
 func (e *Engine) doTask(
 	ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect, isNew bool,
 ) (*workflow.Ended, error) {
@@ -132,6 +133,7 @@ func (e *Engine) TaskEnded(ctx context.Context, rec schemas.Record) error {
 	return err
 }
 
+// endOfTask returns the end of the attempt whose task has ended.
 func endOfTask(place workflow.Place, rec schemas.Record) *workflow.Ended {
 	end := &workflow.Ended{Place: place, TaskID: rec.TaskID, Status: schemas.WorkflowFailed}
 	res := rec.Result

@@ -26,8 +26,8 @@ const (
 	swapTries     = 100
 	swapDelay     = 20 * time.Millisecond // the longest delay after a conflict; the average is half of it
 	plansKept     = 200                   // plans in memory
-	tenantsKnown  = 1000                  // whose active runs are in memory
-	atOnce        = 8                     // writes, and tasks of one advance that are submitted
+	tenantsKnown  = 1000                  // tenants whose number of active runs is in memory
+	atOnce        = 8                     // parallel writes of a run, and parallel effects
 	maxResults    = 4 << 20               // bytes of results that Get adds to a run
 )
 
@@ -37,7 +37,7 @@ type Engine struct {
 	// a run can be repeated from a step; nil keeps nothing.
 	Retain func(ctx context.Context, tenant, workspace string, generation int64, until time.Time) error
 
-	MaxRuns  int              // runs of a tenant that have not ended; 0 means 10,000
+	MaxRuns  int              // most runs of a tenant that have not ended; 0 means 10,000
 	HostTime func() time.Time // nil means time.Now
 
 	queue *jobs.Client
@@ -61,6 +61,7 @@ func refuse(code, path, format string, args ...any) *jobs.RefusedError {
 	return &jobs.RefusedError{Code: code, Path: path, Message: fmt.Sprintf(format, args...)}
 }
 
+// open opens the store of the runs, once.
 func (e *Engine) open(ctx context.Context) (*jobs.Workflows, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -90,7 +91,7 @@ func (e *Engine) read(ctx context.Context, tenant, id string) (run schemas.Workf
 	return run, rev, err
 }
 
-// plan returns the definition with which a run was started.
+// plan returns the plan of the definition with which a run was started.
 func (e *Engine) plan(ctx context.Context, tenant, id string) (*workflow.Plan, error) {
 	e.mu.Lock()
 	p := e.plans[tenant+"."+id]
@@ -122,7 +123,7 @@ func (e *Engine) keepPlan(tenant, id string, p *workflow.Plan) {
 	e.plans[tenant+"."+id] = p
 }
 
-// load returns the function that reads values of a run that are not known yet. It adds them to known.
+// load returns a function that returns values of a run. It reads those that are not in known, and adds them to known.
 func (e *Engine) load(
 	ctx context.Context, tenant, id string, known map[string]json.RawMessage,
 ) workflow.Load {

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	defaultMaxRuns = 10_000          // runs of a tenant that have not ended
-	countFor       = 2 * time.Second // a process counts a tenant's runs at most this often
+	defaultMaxRuns = 10_000          // most runs of a tenant that have not ended
+	countFor       = 2 * time.Second // how long a process uses the number that it counted
 )
 
 // active is how many runs of a tenant have not ended: those that were counted, and those that this process has begun
@@ -19,8 +19,8 @@ type active struct {
 	counted time.Time
 }
 
-// admit refuses another run of a tenant with too many runs that have not ended. Runs that begin at the same time, or in
-// other processes within countFor, may exceed the limit by a few.
+// admit counts another run of a tenant, or refuses it if the tenant has too many runs that have not ended. Runs that
+// begin at the same time, or in other processes within countFor, may exceed the limit by a few.
 func (e *Engine) admit(ctx context.Context, tenant string) error {
 	limit := e.MaxRuns
 	if limit == 0 {

@@ -18,8 +18,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// unknown changes ErrRunNotFound into an error for the caller.
-func unknown(err error, id string) error {
+// explainNotFound changes ErrRunNotFound into an error for the caller, and returns other errors unchanged.
+func explainNotFound(err error, id string) error {
 	if !errors.Is(err, jobs.ErrRunNotFound) {
 		return err
 	}
@@ -32,14 +32,14 @@ func unknown(err error, id string) error {
 func (e *Engine) Get(ctx context.Context, tenant, id string) (schemas.WorkflowRun, error) {
 	run, _, err := e.read(ctx, tenant, id)
 	if err != nil {
-		return run, unknown(err, id)
+		return run, explainNotFound(err, id)
 	}
 	load := e.load(ctx, tenant, id, map[string]json.RawMessage{})
 	if run.Workflow, err = load(definitionKey); err != nil {
-		return run, unknown(err, id)
+		return run, explainNotFound(err, id)
 	}
 	if run.Inputs, err = load(workflow.InputsKey); err != nil {
-		return run, unknown(err, id)
+		return run, explainNotFound(err, id)
 	}
 	room := maxResults
 	for i := range run.Steps {
@@ -49,7 +49,7 @@ func (e *Engine) Get(ctx context.Context, tenant, id string) (schemas.WorkflowRu
 		}
 		room -= s.ResultBytes
 		if s.Result, err = load(workflow.ResultKey(s.ID, -1)); err != nil {
-			return run, unknown(err, id)
+			return run, explainNotFound(err, id)
 		}
 	}
 	return run, nil
@@ -83,7 +83,7 @@ func (e *Engine) List(ctx context.Context, tenant string, limit int) ([]schemas.
 // these, too.
 func (e *Engine) Cancel(ctx context.Context, tenant, id string) (schemas.WorkflowRun, error) {
 	run, err := e.advance(ctx, tenant, id, workflow.Event{Cancel: true})
-	return run, unknown(err, id)
+	return run, explainNotFound(err, id)
 }
 
 // Answer answers a step that asks. The first answer counts.
@@ -98,14 +98,14 @@ func (e *Engine) Answer(
 		Step: in.Step, Item: item, Values: in.Values,
 	}})
 	if wrong, ok := errors.AsType[*workflow.AnswerError](err); ok {
-		if wrong.Code == errcode.NotWaiting { // the process that accepted the answer may have been lost
+		if wrong.Code == errcode.NotWaiting { // complete the advance of a process that accepted the answer and was lost
 			if _, err := e.advance(ctx, tenant, id, workflow.Event{}); err != nil {
 				return run, err
 			}
 		}
 		return run, refuse(wrong.Code, wrong.Path, "%s", wrong.Message)
 	}
-	return run, unknown(err, id)
+	return run, explainNotFound(err, id)
 }
 
 // Occurred passes an event on to the steps of a run that wait for it.
@@ -125,7 +125,7 @@ func (e *Engine) Occurred(
 		places, err = plan.Waiting(ctx, run, attributes, data, e.load(ctx, tenant, id, map[string]json.RawMessage{}))
 	}
 	if eventType, _ := attributes["type"].(string); err == nil && !plan.AwaitsType(run, eventType) {
-		// The alarm says that the run waits for the event, and the record does not: an advance was not completed.
+		// The alarm says that the run waits for the event, but the record does not: complete an interrupted advance.
 		_, err = e.advance(ctx, tenant, id, workflow.Event{})
 	}
 	for _, p := range places {
@@ -168,7 +168,7 @@ func (e *Engine) Rerun(
 	}
 	plan, err := e.plan(ctx, tenant, id)
 	if err != nil {
-		return old, unknown(err, id)
+		return old, explainNotFound(err, id)
 	}
 	var inputs map[string]json.RawMessage
 	if err := json.Unmarshal(old.Inputs, &inputs); err != nil {
@@ -190,7 +190,7 @@ func (e *Engine) Rerun(
 	values := map[string]json.RawMessage{}
 	for _, key := range again.Keep {
 		if values[key], err = load(key); err != nil {
-			return old, unknown(err, id)
+			return old, explainNotFound(err, id)
 		}
 	}
 	newID := jobs.TaskID(tenant, jobs.WorkflowSource+id, cmp.Or(in.Key, rand.Text()))

@@ -86,6 +86,7 @@ func Depth(rec schemas.Record) int {
 	return depth
 }
 
+// start starts a run, or returns the run with this id if it was started before.
 func (e *Engine) start(
 	ctx context.Context, tenant string, in schemas.WorkflowRequest, from origin,
 ) (run schemas.WorkflowRun, err error) {
@@ -205,8 +206,8 @@ func (e *Engine) begin(
 	return e.follow(ctx, plan, a, load)
 }
 
-// checkTasks returns the error with which the queue would refuse the tasks of a plan, such as for a task pool that the
-// tenant may not use, as far as it follows from the definition.
+// checkTasks returns the error with which the queue would refuse a task of a plan, for example because the tenant may
+// not use the task pool. It checks what the definition determines, but no inputs, which are known only later.
 func (e *Engine) checkTasks(ctx context.Context, plan *workflow.Plan, run schemas.WorkflowRun) error {
 	for _, p := range plan.StepTasks() {
 		ev, err := taskEvent(run, workflow.Effect{Place: workflow.Place{Step: "check"}, Task: p.Task})

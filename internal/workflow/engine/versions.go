@@ -15,8 +15,8 @@ const (
 )
 
 // retainVersions retains the versions of the workspace with which steps began, as long as the run is kept: Rerun begins
-// with them. If an event was applied earlier, all are retained again, because the process that applied it may have been
-// lost.
+// with them. If the event was applied earlier, all are retained again, because the process that applied it may have
+// been lost.
 func (e *Engine) retainVersions(ctx context.Context, a applied) error {
 	if e.Retain == nil {
 		return nil
