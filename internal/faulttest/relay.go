@@ -148,7 +148,7 @@ func (r *Relay) serve(in net.Conn) {
 	responses.Wait()
 }
 
-// copy forwards pieces from src until one side closes.
+// copy forwards pieces from src to dst until one side closes. requests says whether src is a client.
 func (r *Relay) copy(dst, src net.Conn, requests bool) {
 	defer dst.Close()
 	defer src.Close()
