@@ -59,7 +59,7 @@ type Field struct {
 	Title       string // may be empty
 	Description string
 	Type        Type
-	Format      string   // email, uri, date or date-time; of strings
+	Format      string   // email, uri, date or date-time; only for strings
 	Choices     []Choice // if not empty, the values that a string or the items of a list may have
 	Required    bool     // always, and not only with certain values of other fields
 	Default     any      // nil without a default

@@ -72,7 +72,8 @@ func compile(c Condition) (condition, error) {
 	return condition{c, holds}, nil
 }
 
-// Data returns a finding for each condition on this kind of data that does not hold or cannot be evaluated.
+// Data returns a finding for each condition on this kind of data that does not hold or cannot be evaluated. It returns
+// nil if the level is Off.
 func (r *Rules) Data(ctx context.Context, on string, d Data) []Finding {
 	if r.Level == Off {
 		return nil

@@ -208,8 +208,8 @@ func (r *Rules) configured(p Program) []Finding {
 	return found
 }
 
-// importOf returns the first name that an import may load, if it is one of modules or in one of them: "from urllib
-// import request" may load urllib.request.
+// importOf returns the first name that an import may load and that is one of modules or in one of them. "from urllib
+// import request" may load urllib and urllib.request.
 func importOf(i Import, modules []string) (string, bool) {
 	if within(modules, i.Module, ".") {
 		return i.Module, true

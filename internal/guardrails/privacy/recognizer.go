@@ -39,8 +39,8 @@ var recognizedTypes = map[string]Type{
 	"PERSON": Person, "PER": Person, "LOCATION": Place, "LOC": Place, "GPE": Place,
 }
 
-// recognize returns the names in texts. If the service fails, each text that contains a letter is one value of the type
-// unchecked.
+// recognize returns the names in each of texts. If the service fails, each text that it has not judged is one value of
+// the type unchecked, if it contains a letter.
 func (t *Tokens) recognize(ctx context.Context, texts ...string) map[string][]Span {
 	if t.recognizer == nil {
 		return nil

@@ -32,6 +32,7 @@ func newSecrets() (*secrets, error) {
 // overlap, so that a key at a border is found in one of them.
 const pieceSize, pieceOverlap = 64 << 10, 8 << 10
 
+// find returns the keys in a text, in order.
 func (s *secrets) find(text string) []Span {
 	var found []Span
 	for _, p := range suspects(text) {
@@ -76,6 +77,7 @@ func suspects(text string) []Span {
 // A rule may look at this many lines, of this many bytes in all, before and after a key.
 const aroundLines, aroundBytes = 3, 1000
 
+// linesBack returns where the lines before i begin that a rule may look at.
 func linesBack(text string, i int) int {
 	start := i
 	for n := 0; n < aroundLines && start > 0; n++ {
@@ -84,6 +86,7 @@ func linesBack(text string, i int) int {
 	return max(start, i-aroundBytes)
 }
 
+// linesAhead returns where the lines from i on end that a rule may look at.
 func linesAhead(text string, i int) int {
 	end := i
 	for n := 0; n < aroundLines && end < len(text); n++ {
