@@ -45,8 +45,8 @@ func Decode(data []byte, v any) error {
 	return emptyMember(data, reflect.ValueOf(v).Elem())
 }
 
-// DecodeOpen is like Decode, for JSON that other programs than our clients write: it ignores unknown members, and takes
-// null for a member that was left out.
+// DecodeOpen is like Decode, but for JSON from programs other than our clients: it ignores unknown members, permits
+// empty ones, and treats a member that is null as if it were left out.
 func DecodeOpen(data []byte, v any) error {
 	if jsontext.Value(data).Kind() == 'n' {
 		return &Error{Offset: -1, Reason: errNull.Error()}
@@ -77,7 +77,8 @@ var noNull = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 // maxName bounds what an error quotes, in bytes.
 const maxName = 300
 
-// emptyMember returns an error if a member of data is empty that is left out for its default.
+// emptyMember returns an error if data has an empty member whose field is tagged omitempty or omitzero: to get the
+// default, such a member is left out.
 func emptyMember(data []byte, v reflect.Value) error {
 	if v.Kind() != reflect.Struct {
 		return nil
@@ -99,6 +100,7 @@ func emptyMember(data []byte, v reflect.Value) error {
 	return nil
 }
 
+// empty reports whether v is an empty text or list, or a zero struct such as a time.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.String, reflect.Slice:
@@ -110,6 +112,7 @@ func empty(v reflect.Value) bool {
 	}
 }
 
+// explain returns the *Error for an error of the decoder.
 func explain(err error) error {
 	if err == nil {
 		return nil
