@@ -102,6 +102,7 @@ type Bench struct {
 	dirs  int    // number of paths that NewDir has returned
 }
 
+// run measures one scenario, with its files in a new directory.
 func (o Options) run(ctx context.Context, s Scenario) (_ *Report, err error) {
 	defer func() {
 		if err != nil {
@@ -130,6 +131,7 @@ func (o Options) run(ctx context.Context, s Scenario) (_ *Report, err error) {
 	return b.Report, nil
 }
 
+// findEngine sets the path of the sandbox engine from the user's settings.
 func (b *Bench) findEngine() error {
 	c, err := b.Settings(b.dir)
 	if err == nil {

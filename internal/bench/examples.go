@@ -100,6 +100,7 @@ func Examples() []Example {
 	}
 }
 
+// usersTable is a program that creates the table users with three rows.
 const usersTable = `from servers.database import execute
 execute("DROP TABLE IF EXISTS users")
 execute("CREATE TABLE users (id INTEGER, name TEXT, age INTEGER, active INTEGER)")
@@ -107,6 +108,7 @@ for user in ((1, "Alice", 30, 1), (2, "Bob", 99, 0), (3, "Carol", 40, 1)):
     execute("INSERT INTO users VALUES (?, ?, ?, ?)", list(user))
 `
 
+// doubleSkill is a program that writes the skill double_number.
 const doubleSkill = `import os
 os.makedirs("skills", exist_ok=True)
 with open("skills/double_number.py", "w") as file:

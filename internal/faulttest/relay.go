@@ -135,6 +135,7 @@ func (r *Relay) remove(c net.Conn) {
 	c.Close()
 }
 
+// serve connects a client to the target, and forwards what they send until one of them closes.
 func (r *Relay) serve(in net.Conn) {
 	defer r.remove(in)
 	out, err := (&net.Dialer{}).DialContext(r.tb.Context(), "tcp", r.target)

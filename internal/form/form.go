@@ -1,6 +1,6 @@
 // Package form describes what people fill in: the fields of a form, their types and rules. A form is one flat JSON
-// Schema object, a superset of the schemas of MCP elicitation. The package checks values, fills in forms from
-// documents by rules or by a model, and asks no people itself.
+// Schema object. It may have more keywords than the schemas of MCP elicitation. The package checks values, and fills in
+// forms from documents by rules or by a model. It asks no people itself.
 //
 // The key type is Form. Files: form.go, schema.go (the keywords), check.go (problems), read.go (text as values),
 // rules.go, model.go and fill.go (values from documents).

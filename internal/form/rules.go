@@ -60,6 +60,7 @@ func (f Form) byRules(ctx context.Context, document string, out *Filled) {
 	}
 }
 
+// prepare splits a document into the parts that the rules search.
 func prepare(document string) *prepared {
 	d := &prepared{labels: map[string]line{}}
 	n := 0

@@ -2,7 +2,7 @@
 //
 // A rule looks at facts that the parser in the sandbox reports, not at the text, so that comments, strings and names
 // that merely look alike raise no finding. The rules advise, and refuse early what would fail or surprise later. They
-// do not contain a program: a program that means to deceive them can. The sandbox is the security boundary.
+// do not confine a program, because a program can be written to deceive them. The sandbox is the security boundary.
 package guardrails
 
 import (

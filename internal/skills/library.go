@@ -68,9 +68,10 @@ type tenantSkills struct {
 	set    *Set     // what Of returned last; nil if it must be made again
 }
 
+// fleetSkills is what the library knows about the fleet's skills.
 type fleetSkills struct {
-	scanned time.Time
-	stamp   string
+	scanned time.Time // when the directory was last compared with stamp
+	stamp   string    // of the directory when it was last read
 	list    []Stored
 	broken  []Broken
 }

@@ -19,8 +19,8 @@ import (
 //	_skills/<tenant>/HEAD        the index, which is changed by compare-and-swap
 //	_skills/<tenant>/<object>    the files of one version
 //
-// No two saves share an object, even of the same files. Otherwise a removal that has just dropped a version would
-// delete the files to which a concurrent save refers.
+// No two saves share an object, even if they save the same files. Otherwise a removal that has just dropped a version
+// would delete the files to which a concurrent save refers.
 const prefix = "_skills/"
 
 // Limits of a tenant.

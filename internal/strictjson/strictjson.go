@@ -93,15 +93,15 @@ func emptyMember(data []byte, v reflect.Value) error {
 		optional := slices.ContainsFunc(strings.Split(options, ","), func(o string) bool {
 			return o == "omitempty" || o == "omitzero"
 		})
-		if sent && optional && empty(v.FieldByIndex(f.Index)) {
+		if sent && optional && isEmpty(v.FieldByIndex(f.Index)) {
 			return &Error{Path: "/" + name, Offset: -1, Reason: "it is empty: leave it out for its default"}
 		}
 	}
 	return nil
 }
 
-// empty reports whether v is an empty text or list, or a zero struct such as a time.
-func empty(v reflect.Value) bool {
+// isEmpty reports whether v is an empty text or list, or a zero struct such as a time.
+func isEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.String, reflect.Slice:
 		return v.Len() == 0

@@ -124,6 +124,7 @@ func (f *Filter) Log() func(string) string {
 	}
 }
 
+// tokens returns the Tokens of a scope.
 func (f *Filter) tokens(mode Mode, types []Type, scope ...string) *Tokens {
 	t := &Tokens{
 		Mode: mode, key: f.derive("tokens", scope), seal: sealer{f.derive("seal", scope)}, ttl: f.o.TTL,

@@ -105,6 +105,7 @@ func (n number) classify(first, last int) Type {
 	return ""
 }
 
+// digits returns the digits of the groups from first to last, and the number of digits of each group.
 func (n number) digits(first, last int) (digits string, sizes []int) {
 	var b strings.Builder
 	for _, g := range n.groups[first : last+1] {
@@ -197,6 +198,7 @@ func possible(digits string) bool {
 	return false
 }
 
+// possibleIn reports whether the numbers of a country calling code can have the length of a national number.
 func possibleIn(code int32, national string) bool {
 	n, err := strconv.ParseUint(national, 10, 64)
 	if err != nil {

@@ -61,7 +61,7 @@ func suspects(text string) []Span {
 		if end == start {
 			end = len(text)
 		}
-		if suspect(text[start:end]) {
+		if mayHaveKey(text[start:end]) {
 			p := Span{Start: linesBack(text, start), End: linesAhead(text, end)}
 			if last := len(parts) - 1; last >= 0 && p.Start <= parts[last].End {
 				parts[last].End = p.End
@@ -99,8 +99,8 @@ func linesAhead(text string, i int) int {
 	return min(end, i+aroundBytes)
 }
 
-// suspect reports whether a line has a run of characters that can be a key: 10 with a digit, or 30.
-func suspect(line string) bool {
+// mayHaveKey reports whether a line has a run of characters that can be a key: 10 or more with a digit, or 30 or more.
+func mayHaveKey(line string) bool {
 	run, digit := 0, false
 	for i := range len(line) {
 		c := class[line[i]]

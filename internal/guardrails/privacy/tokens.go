@@ -100,6 +100,7 @@ func (t *Tokens) replaceSpans(text string, spans []Span) string {
 // second one gets more digits.
 const tokenDigits = 12
 
+// token returns the token of a value, and keeps the value for the time that tokens can be replaced.
 func (t *Tokens) token(kind Type, v value) string {
 	h := hmac.New(sha256.New, t.key)
 	for _, s := range []string{string(kind), v.Text} {
@@ -122,6 +123,7 @@ func (t *Tokens) token(kind Type, v value) string {
 	}
 }
 
+// lookup returns the value of a token, unless it is unknown or has expired.
 func (t *Tokens) lookup(token string) (value, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
