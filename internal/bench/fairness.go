@@ -165,7 +165,7 @@ func holdSlots(ctx context.Context, q *jobs.Client, ended func(fairTask), fn fun
 	return errors.Join(err, worker.Wait())
 }
 
-// submitFair submits a task, in an event with the id key, and returns the task's id.
+// submitFair submits a task in an event whose id is key, and returns the task's id.
 func submitFair(ctx context.Context, q *jobs.Client, t fairTask, key string) (string, error) {
 	ev := event.New()
 	ev.SetID(key)
@@ -191,8 +191,8 @@ func submitMany(ctx context.Context, q *jobs.Client, tasks []fairTask) error {
 	return g.Wait()
 }
 
-// quietWaits returns the waits of a quiet tenant's tasks, in milliseconds, beside a number of noisy tasks of a length,
-// which are all queued before.
+// quietWaits returns the waits of a quiet tenant's tasks, in milliseconds. Before them, it queues tasks of a noisy
+// tenant: noisy is their number, and each takes length.
 func (b *Bench) quietWaits(ctx context.Context, noisy int, length time.Duration) (waits []float64, err error) {
 	err = b.withQueue(ctx, func(q *jobs.Client) error {
 		if err := submitMany(ctx, q, slices.Repeat([]fairTask{{"noisy", length}}, noisy)); err != nil {

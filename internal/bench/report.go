@@ -149,7 +149,8 @@ func (r *Report) Text(w io.Writer) error {
 	return nil
 }
 
-// bar draws the median as a solid line, and dots from there to the 99th percentile. A bar of full length is top.
+// bar draws the median as a solid line, and dots from there to the 99th percentile. A bar of full length stands
+// for top.
 func bar(q Quantiles, top float64) string {
 	if top <= 0 {
 		return ""

@@ -18,7 +18,7 @@ import (
 const (
 	idleTenants = 100  // tenants with one queued task each
 	queuedTasks = 2000 // tasks queued by one tenant
-	singles     = 100  // tasks that are submitted one after the other, for any number of samples
+	singles     = 100  // tasks that are submitted one after the other, in all
 )
 
 // scale measures a fleet with many tenants, and then one with many queued tasks: memory, start and submissions while

@@ -77,8 +77,8 @@ func (b *Bench) stepCost(ctx context.Context, f *up.Fleet) error {
 	return nil
 }
 
-// perStep returns a series of times in milliseconds: that of a call, divided by the runSteps steps or tasks that it
-// runs.
+// perStep returns a series of a call's times in milliseconds, divided by runSteps, the number of steps or tasks that
+// the call runs.
 func perStep(name string, call func(context.Context) error) Series {
 	return Series{name, "ms", func(ctx context.Context) (Sample, error) {
 		began := time.Now()
@@ -88,7 +88,7 @@ func perStep(name string, call func(context.Context) error) Series {
 }
 
 // bareStepCost is stepCost with tasks that do nothing and need no sandbox. In a sandbox, the runner forks the next
-// process between two tasks, so a part of the time that the engine takes there would not be measured.
+// process after a task, which hides a part of the time that the engine takes between two tasks.
 func (b *Bench) bareStepCost(ctx context.Context, q *jobs.Client) error {
 	const tenant = "bench"
 	steps, err := newStepRuns(ctx, q)

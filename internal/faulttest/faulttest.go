@@ -250,8 +250,8 @@ type Fault struct {
 	Do     func(context.Context, *rand.Rand) error
 }
 
-// InjectRandomly injects faults until ctx ends, and returns how often it injected each. The intervals are random, with
-// the mean every. It does not wait for a fault before it injects the next. A fault that returns ErrBusy does not count.
+// InjectRandomly injects faults until ctx ends, and returns how often it injected each. The intervals are random; every
+// is their mean. It does not wait for a fault before it injects the next. A fault that returns ErrBusy does not count.
 func InjectRandomly(
 	ctx context.Context, tb testing.TB, seed uint64, every time.Duration, faults ...Fault,
 ) map[string]int {

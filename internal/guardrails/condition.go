@@ -45,7 +45,7 @@ type condition struct {
 	holds *expression.Condition
 }
 
-// variables are the variables of conditions, by Condition.On.
+// variables has the variables that a condition may use, by Condition.On.
 var variables = map[string][]string{
 	OnInputs:    {"inputs", "tenant"},
 	OnArguments: {"inputs", "tenant", "server", "tool", "args"},

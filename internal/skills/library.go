@@ -259,8 +259,8 @@ func (l *Library) reload(ctx context.Context, tenant string, h *tenantSkills) er
 	}
 }
 
-// readNewest returns the newest version of each skill of an index. It does not read a version again that is in the list
-// have.
+// readNewest returns the newest version of each skill of an index. It does not read a version again if the list have
+// contains it.
 func (l *Library) readNewest(ctx context.Context, tenant string, x index, have []Stored) (own []Stored, err error) {
 	for name := range x.Skills {
 		v, ok := x.newest(name)

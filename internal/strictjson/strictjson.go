@@ -46,7 +46,7 @@ func Decode(data []byte, v any) error {
 }
 
 // DecodeOpen is like Decode, but for JSON from programs other than our clients: it ignores unknown members, permits
-// empty ones, and treats a member that is null as if it were left out.
+// empty members, and treats a member that is null as if it were left out.
 func DecodeOpen(data []byte, v any) error {
 	if jsontext.Value(data).Kind() == 'n' {
 		return &Error{Offset: -1, Reason: errNull.Error()}
@@ -77,8 +77,8 @@ var noNull = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 // maxName bounds what an error quotes, in bytes.
 const maxName = 300
 
-// emptyMember returns an error if data has an empty member whose field is tagged omitempty or omitzero: to get the
-// default, such a member is left out.
+// emptyMember returns an error if data has an empty member whose field is tagged omitempty or omitzero. For the
+// default, callers must leave such a member out.
 func emptyMember(data []byte, v reflect.Value) error {
 	if v.Kind() != reflect.Struct {
 		return nil

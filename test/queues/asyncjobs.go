@@ -11,8 +11,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// asyncjobsQueue is asyncjobs, which stores tasks and their states in JetStream. Its NATS server is the program that
-// codefleet uses, too.
+// asyncjobsQueue is asyncjobs, which stores tasks and their states in JetStream. Its NATS server is the same program
+// as codefleet's.
 type asyncjobsQueue struct {
 	server *process
 	conn   *nats.Conn

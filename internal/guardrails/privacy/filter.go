@@ -107,8 +107,9 @@ func (f *Filter) AlwaysReplacer(tenant string) func(context.Context, string) str
 	}
 }
 
-// Log returns a function that replaces values in log lines. It replaces the types of all tenants, except addresses of
-// this host and what only the recognizer finds. It is nil if the mode of the fleet and of all tenants is Off.
+// Log returns a function that replaces values in log lines. It replaces all types that the fleet or a tenant replaces,
+// but not addresses of this host, and not names, because it does not ask the recognizer. It is nil if the mode of the
+// fleet and of all tenants is Off.
 func (f *Filter) Log() func(string) string {
 	mode, types := f.o.Fleet.Mode, f.o.Fleet.Types
 	for _, t := range f.o.Tenants {

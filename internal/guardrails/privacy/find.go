@@ -89,7 +89,7 @@ func (d *Detector) Find(text string) []Span {
 	return found
 }
 
-// isThisHost reports whether an address is that of this host on its loopback interface, or 0.0.0.0 or ::.
+// isThisHost reports whether an address is a loopback address, 0.0.0.0 or ::.
 func isThisHost(address string) bool {
 	a, err := netip.ParseAddr(address)
 	return err == nil && (a.IsLoopback() || a.IsUnspecified())

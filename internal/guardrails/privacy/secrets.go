@@ -77,7 +77,7 @@ func suspects(text string) []Span {
 // A rule may look at this many lines, of this many bytes in all, before and after a key.
 const aroundLines, aroundBytes = 3, 1000
 
-// linesBack returns where the lines before i begin that a rule may look at.
+// linesBack returns the start of the aroundLines lines before i, or an offset aroundBytes before i if that is later.
 func linesBack(text string, i int) int {
 	start := i
 	for n := 0; n < aroundLines && start > 0; n++ {
@@ -86,7 +86,7 @@ func linesBack(text string, i int) int {
 	return max(start, i-aroundBytes)
 }
 
-// linesAhead returns where the lines from i on end that a rule may look at.
+// linesAhead returns the end of the aroundLines lines from i on, or an offset aroundBytes after i if that is earlier.
 func linesAhead(text string, i int) int {
 	end := i
 	for n := 0; n < aroundLines && end < len(text); n++ {

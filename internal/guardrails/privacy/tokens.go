@@ -100,7 +100,7 @@ func (t *Tokens) replaceSpans(text string, spans []Span) string {
 // second one gets more digits.
 const tokenDigits = 12
 
-// token returns the token of a value, and keeps the value for the time that tokens can be replaced.
+// token returns the token of a value, and keeps the value until the token expires.
 func (t *Tokens) token(kind Type, v value) string {
 	h := hmac.New(sha256.New, t.key)
 	for _, s := range []string{string(kind), v.Text} {
