@@ -1,6 +1,6 @@
 // Package faulttest runs the parts of a fleet as separate processes and injects faults into them: kill -9, SIGSTOP,
 // restarts and lost disks. A seed determines the order of the faults. Each process executes the test binary again, in a
-// role.
+// role. A Relay injects faults into connections.
 //
 //	func TestMain(m *testing.M) { faulttest.Main(m, map[string]faulttest.Role{"worker": worker}) }
 //

@@ -2,8 +2,8 @@
 // Schema object. It may have more keywords than the schemas of MCP elicitation. The package checks values, and fills in
 // forms from documents by rules or by a model. It asks no people itself.
 //
-// The key type is Form. Files: form.go, schema.go (the keywords), check.go (problems), read.go (text as values),
-// rules.go, model.go and fill.go (values from documents).
+// The key type is Form. Files: form.go, schema.go (the keywords), check.go (problems), number.go (exact numbers),
+// read.go (text as values), rules.go, model.go and fill.go (values from documents).
 package form
 
 import (

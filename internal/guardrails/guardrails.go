@@ -1,7 +1,8 @@
-// Package guardrails judges programs by rules before they run: the built-in rules, and the operator's.
+// Package guardrails judges programs by rules before they run: the built-in rules, and the operator's. The operator's
+// conditions judge inputs, arguments of tool calls, and results.
 //
-// A rule looks at facts that the parser in the sandbox reports, not at the text, so that comments, strings and names
-// that merely look alike raise no finding. The rules advise, and refuse early what would fail or surprise later. They
+// A rule looks at facts that the parser in the sandbox reports, so that comments, strings and names that merely look
+// alike raise no finding. Only the operator's patterns are matched against the text. The rules advise, and refuse early what would fail or surprise later. They
 // do not confine a program, because a program can be written to deceive them. The sandbox is the security boundary.
 package guardrails
 
