@@ -6,8 +6,8 @@ dir=$1
 rm -rf "$dir" && mkdir -p "$dir/debs" "$dir/root"
 cd "$dir"
 
-# With an empty list of installed packages, apt names everything that pandas and matplotlib need. What they need only
-# for compiling, or for fonttools, which is not used, is left out.
+# With an empty list of installed packages, apt names everything that pandas and matplotlib need. Packages that are
+# needed only for compiling, or only by fonttools, which is not used, are left out.
 : >installed
 packages() {
 	apt-get -s -o Dir::State::status="$dir/installed" --no-install-recommends install python3-pandas python3-matplotlib |

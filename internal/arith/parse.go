@@ -57,6 +57,7 @@ func (g *Grammar) Parse(text string) (*Node, error) {
 	return n, nil
 }
 
+// parser parses by recursive descent: it has a method for each level of precedence.
 type parser struct {
 	grammar *Grammar
 	text    string

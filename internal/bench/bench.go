@@ -71,8 +71,9 @@ func Names(list []Scenario) []string {
 	return names
 }
 
-// Run measures one scenario of a list, or all of them. When it returns, all processes that it started have ended and
-// all files that it wrote are removed, even if ctx ended early.
+// Run measures one scenario of a list, or all of them. After an error, it also returns the reports of the scenarios
+// before. When it returns, all processes that it started have ended and all files that it wrote are removed, even if
+// ctx ended early.
 func Run(ctx context.Context, o Options, list []Scenario) ([]*Report, error) {
 	var reports []*Report
 	for _, s := range list {
@@ -96,11 +97,12 @@ type Bench struct {
 	Options
 	*Report
 	N     int    // samples of each series
-	dir   string // contains all files; its path is short, because it contains sockets
+	dir   string // contains all files; its path is short, because paths of sockets must be short
 	runsc string // path of the sandbox engine
-	dirs  int    // number of directories in dir
+	dirs  int    // number of paths that NewDir has returned
 }
 
+// run measures one scenario, with its files in a new directory.
 func (o Options) run(ctx context.Context, s Scenario) (_ *Report, err error) {
 	defer func() {
 		if err != nil {
@@ -129,6 +131,7 @@ func (o Options) run(ctx context.Context, s Scenario) (_ *Report, err error) {
 	return b.Report, nil
 }
 
+// findEngine sets the path of the sandbox engine from the user's settings.
 func (b *Bench) findEngine() error {
 	c, err := b.Settings(b.dir)
 	if err == nil {

@@ -135,7 +135,7 @@ func TestWorkflow(t *testing.T) {
 	if !r.Numbers["W3"].Met {
 		t.Errorf("%v slots and boxes are busy while all runs wait, want 0", r.Numbers["W3"].Value)
 	}
-	if got, want := len(r.Samples["answer"]), waitingStep; got != want {
+	if got, want := len(r.Samples["answer"]), waitingPerSample; got != want {
 		t.Errorf("%d runs were answered, want %d", got, want)
 	}
 }

@@ -73,8 +73,9 @@ func (t bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
+// run runs a task over NATS.
 func (c *exampleClient) run(ctx context.Context, s client.Submission) (client.Result, error) {
-	return succeed(ctx, c.Client, s)
+	return requireSuccess(ctx, c.Client, s)
 }
 
 // runOverMCP runs a task as a client of the MCP server.

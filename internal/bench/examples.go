@@ -26,7 +26,7 @@ type Example struct {
 	want  string   // must be in the output that is checked
 }
 
-// Examples returns the examples. Their numbers are those of the first version's documents.
+// Examples returns the examples. Their numbers are those in the documents of codefleet's first version.
 func Examples() []Example {
 	return []Example{
 		{Number: "00", Title: "the simplest call", tasks: []string{"Calculate 5 + 3"}, want: "8"},
@@ -100,6 +100,7 @@ func Examples() []Example {
 	}
 }
 
+// usersTable is a program that creates the table users with three rows.
 const usersTable = `from servers.database import execute
 execute("DROP TABLE IF EXISTS users")
 execute("CREATE TABLE users (id INTEGER, name TEXT, age INTEGER, active INTEGER)")
@@ -107,6 +108,7 @@ for user in ((1, "Alice", 30, 1), (2, "Bob", 99, 0), (3, "Carol", 40, 1)):
     execute("INSERT INTO users VALUES (?, ?, ?, ?)", list(user))
 `
 
+// doubleSkill is a program that writes the skill double_number.
 const doubleSkill = `import os
 os.makedirs("skills", exist_ok=True)
 with open("skills/double_number.py", "w") as file:
@@ -230,7 +232,7 @@ func (b *Bench) withoutPooling(ctx context.Context, sequence []Example) (err err
 func runExample(ctx context.Context, c *exampleClient, e Example) (took float64, results []client.Result, err error) {
 	workspace := "example-" + e.Number
 	if e.setup != "" {
-		if _, err := succeed(ctx, c.Client, client.Submission{
+		if _, err := requireSuccess(ctx, c.Client, client.Submission{
 			Task: client.Task{Code: e.setup}, Workspace: workspace,
 		}); err != nil {
 			return 0, nil, fmt.Errorf("prepare the workspace: %w", err)
@@ -258,7 +260,7 @@ func runExample(ctx context.Context, c *exampleClient, e Example) (took float64,
 	took = Since(began)
 	last := results[len(results)-1]
 	if e.check != "" {
-		if last, err = succeed(ctx, c.Client, client.Submission{
+		if last, err = requireSuccess(ctx, c.Client, client.Submission{
 			Task: client.Task{Code: e.check}, Workspace: workspace,
 		}); err != nil {
 			return 0, nil, fmt.Errorf("check the result: %w", err)
@@ -298,6 +300,7 @@ func (b *Bench) compareFirst(started float64) {
 		slices.Min(next), slices.Max(next), deviation(next))
 }
 
+// deviation returns the standard deviation of the samples.
 func deviation(samples []float64) float64 {
 	m, sum := mean(samples), 0.0
 	for _, s := range samples {

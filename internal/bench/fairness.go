@@ -21,11 +21,11 @@ import (
 // The scenario fairness runs the real queue, on disk, and a real worker. Its tasks hold their slot for a time without
 // a sandbox, so that the measured waits are those that the turns of the tenants cause.
 const (
-	fairSlots  = 4
-	quietTask  = 50 * time.Millisecond
-	quietEvery = 100 * time.Millisecond
-	noisyTask  = time.Second // as N8 is defined
-	jainTime   = 10 * time.Second
+	fairSlots  = 4                      // slots of the worker
+	quietTask  = 50 * time.Millisecond  // length of the quiet tenant's tasks
+	quietEvery = 100 * time.Millisecond // interval between these tasks
+	noisyTask  = time.Second            // length of the noisy tenant's tasks for N8
+	jainTime   = 10 * time.Second       // how long the shares are measured
 )
 
 // fairTask is a task of the scenario, which holds its slot for a time.
@@ -165,7 +165,7 @@ func holdSlots(ctx context.Context, q *jobs.Client, ended func(fairTask), fn fun
 	return errors.Join(err, worker.Wait())
 }
 
-// submitFair submits a task and returns its id.
+// submitFair submits a task in an event whose id is key, and returns the task's id.
 func submitFair(ctx context.Context, q *jobs.Client, t fairTask, key string) (string, error) {
 	ev := event.New()
 	ev.SetID(key)
@@ -191,7 +191,8 @@ func submitMany(ctx context.Context, q *jobs.Client, tasks []fairTask) error {
 	return g.Wait()
 }
 
-// quietWaits returns the waits of a quiet tenant's tasks, in milliseconds.
+// quietWaits returns the waits of a quiet tenant's tasks, in milliseconds. Before them, it queues tasks of a noisy
+// tenant: noisy is their number, and each takes length.
 func (b *Bench) quietWaits(ctx context.Context, noisy int, length time.Duration) (waits []float64, err error) {
 	err = b.withQueue(ctx, func(q *jobs.Client) error {
 		if err := submitMany(ctx, q, slices.Repeat([]fairTask{{"noisy", length}}, noisy)); err != nil {
@@ -205,6 +206,7 @@ func (b *Bench) quietWaits(ctx context.Context, noisy int, length time.Duration)
 	return waits, err
 }
 
+// submitQuietTasks submits the quiet tenant's tasks at intervals, and returns their waits in milliseconds.
 func (b *Bench) submitQuietTasks(ctx context.Context, q *jobs.Client) ([]float64, error) {
 	var mu sync.Mutex
 	var waits []float64
@@ -233,7 +235,7 @@ func (b *Bench) submitQuietTasks(ctx context.Context, q *jobs.Client) ([]float64
 	return waits, err
 }
 
-// shares returns how many slot-seconds and how many tasks each of n tenants gets, all of which have queued tasks.
+// shares returns how many slot-seconds and how many tasks each of n tenants gets while all of them have queued tasks.
 func (b *Bench) shares(ctx context.Context, n int) (seconds, counts []float64, err error) {
 	var tasks []fairTask
 	index := map[string]int{}

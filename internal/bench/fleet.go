@@ -30,7 +30,8 @@ const (
 	SmallestOutput  = "42\n"
 )
 
-// StartFleet starts a fleet in this process, with its data on disk. change modifies the user's settings.
+// StartFleet starts a fleet in this process, with its data on disk. change modifies the user's settings, and run runs
+// the fleet's worker. stop stops the fleet.
 func (b *Bench) StartFleet(ctx context.Context, change func(*config.Config), run up.Worker) (f *up.Fleet,
 	stop func() error, err error,
 ) {
@@ -82,15 +83,15 @@ func tenantClient(ctx context.Context, f *up.Fleet, tenant string) (*client.Clie
 
 // RunTask runs a task. It returns an error unless the task succeeds with the given output.
 func RunTask(ctx context.Context, c *client.Client, s client.Submission, output string) (client.Result, error) {
-	res, err := succeed(ctx, c, s)
+	res, err := requireSuccess(ctx, c, s)
 	if err == nil && res.Output != output {
 		err = fmt.Errorf("the task printed %.300q, want %q", res.Output, output)
 	}
 	return res, err
 }
 
-// succeed runs a task. It returns an error unless the task succeeds.
-func succeed(ctx context.Context, c *client.Client, s client.Submission) (client.Result, error) {
+// requireSuccess runs a task. It returns an error unless the task succeeds.
+func requireSuccess(ctx context.Context, c *client.Client, s client.Submission) (client.Result, error) {
 	rec, err := c.Run(ctx, s)
 	switch {
 	case err != nil:
@@ -112,8 +113,8 @@ func Connect(ctx context.Context, fleetFile string) (*client.Client, error) {
 	return client.New(ctx, o)
 }
 
-// newDriver returns a driver for boxes without a fleet, and the settings. Its files are in the settings' data
-// directory, which it creates.
+// newDriver returns a driver for boxes without a fleet, and the settings. It creates their data directory, which also
+// contains the driver's files.
 func (b *Bench) newDriver() (*config.Config, *gvisor.Driver, error) {
 	dir := b.NewDir()
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -173,8 +174,9 @@ func runDirect(ctx context.Context, box *executor.AcquiredBox) error {
 	return nil
 }
 
-// runSharedWorker is process.RunWorker without its refusal to run several tenants on a host whose /usr they all see.
-// Here, all tenants are the same user.
+// runSharedWorker runs a worker with boxes, the queue and the workspaces, but without tools, models and guardrails.
+// process.RunWorker refuses to run several tenants if their boxes share the host's /usr. Here they may share it,
+// because all tenants are the same user.
 func runSharedWorker(accept, work context.Context, p assembly.WorkerOptions) (err error) {
 	c, t := p.Config, p.Telemetry
 	driver, err := sandbox.GVisor(c, filepath.Join(c.Data, "g"), t.Logger)

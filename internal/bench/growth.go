@@ -60,6 +60,7 @@ func (b *Bench) growth(ctx context.Context) (err error) {
 // open returns the store of a new worker, without anything in its cache.
 func (g *grown) open() *state.Store { return state.New(g.bucket, state.Options{CacheDir: g.NewDir()}) }
 
+// commit makes growthStep commits for each sample, and measures them.
 func (g *grown) commit(ctx context.Context) error {
 	t := Table{Title: "commits", Columns: []string{"commits", "ms each", "bytes stored for each"}}
 	store := g.open()

@@ -19,18 +19,18 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// What the scenario growth-queue measures per sample. The targets are for 100 samples.
+// What the scenario growth-queue measures. The targets are for 100 samples.
 const (
 	queueStep   = 1000   // queued tasks, and their records, per sample
 	tenantStep  = 10     // tenants per sample
 	fileStep    = 100    // files per sample
 	queuedStep  = 30     // tasks that are queued at once, per sample
-	mostTenants = 1000   // tenants at most
-	mostFiles   = 10_000 // files at most
+	mostTenants = 1000   // tenants in all, at most
+	mostFiles   = 10_000 // files in all, at most
 
 	submitters = 64  // concurrent submissions
 	mostQueued = 300 // tasks that are queued at once, at most
-	lists      = 10
+	lists      = 10  // measured lists by each status, after the first one
 )
 
 // growthQueue measures what many tasks, records, tenants and files cost.
@@ -116,7 +116,8 @@ func endRate(all []schemas.Record) float64 {
 	return float64(len(all)-1) / last.Sub(first).Seconds()
 }
 
-// backlog measures lists by status with many records, and the start of a fleet with as many queued tasks.
+// backlog measures lists by status with many records, and a fleet with as many queued tasks: its start, and the rate at
+// which it runs the first of them.
 func (b *Bench) backlog(ctx context.Context) error {
 	data, tasks := b.NewDir(), b.N*queueStep
 	idle := func(c *config.Config) {

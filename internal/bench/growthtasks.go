@@ -15,9 +15,9 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// queuedRate compares how fast a fleet runs tasks that are all queued at once with how fast it runs those of closed
-// callers, who submit a task when they have the result of the one before, as in the scenario throughput. It reports
-// where a slot's time goes.
+// queuedRate measures how many tasks per second a fleet runs if all are queued at once. The yardstick is the rate of
+// closed callers, as in the scenario throughput: each submits a task when it has the result of the one before. The
+// report says where a slot's time goes.
 func (b *Bench) queuedRate(ctx context.Context) (err error) {
 	const turns = 3
 	slots, tasks, calls := 0, min(b.N*queuedStep, mostQueued), min(b.N*queuedStep, burst)
@@ -50,7 +50,8 @@ func (b *Bench) queuedRate(ctx context.Context) (err error) {
 		times = append(times, slotTimes(all, float64(slots)*1000/rate))
 		return Sample{Value: rate}, nil
 	}}
-	closed := Rate("closed callers", 2*slots, calls, func(ctx context.Context, _ int) error { return submit(ctx, c) })
+	closed := Rate("closed callers", 2*slots, calls,
+		func(ctx context.Context, _ int) error { return runSmallest(ctx, c) })
 	if err := b.SideBySide(ctx, Plan{Samples: turns, PerTurn: 1}, queued, closed); err != nil {
 		return err
 	}
@@ -84,7 +85,8 @@ func slotTimes(all []schemas.Record, slot float64) map[string]float64 {
 	return parts
 }
 
-// slotTable returns the table of the means of several samples. The first sample is of the turn that is dropped.
+// slotTable returns a table with the means of several samples. It skips the first one, because SideBySide drops the
+// first turn.
 func slotTable(samples []map[string]float64) Table {
 	t := Table{Title: "a slot's time for each queued task", Columns: []string{"part", "ms per task"}}
 	total := 0.0

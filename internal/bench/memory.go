@@ -167,8 +167,9 @@ func Resident(pid int) float64 {
 	return Kilobytes(filepath.Join("/proc", strconv.Itoa(pid), "status"), "VmRSS") / 1024
 }
 
-// treeMemory returns the memory of a process and its descendants in MB. For a sandbox it counts the charge of the
-// control group, and for any other process the proportional share, so that shared pages count once.
+// treeMemory returns the memory of a process and its descendants in MB. For a sandbox it counts, once, what the control
+// group is charged. For any other process it counts the proportional set size (PSS), so that the pages that processes
+// share are counted once.
 func treeMemory(root int) (float64, error) {
 	pids, err := processTree(root)
 	if err != nil {
@@ -177,7 +178,7 @@ func treeMemory(root int) (float64, error) {
 	total, counted := 0.0, map[string]bool{}
 	for _, pid := range pids {
 		proc := filepath.Join("/proc", strconv.Itoa(pid))
-		file := sandboxUsage(proc)
+		file := sandboxChargeFile(proc)
 		if file == "" {
 			total += Kilobytes(filepath.Join(proc, "smaps_rollup"), "Pss") / 1024
 			continue
@@ -199,8 +200,9 @@ func treeMemory(root int) (float64, error) {
 	return total, nil
 }
 
-// sandboxUsage returns the path of the file with a sandbox's memory charge, or "" if the process is not in a sandbox.
-func sandboxUsage(proc string) string {
+// sandboxChargeFile returns the path of the file with the memory charge of a process's sandbox, or "" if the process is
+// not in a sandbox. proc is the process's directory below /proc.
+func sandboxChargeFile(proc string) string {
 	text, err := os.ReadFile(filepath.Join(proc, "cgroup"))
 	if err != nil {
 		return ""

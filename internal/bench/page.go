@@ -28,7 +28,7 @@ const (
 	pageTurns = 50               // samples of each page
 	pageEnded = 100              // tasks that have ended: as many as a list shows
 	openPages = 200              // pages that are open at the same time
-	openTime  = 10 * time.Second // how long they are observed, without changes and with one each second
+	openTime  = 10 * time.Second // how long they are observed: once without changes, and once with a change each second
 )
 
 // page measures the web page of a fleet with many tasks, and with many open pages.
@@ -58,7 +58,7 @@ func (b *Bench) page(ctx context.Context) (err error) {
 }
 
 // pageTasks submits tasks to a task pool without workers, and then tasks that end, so that lists begin with them. It
-// returns a task of each kind. It submits over HTTP, because all tasks have their records when it returns.
+// returns a task of each kind. It submits over HTTP, which creates the records: all tasks have one when it returns.
 func (b *Bench) pageTasks(ctx context.Context, c *client.Client) (queued, ended string, err error) {
 	tasks := b.N * pageStep
 	for done := 0; done < tasks; done += pageStep {
@@ -95,10 +95,11 @@ func (b *Bench) pageTasks(ctx context.Context, c *client.Client) (queued, ended 
 
 // visitor is a browser that has logged in.
 type visitor struct {
-	base string // of the page
+	base string // the URL of the page, without a path
 	http http.Client
 }
 
+// newVisitor logs in with a page link.
 func newVisitor(ctx context.Context, c *client.Client) (*visitor, error) {
 	link, err := c.PageLink(ctx)
 	if err != nil {
@@ -132,7 +133,7 @@ func (v *visitor) get(ctx context.Context, path string) (first float64, size int
 	return v.read(r)
 }
 
-// read sends a request as get does. A redirect to the login is an error.
+// read sends a request and returns what get returns. A redirect to the login is an error.
 func (v *visitor) read(r *http.Request) (first float64, size int64, err error) {
 	began := time.Now()
 	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { first = Since(began) }}
@@ -150,7 +151,8 @@ func (v *visitor) read(r *http.Request) (first float64, size int64, err error) {
 	return first, size, err
 }
 
-// firstBytes measures pages, with the request that the list makes as the yardstick.
+// firstBytes measures the time to the first byte of pages. The yardstick is the request that the page with the list
+// makes.
 func (b *Bench) firstBytes(ctx context.Context, c *client.Client, v *visitor, queued, ended string) error {
 	page := func(name, path string) Series {
 		return Series{name, "ms", func(ctx context.Context) (Sample, error) {
@@ -237,8 +239,9 @@ func (b *Bench) observeOpenPages(ctx context.Context, pid int, c *client.Client,
 	return errors.Join(err, pages.Wait())
 }
 
-// follow keeps a list open as a browser does: at hello and after each change it reads the list again. It calls opened
-// when it has done so for the first time.
+// follow keeps a list open as a browser does: it reads the list again at the event hello, with which the stream begins,
+// and after each change. When it has read the list after hello, it calls opened. It returns an error when the stream
+// ends.
 func (v *visitor) follow(ctx context.Context, opened func()) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, v.base+"/live", nil)
 	if err != nil {

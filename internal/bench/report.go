@@ -24,7 +24,7 @@ type Report struct {
 	Commit     string               `json:"commit"`
 	Machine    Machine              `json:"machine"`
 	Numbers    map[string]Number    `json:"numbers"`
-	Yardsticks map[string]Quantiles `json:"yardsticks"` // all series by name: those of the fleet, too
+	Yardsticks map[string]Quantiles `json:"yardsticks"` // of every series by name, also of those that are no yardsticks
 	Samples    map[string][]float64 `json:"samples"`
 	Tables     []Table              `json:"tables,omitempty"`
 	Notes      []string             `json:"notes,omitempty"` // remarks, and what was not measured
@@ -104,7 +104,7 @@ func (r *Report) Note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// Text writes the report for people: the numbers, the tables, and then the series, each with a bar of its spread.
+// Text writes the report for people: the numbers, the tables, the series, each with a bar of its spread, and the notes.
 func (r *Report) Text(w io.Writer) error {
 	fmt.Fprintf(w, "%s · commit %s · %d cores, %d MB, Linux %s, huge pages %s\n\n", r.Scenario, r.Commit,
 		r.Machine.Cores, r.Machine.MemoryMB, r.Machine.Kernel, cmp.Or(r.Machine.HugePages, "none"))
@@ -149,7 +149,8 @@ func (r *Report) Text(w io.Writer) error {
 	return nil
 }
 
-// bar draws the median as a solid line, and dots from there to the 99th percentile.
+// bar draws the median as a solid line, and dots from there to the 99th percentile. A bar of full length stands
+// for top.
 func bar(q Quantiles, top float64) string {
 	if top <= 0 {
 		return ""
@@ -159,7 +160,7 @@ func bar(q Quantiles, top float64) string {
 	return strings.Repeat("█", solid) + strings.Repeat("·", max(0, int(math.Round(q.P99/top*width))-solid))
 }
 
-// Quantile returns the p-quantile of the samples, by the nearest-rank method.
+// Quantile returns the p-quantile of the samples, by the nearest-rank method, or 0 without samples.
 func Quantile(samples []float64, p float64) float64 {
 	if len(samples) == 0 {
 		return 0
@@ -219,7 +220,7 @@ func Kilobytes(file, name string) float64 {
 	return 0
 }
 
-// WriteJSON writes the reports as an array, or the only one as an object if one is true.
+// WriteJSON writes the reports as an array. If one is true, it writes only the first report, as an object.
 func WriteJSON(w io.Writer, reports []*Report, one bool) error {
 	var v any = reports
 	if one {

@@ -18,11 +18,12 @@ import (
 const (
 	idleTenants = 100  // tenants with one queued task each
 	queuedTasks = 2000 // tasks queued by one tenant
-	singles     = 100  // tasks that are submitted one after the other
+	singles     = 100  // tasks that are submitted one after the other, in all
 )
 
-// scale measures a fleet with many tenants, and one with many queued tasks, while it is paused: its memory, its start
-// and submissions; and then how long tasks of high priority wait beside the queue.
+// scale measures a fleet with many tenants, and then one with many queued tasks: memory, start and submissions while
+// the fleet is paused. In the second fleet it also measures how long tasks of high priority wait beside the queued
+// ones.
 func (b *Bench) scale(ctx context.Context) error {
 	tenants, tasks := b.N*idleTenants, b.N*queuedTasks
 	many := queueSize{fmt.Sprintf("%d tenants with a task each", tenants), tenants, tenants}
@@ -39,7 +40,8 @@ func (b *Bench) scale(ctx context.Context) error {
 	return nil
 }
 
-// queueSize is how many tasks are queued, and by how many created tenants; 0 means the fleet's first tenant.
+// queueSize is how many tasks are queued, and for how many new tenants. If tenants is 0, all tasks are the first
+// tenant's.
 type queueSize struct {
 	name           string
 	tenants, tasks int
@@ -51,10 +53,10 @@ type pausedFleet struct {
 	c *client.Client
 	q *jobs.Client
 
-	tenant string // the first
+	tenant string // the fleet's first tenant
 }
 
-// startPaused starts `codefleet up`, and pauses the fleet.
+// startPaused starts `codefleet up`, whose queue has room for twice the given number of tasks, and pauses the fleet.
 func (b *Bench) startPaused(ctx context.Context, data string, tasks int) (f *pausedFleet, err error) {
 	u, err := b.startUp(ctx, data, fmt.Sprintf("CODEFLEET_QUEUE_BACKLOG=%d", 2*tasks))
 	if err != nil {
@@ -152,8 +154,8 @@ func (b *Bench) queueUp(ctx context.Context, f *pausedFleet, size queueSize) err
 	began := time.Now()
 	for done := 0; done < size.tasks; done += queueStep {
 		b.Progress(fmt.Sprintf("scale: task %d of %d", done, size.tasks))
-		from := func(i int) string { return tenant(done + i) }
-		if _, err := submitAll(ctx, f.q, min(queueStep, size.tasks-done), from); err != nil {
+		rest := func(i int) string { return tenant(done + i) }
+		if _, err := submitAll(ctx, f.q, min(queueStep, size.tasks-done), rest); err != nil {
 			return err
 		}
 	}

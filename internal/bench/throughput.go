@@ -22,7 +22,7 @@ const (
 	fewBoxes = 3 // boxes for all tenants together
 )
 
-// throughput measures tasks per second. Each caller submits the next task as soon as it has a result.
+// throughput measures tasks per second. Each caller submits a task as soon as it has the result of the one before.
 func (b *Bench) throughput(ctx context.Context) error {
 	if err := b.oneTenant(ctx); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (b *Bench) oneTenant(ctx context.Context) (err error) {
 	}
 	defer c.Close()
 
-	fleet := Rate("fleet", 2*slots, burst, func(ctx context.Context, _ int) error { return submit(ctx, c) })
+	fleet := Rate("fleet", 2*slots, burst, func(ctx context.Context, _ int) error { return runSmallest(ctx, c) })
 	direct := Rate("pool alone", slots, burst, func(ctx context.Context, _ int) error {
 		box, err := pool.Acquire(ctx, executor.Key{Tenant: "bench"}, executor.Limits{}, nil)
 		if err != nil {
@@ -83,8 +83,8 @@ func (b *Bench) oneTenant(ctx context.Context) (err error) {
 	return nil
 }
 
-// manyTenants returns the throughput of many tenants in percent of that of one tenant, in a fleet whose settings change
-// modifies. where is appended to the names of the series.
+// manyTenants returns the throughput of many tenants in percent of one tenant's, in the same fleet. change modifies the
+// fleet's settings, and where is appended to the names of the series.
 func (b *Bench) manyTenants(ctx context.Context, where string, change func(*config.Config)) (_ float64, err error) {
 	f, stop, err := b.StartFleet(ctx, func(c *config.Config) {
 		change(c)
@@ -105,9 +105,9 @@ func (b *Bench) manyTenants(ctx context.Context, where string, change func(*conf
 		return 0, err
 	}
 	one := Rate("one tenant"+where, tenants, burst,
-		func(ctx context.Context, _ int) error { return submit(ctx, clients[tenants]) })
+		func(ctx context.Context, _ int) error { return runSmallest(ctx, clients[tenants]) })
 	many := Rate("50 tenants"+where, tenants, burst,
-		func(ctx context.Context, caller int) error { return submit(ctx, clients[caller]) })
+		func(ctx context.Context, caller int) error { return runSmallest(ctx, clients[caller]) })
 	if err := b.SideBySide(ctx, Plan{Samples: max(1, b.N/2), PerTurn: 1}, one, many); err != nil {
 		return 0, err
 	}
@@ -128,7 +128,8 @@ func tenantClients(ctx context.Context, f *up.Fleet) (list []*client.Client, err
 	return list, nil
 }
 
-func submit(ctx context.Context, c *client.Client) error {
+// runSmallest runs a task with the smallest program.
+func runSmallest(ctx context.Context, c *client.Client) error {
 	_, err := RunTask(ctx, c, client.Submission{Task: client.Task{Code: SmallestProgram}}, SmallestOutput)
 	return err
 }

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// The program seed creates 1,000 files in a directory, and oneFile changes one of them.
+	// The program seed creates 1,000 files in a directory, and oneFile changes one of them. oneCall calls a tool.
 	seededPaths = 1000 + 1
 	seed        = "import os\nos.makedirs('data')\nfor n in range(1000):\n" +
 		"    with open(f'data/{n:04}.txt', 'w') as f:\n        f.write(f'{n}\\n' * 50)\n"
@@ -39,6 +39,7 @@ func (b *Bench) warm(ctx context.Context) (err error) {
 	return b.callingTask(ctx, c)
 }
 
+// warmTask measures a task without files beside Python alone.
 func (b *Bench) warmTask(ctx context.Context, c *client.Client) error {
 	task := Repeated("task", c, client.Task{Code: SmallestProgram})
 	if err := b.SideBySide(ctx, Spaced(b.N), task, Timed("python -c", runPython)); err != nil {
@@ -48,7 +49,7 @@ func (b *Bench) warmTask(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// callingTask measures a task with one call of a tool in the worker beside a task without a call.
+// callingTask measures a task that calls one of the worker's own tools beside a task without a call.
 func (b *Bench) callingTask(ctx context.Context, c *client.Client) error {
 	calls := 0
 	calling := ThroughFleet("task with a tool call", c, func() client.Submission {
@@ -69,6 +70,7 @@ func (b *Bench) callingTask(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
+// writingTask measures a task that changes one of 1,000 files beside Python alone.
 func (b *Bench) writingTask(ctx context.Context, c *client.Client) error {
 	const workspace = "files"
 	res, err := RunTask(ctx, c, client.Submission{Task: client.Task{Code: seed}, Workspace: workspace}, "")
@@ -102,8 +104,8 @@ func Repeated(name string, c *client.Client, task client.Task) Series {
 		func(client.Result) error { return nil })
 }
 
-// ThroughFleet returns a series of tasks, from submission to result. The parts of a sample are the stages in the
-// result, and the time outside of them.
+// ThroughFleet returns a series of tasks, from submission to result. next returns the next task, and check checks its
+// result. The parts of a sample are the stages in the result, and the time outside of them.
 func ThroughFleet(name string, c *client.Client, next func() client.Submission,
 	check func(client.Result) error,
 ) Series {

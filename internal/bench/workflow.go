@@ -21,12 +21,12 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// What the scenario workflow measures per sample. The targets are for 100 samples.
+// What the scenario workflow measures. The targets are for 100 samples.
 const (
-	runSteps    = 10  // steps of a run, and tasks in a row beside it
-	waitingStep = 10  // runs that wait
-	storedStep  = 100 // runs that have ended
-	reads       = 100 // requests for the list, and for a run
+	runSteps         = 10  // steps of a run, and tasks that are compared with them
+	waitingPerSample = 10  // runs that wait, for each sample
+	storedPerSample  = 100 // runs that have ended, for each sample
+	reads            = 100 // at most: answers, requests for the list, and requests for a run
 )
 
 // workflow measures how much longer a step takes than its task, and what waiting and ended runs cost.
@@ -77,7 +77,8 @@ func (b *Bench) stepCost(ctx context.Context, f *up.Fleet) error {
 	return nil
 }
 
-// perStep returns a series of the times, in milliseconds, that a call with runSteps steps or tasks takes for each.
+// perStep returns a series of a call's times in milliseconds, divided by runSteps, the number of steps or tasks that
+// the call runs.
 func perStep(name string, call func(context.Context) error) Series {
 	return Series{name, "ms", func(ctx context.Context) (Sample, error) {
 		began := time.Now()
@@ -86,8 +87,8 @@ func perStep(name string, call func(context.Context) error) Series {
 	}}
 }
 
-// bareStepCost is stepCost with tasks that do nothing. With sandboxes, a part of the time between two tasks is hidden,
-// because the next process is forked in it.
+// bareStepCost is stepCost with tasks that do nothing and need no sandbox. In a sandbox, the runner forks the next
+// process after a task, which hides a part of the time that the engine takes between two tasks.
 func (b *Bench) bareStepCost(ctx context.Context, q *jobs.Client) error {
 	const tenant = "bench"
 	steps, err := newStepRuns(ctx, q)
@@ -147,7 +148,7 @@ func newStepRuns(ctx context.Context, q *jobs.Client) (c stepRuns, err error) {
 	return c, err
 }
 
-// run runs the workflow until its record says that it has succeeded, which it notices up to lookEvery late.
+// run runs the workflow, and returns an error unless the run succeeds. It notices the end up to lookEvery late.
 func (c stepRuns) run(ctx context.Context, tenant string) error {
 	const lookEvery = 2 * time.Millisecond
 	run, err := c.runs.Start(ctx, tenant, schemas.WorkflowRequest{Workflow: c.definition})
@@ -186,7 +187,7 @@ func (b *Bench) waitingRuns(ctx context.Context, f *up.Fleet) error {
 	if _, err := b.startRuns(ctx, c, asks, 1); err != nil {
 		return err
 	}
-	before, runs := liveHeap(), b.N*waitingStep
+	before, runs := liveHeap(), b.N*waitingPerSample
 	ids, err := b.startRuns(ctx, c, asks, runs)
 	if err != nil {
 		return err
@@ -247,7 +248,8 @@ func liveHeap() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// busySlots returns how many slots and boxes the fleet's workers use, by reports that they send after the call.
+// busySlots returns how many slots and boxes the fleet's workers use. It waits until each of them has published its
+// presence after the call.
 func busySlots(ctx context.Context, c *client.Client) (busy int, err error) {
 	asked := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -275,7 +277,7 @@ func busySlots(ctx context.Context, c *client.Client) (busy int, err error) {
 	}
 }
 
-// storedRuns measures reads beside runs that have ended.
+// storedRuns measures requests for the list of runs and for one run, while many runs that have ended are stored.
 func (b *Bench) storedRuns(ctx context.Context, f *up.Fleet) error {
 	const ends = `{"name": "ends", "steps": [{"id": "a", "when": "false", "code": "print(1)"}]}`
 	c, err := httpClient(ctx, f)
@@ -283,7 +285,7 @@ func (b *Bench) storedRuns(ctx context.Context, f *up.Fleet) error {
 		return err
 	}
 	defer c.Close()
-	runs, start := b.N*storedStep, time.Now()
+	runs, start := b.N*storedPerSample, time.Now()
 	ids, err := b.startRuns(ctx, c, ends, runs)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // Package faulttest runs the parts of a fleet as separate processes and injects faults into them: kill -9, SIGSTOP,
 // restarts and lost disks. A seed determines the order of the faults. Each process executes the test binary again, in a
-// role.
+// role. A Relay injects faults into connections.
 //
 //	func TestMain(m *testing.M) { faulttest.Main(m, map[string]faulttest.Role{"worker": worker}) }
 //
@@ -117,7 +117,7 @@ func (p *Process) kill() error {
 }
 
 // Stop ends the context of the role and waits until the process exits; after the timeout it kills the process. It
-// returns an error unless the process has exited successfully. Later faults have no effect.
+// returns an error unless the process has exited successfully. Later faults have no effect. A second call does nothing.
 func (p *Process) Stop(timeout time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,8 +166,8 @@ func (p *Process) close() {
 }
 
 // ErrBusy is returned by a fault that was not injected, because another fault of the process was in progress, or the
-// process had ended. If faults waited for each other instead, a process with more faults than time for them would do
-// nothing else.
+// process had ended. Faults of a process do not wait for each other: they could queue up, and the process would then
+// spend all its time in faults.
 var ErrBusy = errors.New("another fault of the process is in progress")
 
 // inject calls do while no other fault of the process is in progress, or returns ErrBusy.
@@ -250,8 +250,8 @@ type Fault struct {
 	Do     func(context.Context, *rand.Rand) error
 }
 
-// InjectRandomly injects faults at random intervals around every until ctx ends, and returns how often it injected
-// each. It does not wait for a fault before it injects the next. A fault that returns ErrBusy does not count.
+// InjectRandomly injects faults until ctx ends, and returns how often it injected each. The intervals are random; every
+// is their mean. It does not wait for a fault before it injects the next. A fault that returns ErrBusy does not count.
 func InjectRandomly(
 	ctx context.Context, tb testing.TB, seed uint64, every time.Duration, faults ...Fault,
 ) map[string]int {

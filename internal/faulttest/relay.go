@@ -135,6 +135,7 @@ func (r *Relay) remove(c net.Conn) {
 	c.Close()
 }
 
+// serve connects a client to the target, and forwards what they send until one of them closes.
 func (r *Relay) serve(in net.Conn) {
 	defer r.remove(in)
 	out, err := (&net.Dialer{}).DialContext(r.tb.Context(), "tcp", r.target)
@@ -148,7 +149,7 @@ func (r *Relay) serve(in net.Conn) {
 	responses.Wait()
 }
 
-// copy forwards pieces from src until one side closes.
+// copy forwards pieces from src to dst until one side closes. requests says whether src is a client.
 func (r *Relay) copy(dst, src net.Conn, requests bool) {
 	defer dst.Close()
 	defer src.Close()

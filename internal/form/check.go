@@ -49,7 +49,8 @@ func (f Form) Check(values map[string]any) []Problem {
 	return slices.Compact(problems)
 }
 
-// asJSON returns the values as a JSON decoder does, so that Go's types do not matter.
+// asJSON returns the values as a JSON decoder does, so that Go's types do not matter. It leaves out null, which counts
+// as missing.
 func asJSON(values map[string]any) (map[string]any, error) {
 	data, err := json.Marshal(values)
 	if err != nil {

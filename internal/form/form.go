@@ -1,9 +1,9 @@
 // Package form describes what people fill in: the fields of a form, their types and rules. A form is one flat JSON
-// Schema object, a superset of the schemas of MCP elicitation. The package checks values, fills in forms from
-// documents by rules or by a model, and asks no people itself.
+// Schema object. It may have more keywords than the schemas of MCP elicitation. The package checks values, and fills in
+// forms from documents by rules or by a model. It asks no people itself.
 //
-// The key type is Form. Files: form.go, schema.go (the keywords), check.go (problems), read.go (text as values),
-// rules.go, model.go and fill.go (values from documents).
+// The key type is Form. Files: form.go, schema.go (the keywords), check.go (problems), number.go (exact numbers),
+// read.go (text as values), rules.go, model.go and fill.go (values from documents).
 package form
 
 import (
@@ -59,7 +59,7 @@ type Field struct {
 	Title       string // may be empty
 	Description string
 	Type        Type
-	Format      string   // email, uri, date or date-time; of strings
+	Format      string   // email, uri, date or date-time; only for strings
 	Choices     []Choice // if not empty, the values that a string or the items of a list may have
 	Required    bool     // always, and not only with certain values of other fields
 	Default     any      // nil without a default

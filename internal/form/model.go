@@ -18,7 +18,7 @@ import (
 type Model func(ctx context.Context, system, user string) (string, error)
 
 // Private keeps personal data from the model: hide replaces values in a text with tokens, and restore replaces tokens
-// in a JSON value with values.
+// in a JSON value with values. The model that Private returns responds with only the JSON object of m's response.
 func (m Model) Private(
 	hide func(context.Context, string) string, restore func(json.RawMessage) (json.RawMessage, error),
 ) Model {
@@ -46,7 +46,7 @@ type modelValue struct {
 }
 
 // byModel asks a model for the fields without a value. It accepts a value only with a quote that is in the document, so
-// that people can see where the value comes from. Invented values have none.
+// that people can see where the value comes from. An invented value has no such quote.
 func (f Form) byModel(ctx context.Context, m Model, document string, out *Filled) error {
 	var names []string
 	for _, field := range f.Fields {

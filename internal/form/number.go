@@ -46,7 +46,8 @@ var keepDigits = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) erro
 	return err
 })
 
-// wholeNumbers makes a decoder accept for an int what JSON Schema calls an integer, such as 2.0.
+// wholeNumbers makes a decoder accept for an int what JSON Schema calls an integer, such as 2.0. Like exactNumbers, it
+// keeps the digits of other numbers.
 var wholeNumbers = jsonv2.WithUnmarshalers(jsonv2.JoinUnmarshalers(keepDigits, jsonv2.UnmarshalFromFunc(
 	func(d *jsontext.Decoder, v *int) error {
 		if d.PeekKind() != '0' {
@@ -104,7 +105,7 @@ func (n *exactNumber) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return err
 }
 
-// MarshalJSONTo implements json.MarshalerTo.
+// MarshalJSONTo implements jsonv2.MarshalerTo.
 func (n exactNumber) MarshalJSONTo(e *jsontext.Encoder) error { return e.WriteValue(jsontext.Value(n)) }
 
 func (n exactNumber) value() *big.Rat {

@@ -155,7 +155,7 @@ func (f Field) readChoice(s string) (any, bool) {
 func (f Field) mentioned(s string) []any { return f.choiceFinder()(joined(s)) }
 
 // choiceFinder returns a function that finds the mentioned choices in a text that joined has returned. For several
-// texts, call choiceFinder once, because it takes more time than the function.
+// texts, call choiceFinder once, because it takes more time than the function that it returns.
 func (f Field) choiceFinder() func(in string) []any {
 	names := make([][2]string, len(f.Choices))
 	for i, c := range f.Choices {

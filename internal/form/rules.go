@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// line is a line of a document, or a sentence of one.
+// line is a line of a document, or a part of it, such as a sentence or a word.
 type line struct {
-	number int // from 1
+	number int // of the line in the document, from 1
 	text   string
 }
 
@@ -24,7 +24,7 @@ var (
 // prepared is a document in the parts that the rules search.
 type prepared struct {
 	lines     []line
-	labels    map[string]line // the text after each label, by the label's words; the first one of equal labels
+	labels    map[string]line // the text after each label, by the label's words; a label's first text counts
 	sentences []sentence
 	chunks    []line // words, and groups of digits
 }
@@ -39,7 +39,7 @@ type sentence struct {
 const maxRulesTime = 3 * time.Second
 
 // byRules finds values: first after labels ("Name: …"), and then by what a value looks like. A value that is ambiguous
-// or breaks the rules of its field is not found.
+// or breaks the rules of its field is not found. After maxRulesTime, byRules stops with a warning.
 func (f Form) byRules(ctx context.Context, document string, out *Filled) {
 	ctx, stop := context.WithTimeout(ctx, maxRulesTime)
 	defer stop()
@@ -60,6 +60,7 @@ func (f Form) byRules(ctx context.Context, document string, out *Filled) {
 	}
 }
 
+// prepare splits a document into the parts that the rules search.
 func prepare(document string) *prepared {
 	d := &prepared{labels: map[string]line{}}
 	n := 0

@@ -281,7 +281,7 @@ func (c *checker) field(name string, p property) {
 	}
 }
 
-// keywords refuses keywords that have no effect on the type.
+// keywords refuses keywords that have no effect on values of the field's type.
 func (c *checker) keywords(part string, p property) {
 	for _, k := range []struct {
 		used  bool

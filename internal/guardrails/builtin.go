@@ -110,7 +110,7 @@ func network(p Program) []Finding {
 // remote are the beginnings of the URLs that libraries accept in place of paths.
 var remote = []string{"http://", "https://", "ftp://", "s3://", "gs://"}
 
-// writable are the directories in which programs may write.
+// writable are the directories and devices to which programs may write.
 var writable = []string{"/workspace", "/tmp", "/dev/shm", "/var/tmp", "/dev/null", "/dev/stdout", "/dev/stderr"}
 
 // private are paths with data of the system or of other users.

@@ -45,6 +45,7 @@ type condition struct {
 	holds *expression.Condition
 }
 
+// variables has the variables that a condition may use, by Condition.On.
 var variables = map[string][]string{
 	OnInputs:    {"inputs", "tenant"},
 	OnArguments: {"inputs", "tenant", "server", "tool", "args"},
@@ -53,6 +54,7 @@ var variables = map[string][]string{
 
 const maxRuleName = 100
 
+// compile checks a condition and compiles its expression.
 func compile(c Condition) (condition, error) {
 	names, ok := variables[c.On]
 	if !ok {
@@ -72,7 +74,8 @@ func compile(c Condition) (condition, error) {
 	return condition{c, holds}, nil
 }
 
-// Data returns a finding for each condition on this kind of data that does not hold or cannot be evaluated.
+// Data returns a finding for each condition on this kind of data that does not hold or cannot be evaluated. It returns
+// nil if the level is Off.
 func (r *Rules) Data(ctx context.Context, on string, d Data) []Finding {
 	if r.Level == Off {
 		return nil
@@ -107,6 +110,7 @@ func (r *Rules) Has(on string) bool {
 	return slices.ContainsFunc(r.conditions, func(c condition) bool { return c.On == on })
 }
 
+// appliesTo reports whether the condition is about the tool of a call.
 func (c condition) appliesTo(d Data) bool {
 	return len(c.Tools) == 0 || slices.ContainsFunc(c.Tools, func(id string) bool {
 		server, all := strings.CutSuffix(id, "/*")

@@ -1,8 +1,10 @@
-// Package guardrails judges programs by rules before they run: the built-in rules, and the operator's.
+// Package guardrails judges programs by rules before they run: the built-in rules, and the operator's. The operator's
+// conditions judge inputs, arguments of tool calls, and results.
 //
-// A rule looks at facts that the parser in the sandbox reports, not at the text, so that comments, strings and names
-// that merely look alike raise no finding. The rules advise, and refuse early what would fail or surprise later. They
-// do not contain a program: a program that means to deceive them can. The sandbox is the security boundary.
+// A rule looks at facts that the parser in the sandbox reports, so that comments, strings and names that merely look
+// alike raise no finding. Only the operator's patterns are matched against the text. The rules
+// advise, and refuse early what would fail or surprise later. They do not confine a program, because a program can be
+// written to deceive them. The sandbox is the security boundary.
 package guardrails
 
 import (
@@ -208,8 +210,8 @@ func (r *Rules) configured(p Program) []Finding {
 	return found
 }
 
-// importOf returns the first name that an import may load, if it is one of modules or in one of them: "from urllib
-// import request" may load urllib.request.
+// importOf returns the first name that an import may load and that is one of modules or in one of them. "from urllib
+// import request" may load urllib and urllib.request.
 func importOf(i Import, modules []string) (string, bool) {
 	if within(modules, i.Module, ".") {
 		return i.Module, true

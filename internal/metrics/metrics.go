@@ -1,6 +1,6 @@
-// Package metrics declares the fleet's metrics in one table, and is the only package that creates instruments.
+// Package metrics declares the fleet's metrics in one table. Other packages create instruments only through it.
 //
-// A new metric is a row of Table; the package that records it creates the instrument with an Instruments.
+// A new metric is a row of Table; the package that records the metric creates the instrument with an Instruments.
 // The table is rendered as docs/metrics.md by
 //
 //	go test ./internal/metrics -update
@@ -125,6 +125,8 @@ func (i *Instruments) Observe(read metric.Callback, observed ...metric.Observabl
 	return func() { _ = r.Unregister() }, nil
 }
 
+// check returns the instrument. It keeps an error for Err if the instrument was not created, or if the table declares
+// another kind.
 func check[T any](i *Instruments, m Metric, want Kind, instrument T, err error) T {
 	if err == nil && m.Kind != want {
 		err = fmt.Errorf("the table declares a %s, not a %s", m.Kind, want)

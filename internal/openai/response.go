@@ -21,7 +21,7 @@ type limits struct {
 	line int // 0 means no limit
 }
 
-// bounded is a body whose Read fails when it exceeds the limits.
+// bounded is a body whose Read fails when the body exceeds the limits.
 type bounded struct {
 	io.ReadCloser
 	limits
@@ -45,7 +45,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// statusError reads the error formats of OpenAI and of other servers.
+// statusError returns the error in a response. It reads the error formats of OpenAI and of other servers.
 func statusError(r *http.Response) *StatusError {
 	e := &StatusError{Status: r.StatusCode, Header: r.Header}
 	if r.StatusCode/100 == 3 {

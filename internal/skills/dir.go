@@ -13,7 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Read reads a skill from a directory in the format, or from a file NAME.py beside which NAME.md may describe it.
+// Read reads a skill from a directory in the format, or from a file NAME.py, which a file NAME.md beside it may
+// describe.
 func Read(name string) (Skill, error) {
 	info, err := os.Stat(name)
 	if err != nil {

@@ -49,6 +49,7 @@ type InvalidError struct{ Problems []string }
 
 func (e *InvalidError) Error() string { return strings.Join(e.Problems, "; ") }
 
+// invalid returns an *InvalidError with one problem.
 func invalid(format string, args ...any) error {
 	return &InvalidError{[]string{fmt.Sprintf(format, args...)}}
 }

@@ -63,14 +63,15 @@ type tenantSkills struct {
 	etag   string
 	own    []Stored // the newest version of each skill
 	read   time.Time
-	loaded bool // the index was read at least once
-	fleet  []Stored
-	set    *Set
+	loaded bool     // the index was read at least once
+	fleet  []Stored // the fleet's skills in set
+	set    *Set     // what Of returned last; nil if it must be made again
 }
 
+// fleetSkills is what the library knows about the fleet's skills.
 type fleetSkills struct {
-	scanned time.Time
-	stamp   string
+	scanned time.Time // when the directory was last compared with stamp
+	stamp   string    // of the directory when it was last read
 	list    []Stored
 	broken  []Broken
 }
@@ -85,7 +86,7 @@ type Stored struct {
 // Set is the skills that a tenant's programs can import. It is immutable.
 type Set struct {
 	Skills []Stored // sorted by name
-	Broken []Broken // entries of the fleet's directory that are not skills
+	Broken []Broken // invalid skills in the fleet's directory
 }
 
 // Find returns the skill of a name, or an error that suggests a similar name and wraps ErrNotFound.
@@ -132,6 +133,7 @@ func (l *Library) Disconnected() {
 	}
 }
 
+// tenant returns the entry of a tenant. If there is none, it adds one if create is true, or else returns nil.
 func (l *Library) tenant(name string, create bool) *tenantSkills {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +146,7 @@ func (l *Library) tenant(name string, create bool) *tenantSkills {
 }
 
 // Of returns the tenant's skills and the fleet's, or nil if there are none. It returns the same *Set until something
-// changes. If the object store fails, the last known skills are returned.
+// changes. If the object store fails, it returns the last known skills, or an error if there are none.
 func (l *Library) Of(ctx context.Context, tenant string) (*Set, error) {
 	if l == nil {
 		return nil, nil
@@ -168,6 +170,7 @@ func (l *Library) Of(ctx context.Context, tenant string) (*Set, error) {
 	return h.set, nil
 }
 
+// sameList reports whether a and b are the same slice, or both empty. It does not compare skills.
 func sameList(a, b []Stored) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // newSet merges the skills. A tenant's own skill takes precedence: a skill that the fleet gets later must not change
@@ -183,7 +186,8 @@ func newSet(own, fleet []Stored, broken []Broken) *Set {
 	return s
 }
 
-// refresh brings the tenant's own skills up to date if they changed. The caller holds h.mu.
+// refresh brings the tenant's own skills up to date if they changed. If they were read longer than staleAfter ago, it
+// begins to compare the index in the background. The caller holds h.mu.
 func (l *Library) refresh(ctx context.Context, tenant string, h *tenantSkills) error {
 	if l.o.Bucket == nil {
 		return nil
@@ -255,7 +259,8 @@ func (l *Library) reload(ctx context.Context, tenant string, h *tenantSkills) er
 	}
 }
 
-// readNewest returns the newest version of each skill of an index. It does not read versions that have contains.
+// readNewest returns the newest version of each skill of an index. It does not read a version again if the list have
+// contains it.
 func (l *Library) readNewest(ctx context.Context, tenant string, x index, have []Stored) (own []Stored, err error) {
 	for name := range x.Skills {
 		v, ok := x.newest(name)
@@ -311,8 +316,9 @@ func (l *Library) readFleet() ([]Stored, []Broken) {
 	return f.list, f.broken
 }
 
-// Save stores a version of a tenant's skill that replaces version base; 0 means that the skill is new. The name of a
-// skill of the fleet is taken. The errors are *VersionError, *LimitError, and those of the object store.
+// Save stores a version of a tenant's skill that replaces version base; 0 means that the skill is new. A new skill may
+// not have the name of a skill of the fleet. The errors are ErrNoStore, *TakenError, *VersionError, *LimitError, and
+// those of the object store.
 func (l *Library) Save(ctx context.Context, tenant string, s Skill, v Version, base int) (Version, error) {
 	if l.o.Bucket == nil {
 		return v, ErrNoStore
@@ -344,6 +350,7 @@ func (l *Library) Check(ctx context.Context, tenant string, s Skill, base int) e
 	return err
 }
 
+// checkTaken returns a *TakenError if a new skill would have the name of a skill of the fleet.
 func (l *Library) checkTaken(name string, base int) error {
 	fleet, _ := l.readFleet()
 	if base == 0 && slices.ContainsFunc(fleet, func(s Stored) bool { return s.Name == name }) {
@@ -352,7 +359,7 @@ func (l *Library) checkTaken(name string, base int) error {
 	return nil
 }
 
-// Remove removes a tenant's skill with all its versions. base is the newest version; 0 means any.
+// Remove removes a tenant's skill with all its versions. base must be the newest version, or 0, which means any.
 func (l *Library) Remove(ctx context.Context, tenant, name string, base int) error {
 	if l.o.Bucket == nil {
 		return ErrNoStore

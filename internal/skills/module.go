@@ -34,7 +34,7 @@ func (s Skill) Module() map[string][]byte {
 }
 
 // Call returns a program that runs the skill with the task's inputs. inputs is the JSON of the inputs: the members of
-// an object and the items of an array become arguments, any other value is the one argument.
+// an object and the items of an array become arguments, null becomes none, and any other value is the one argument.
 func Call(name string, inputs []byte) string {
 	call := "run()"
 	switch value := strings.TrimSpace(string(inputs)); {

@@ -53,8 +53,8 @@ const (
 // namePattern is narrower than the format: ASCII alone, so that no two names look the same.
 var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// CheckName returns an error unless the fleet can keep a skill of this name. The name must be one of the format, in
-// ASCII, and a Python module when its hyphens are underscores.
+// CheckName returns an error unless the fleet can keep a skill of this name. The name must be valid in the format and
+// consist of ASCII. With underscores in place of hyphens, it must be the name of a module that Python can import.
 func CheckName(name string) error {
 	if problems := nameProblems(name, ""); len(problems) > 0 || name == "" {
 		problems = append(problems, "a name is lower-case letters, digits and hyphens, such as double-number")
@@ -147,7 +147,7 @@ func ignored(name string) bool {
 	return strings.HasPrefix(base, ".") && base != "." || base == "__pycache__" || strings.HasSuffix(base, ".pyc")
 }
 
-// entryOf finds the program's function at the top level, without running Python.
+// entryOf returns how the program is called. It looks for the function at the top level, without running Python.
 func entryOf(name, program string) EntryPoint {
 	if functionPattern("run").MatchString(program) || functionPattern(ModuleOf(name)).MatchString(program) {
 		return EntryFunction
@@ -168,7 +168,7 @@ func (s Skill) Function() string {
 	return ModuleOf(s.Name)
 }
 
-// Signature returns how run is called.
+// Signature returns how run is called, or "" if the skill has no program.
 func (s Skill) Signature() string {
 	switch s.Entry {
 	case EntryFunction:
@@ -210,7 +210,7 @@ func (s Skill) Bytes() (n int) {
 type Draft struct {
 	Name, Description string
 	Code              string
-	Instructions      string // the body of SKILL.md; empty for a short one
+	Instructions      string // the body of SKILL.md; if empty, it is a short default
 	Metadata          map[string]string
 }
 

@@ -19,8 +19,8 @@ import (
 //	_skills/<tenant>/HEAD        the index, which is changed by compare-and-swap
 //	_skills/<tenant>/<object>    the files of one version
 //
-// No two saves share an object, even of the same files. Otherwise a removal that has just dropped a version would
-// delete the files to which a concurrent save refers.
+// No two saves share an object, even if they save the same files. Otherwise a removal that has just dropped a version
+// would delete the files to which a concurrent save refers.
 const prefix = "_skills/"
 
 // Limits of a tenant.
@@ -28,14 +28,14 @@ const (
 	maxSkills     = 500
 	maxTotal      = 64 << 20 // bytes of the newest versions
 	keepVersions  = 20       // versions of each skill that are kept
-	maxIndexRaces = 20
+	maxIndexRaces = 20       // how often change tries to store the index
 )
 
 // Version is one stored version of a skill. It is immutable.
 type Version struct {
 	Version     int            `json:"version"` // from 1; a number is never used again
 	Digest      objects.Digest `json:"digest"`
-	Object      string         `json:"object,omitempty"` // if empty, as from earlier versions, the digest names it
+	Object      string         `json:"object,omitempty"` // if empty, as in old indexes, the digest names the object
 	Bytes       int            `json:"bytes"`
 	Files       int            `json:"files"`
 	Description string         `json:"description"`
@@ -96,7 +96,7 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("skill %s is at version %d, but the change builds on version %d", e.Name, e.Current, e.Base)
 }
 
-// LimitError means that a tenant has as many skills as it may have.
+// LimitError means that a tenant's skills have reached a limit, by their number or their size.
 type LimitError struct{ Reason string }
 
 func (e *LimitError) Error() string { return e.Reason }
@@ -238,7 +238,7 @@ func (x *index) add(name string, v Version, base int) (saved Version, dropped []
 	return v, dropped, nil
 }
 
-// remove removes a skill with all its versions. base is the newest version; 0 means any.
+// remove removes a skill with all its versions. base must be the newest version, or 0, which means any.
 func remove(ctx context.Context, bucket objects.Objects, tenant, name string, base int) error {
 	var dropped []Version
 	err := change(ctx, bucket, tenant, func(x *index) error {

@@ -37,8 +37,8 @@ func Root(t testing.TB) string {
 	return ""
 }
 
-// GoFiles returns the Go files of the module, in lexical order. It reads the directories itself, because the go
-// command's list would be cached with the test.
+// GoFiles returns the Go files of the module, in lexical order. It reads the directories itself, so that a new
+// file makes `go test` run the test again. With the output of `go list`, the cached result would stay valid.
 func GoFiles(t testing.TB) []File {
 	t.Helper()
 	root := Root(t)

@@ -45,8 +45,8 @@ func Decode(data []byte, v any) error {
 	return emptyMember(data, reflect.ValueOf(v).Elem())
 }
 
-// DecodeOpen is like Decode, for JSON that other programs than our clients write: it ignores unknown members, and takes
-// null for a member that was left out.
+// DecodeOpen is like Decode, but for JSON from programs other than our clients: it ignores unknown members, permits
+// empty members, and treats a member that is null as if it were left out.
 func DecodeOpen(data []byte, v any) error {
 	if jsontext.Value(data).Kind() == 'n' {
 		return &Error{Offset: -1, Reason: errNull.Error()}
@@ -77,7 +77,8 @@ var noNull = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 // maxName bounds what an error quotes, in bytes.
 const maxName = 300
 
-// emptyMember returns an error if a member of data is empty that is left out for its default.
+// emptyMember returns an error if data has an empty member whose field is tagged omitempty or omitzero. For the
+// default, callers must leave such a member out.
 func emptyMember(data []byte, v reflect.Value) error {
 	if v.Kind() != reflect.Struct {
 		return nil
@@ -92,14 +93,15 @@ func emptyMember(data []byte, v reflect.Value) error {
 		optional := slices.ContainsFunc(strings.Split(options, ","), func(o string) bool {
 			return o == "omitempty" || o == "omitzero"
 		})
-		if sent && optional && empty(v.FieldByIndex(f.Index)) {
+		if sent && optional && isEmpty(v.FieldByIndex(f.Index)) {
 			return &Error{Path: "/" + name, Offset: -1, Reason: "it is empty: leave it out for its default"}
 		}
 	}
 	return nil
 }
 
-func empty(v reflect.Value) bool {
+// isEmpty reports whether v is an empty text or list, or a zero struct such as a time.
+func isEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.String, reflect.Slice:
 		return v.Len() == 0
@@ -110,6 +112,7 @@ func empty(v reflect.Value) bool {
 	}
 }
 
+// explain returns the *Error for an error of the decoder.
 func explain(err error) error {
 	if err == nil {
 		return nil

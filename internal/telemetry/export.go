@@ -12,9 +12,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 )
 
-// logs makes the logger send its records to the endpoint as well, from the log's level on, and with the same private
-// values hidden.
-func (t *Telemetry) logs(ctx context.Context, o Options, res *resource.Resource) error {
+// setUpLogs makes the logger send its records to the endpoint as well, from the log's level on, and with the same
+// private values hidden.
+func (t *Telemetry) setUpLogs(ctx context.Context, o Options, res *resource.Resource) error {
 	endpoint, err := url.JoinPath(o.Endpoint, "v1/logs")
 	if err != nil {
 		return fmt.Errorf("parse the endpoint of logs: %w", err)

@@ -18,7 +18,7 @@ type LogOptions struct {
 	Level  string    // DEBUG, INFO, WARNING or ERROR, in any case; default INFO
 	Format string    // text, json or auto: text on a terminal, or else json; default auto
 	Output io.Writer // nil discards the log
-	File   string    // appended to instead of Output; created with mode 0600, and its directory
+	File   string    // if set, appended to instead of Output; the file (mode 0600) and its directory are created
 
 	Hide func(string) string // replaces private values in messages and attributes; may be nil
 }

@@ -59,7 +59,7 @@ type Telemetry struct {
 // Setup sets up a process's telemetry. Without a call of Shutdown before the process ends, the last spans are
 // lost. An unreachable endpoint is logged when spans are sent, and blocks nothing.
 func Setup(ctx context.Context, o Options) (*Telemetry, error) {
-	// The HTTP client writes bytes of servers to the standard logger, which may repeat secrets of requests.
+	// To the standard logger, the HTTP client writes bytes from servers, which may repeat secrets of requests.
 	log.SetOutput(io.Discard)
 	t := &Telemetry{
 		TracerProvider: nooptrace.NewTracerProvider(),
@@ -87,13 +87,13 @@ func Setup(ctx context.Context, o Options) (*Telemetry, error) {
 	}
 	if o.Endpoint != "" {
 		t.reportErrors()
-		err = t.traces(ctx, o, res)
+		err = t.setUpTraces(ctx, o, res)
 	}
 	if err == nil && o.Endpoint != "" && o.Logs {
-		err = t.logs(ctx, o, res)
+		err = t.setUpLogs(ctx, o, res)
 	}
 	if err == nil && o.Metrics {
-		err = t.metrics(o, res)
+		err = t.setUpMetrics(o, res)
 	}
 	if err != nil {
 		return nil, errors.Join(err, t.Shutdown(ctx))
@@ -110,7 +110,8 @@ func (t *Telemetry) reportErrors() {
 	}))
 }
 
-func (t *Telemetry) traces(ctx context.Context, o Options, res *resource.Resource) error {
+// setUpTraces makes the TracerProvider send spans to the endpoint.
+func (t *Telemetry) setUpTraces(ctx context.Context, o Options, res *resource.Resource) error {
 	endpoint, err := url.JoinPath(o.Endpoint, "v1/traces")
 	if err != nil {
 		return fmt.Errorf("parse the trace endpoint: %w", err)
@@ -129,7 +130,8 @@ func (t *Telemetry) traces(ctx context.Context, o Options, res *resource.Resourc
 	return nil
 }
 
-func (t *Telemetry) metrics(o Options, res *resource.Resource) error {
+// setUpMetrics makes the MeterProvider collect metrics for MetricsHandler.
+func (t *Telemetry) setUpMetrics(o Options, res *resource.Resource) error {
 	registry := prometheus.NewRegistry()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "codefleet_build_info", Help: "Always 1; the version is a label.",

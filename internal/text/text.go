@@ -1,5 +1,6 @@
 // Package text prepares strings for people: it truncates them, makes untrusted strings printable, suggests
-// the nearest known name, and indents JSON within a bound. All functions are pure.
+// the nearest known name, and indents JSON within a bound. It also encodes and decodes tokens of JSON Pointers. All
+// functions are pure.
 package text
 
 import (

@@ -13,7 +13,7 @@ import (
 )
 
 // startDelay starts a proxy that delays each request to a bucket, like a distant store. Requests wait concurrently. It
-// returns the bucket behind the proxy.
+// returns the bucket with the proxy's address, and a function that stops the proxy.
 func startDelay(ctx context.Context, remote bucket, delay time.Duration) (bucket, func() error, error) {
 	target, err := url.Parse(remote.Endpoint)
 	if err != nil {

@@ -27,10 +27,12 @@ const (
 var bursts = []int{4, 8, 16, 24, 50}
 
 const (
-	sustainOther = time.Minute // maximum for each of the other contenders, which keep no state between programs
-	sustainShare = 0.8         // share of the rate at which boxes are created
-	refillTasks  = 24          // number of tasks with which that rate is measured
-	fastMS       = 500         // a response within this time feels immediate
+	// sustainOther is how long each of the other contenders gets programs at most. They keep no state between programs,
+	// so that more time would show nothing new.
+	sustainOther = time.Minute
+	sustainShare = 0.8 // rate of arrivals, as a share of the rate at which boxes are created
+	refillTasks  = 24  // number of tasks with which that rate is measured
+	fastMS       = 500 // a response within this time feels immediate
 )
 
 // contender is a way to run a program.
@@ -94,6 +96,7 @@ func runJSONTask(ctx context.Context, c *client.Client) error {
 	return err
 }
 
+// oneAfterTheOther measures one program at a time for each contender, in turns.
 func (b *run) oneAfterTheOther(ctx context.Context, all []contender) error {
 	var list []bench.Series
 	for _, c := range all {
@@ -253,7 +256,7 @@ func (b *run) addLatencyTable(all []contender) {
 	b.Tables = append(b.Tables, t)
 }
 
-// plotLatencies draws the medians and 99th percentiles of the bursts.
+// plotLatencies draws the medians and 99th percentiles by the number of simultaneous callers, if plots are wanted.
 func (b *run) plotLatencies(all []contender) error {
 	if b.plots == "" {
 		return nil

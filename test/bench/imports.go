@@ -31,7 +31,8 @@ var standardModules = []string{
 // usage contains programs that use a large package. Other modules are only imported.
 var usage = map[string]string{"pandas": "print(int(pandas.DataFrame({'x': [6, 7]}).x.prod()))"}
 
-// importsPool returns a task pool whose boxes preload modules: the first one in the settings, or else a new one.
+// importsPool returns a task pool whose boxes preload modules: the first one in the settings, or else one that it adds
+// to them.
 func importsPool(c *config.Config) (name string, modules []string) {
 	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
 		if p := c.Pools[name]; len(p.Preload) > 0 && name != config.DefaultPool {
@@ -66,7 +67,8 @@ func (b *run) imports(ctx context.Context) (err error) {
 	return nil
 }
 
-// importProgram returns a program that imports modules and prints 42, if possible by the use of one of them.
+// importProgram returns a program that imports modules and prints 42. If usage has a program for one of the modules,
+// that one computes the 42.
 func importProgram(modules []string) string {
 	code := "import " + strings.Join(modules, ", ") + "\n"
 	for _, m := range modules {

@@ -27,7 +27,7 @@ func recall5(m selectioneval.Metrics) float64  { return m.Recall5 }
 func recall10(m selectioneval.Metrics) float64 { return m.Recall10 }
 
 // goals contains the goals of each data set. They apply to the whole set, because in a sample of 20 questions, a single
-// question would count 5 points.
+// question would count 5 percentage points.
 var goals = map[string][]goal{
 	"livemcpbench":       {{"R@5", recall5, 41, 43}, {"R@10", recall10, 49, 54}},
 	"livemcpbench-steps": {{"R@5", recall5, 71, 0}},

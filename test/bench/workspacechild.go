@@ -22,7 +22,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/s3"
 )
 
-// Pushes and pulls are measured in a child process that does nothing else, so that its resident memory is theirs.
+// Pushes and pulls are measured in a child process that does nothing else, so that they alone need its memory.
 
 // childMarker is the environment variable that makes this program run as the child.
 const childMarker = "CODEFLEET_BENCH_CHILD"
@@ -187,7 +187,7 @@ func (b *run) startWorkspaceChild(ctx context.Context, remote bucket) (*workspac
 	p := &workspaceChild{cmd: exec.CommandContext(ctx, self)}
 	p.cmd.Env = append(p.cmd.Environ(), childMarker+"=1")
 	p.cmd.Stderr = &p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C must only end ctx
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that a Ctrl-C at the terminal ends only ctx
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -54,4 +54,5 @@ func (b buildCost) cells() []string {
 	return []string{seconds(b.wall), seconds(b.processor), strings.Join(b.sizes, ", ")}
 }
 
+// buildRows are the names of the measures that cells returns.
 var buildRows = []string{"build from an empty cache", "the build's processor time", "stripped binaries, MB"}

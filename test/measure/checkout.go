@@ -45,6 +45,7 @@ type file struct {
 	fset *token.FileSet
 }
 
+// load parses the product's packages, without generated files.
 func load(ctx context.Context, dir string) (*checkout, error) {
 	list, err := listProduct(ctx, dir)
 	if err != nil {
@@ -153,6 +154,7 @@ func (c *checkout) largestOptions() string {
 	return fmt.Sprintf("%d (%s)", largest, name)
 }
 
+// types calls fn for each declaration of a type.
 func (c *checkout) types(fn func(*pkg, *ast.TypeSpec)) {
 	for _, p := range c.packages {
 		for _, f := range p.files {
@@ -166,6 +168,7 @@ func (c *checkout) types(fn func(*pkg, *ast.TypeSpec)) {
 	}
 }
 
+// functions calls fn for each function and method.
 func (c *checkout) functions(fn func(*pkg, *file, *ast.FuncDecl)) {
 	for _, p := range c.packages {
 		for _, f := range p.files {

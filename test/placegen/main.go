@@ -54,6 +54,7 @@ var everyday = []string{
 	"tell city", "united nations", "virgin", "wake", "west",
 }
 
+// cities returns the cities after which time zones are named.
 func cities(zones string) (map[string]bool, error) {
 	archive, err := zip.OpenReader(zones)
 	if err != nil {

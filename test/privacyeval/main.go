@@ -78,6 +78,7 @@ func run(files []string, verbose bool) error {
 	return nil
 }
 
+// count compares the values of a sample with the spans that the detector finds, and adds the result to byType.
 func count(d *privacy.Detector, s sample, byType map[privacy.Type]*counts, verbose bool) {
 	runes := []rune(s.Text)
 	offset := func(n int) int { return len(string(runes[:n])) }

@@ -11,8 +11,9 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// choria is asyncjobs, which stores tasks and their states in JetStream, on the same NATS server as codefleet.
-type choria struct {
+// asyncjobsQueue is asyncjobs, which stores tasks and their states in JetStream. Its NATS server is the same program
+// as codefleet's.
+type asyncjobsQueue struct {
 	server *process
 	conn   *nats.Conn
 	client *asyncjobs.Client
@@ -25,14 +26,14 @@ func startAsyncjobs(ctx context.Context, dir string, run func(int)) (queue, erro
 	if err != nil {
 		return nil, err
 	}
-	q := &choria{server: server}
+	q := &asyncjobsQueue{server: server}
 	if err := q.connect(ctx, address.URL, run); err != nil {
 		return nil, errors.Join(err, server.close())
 	}
 	return q, nil
 }
 
-func (q *choria) connect(ctx context.Context, url string, run func(int)) (err error) {
+func (q *asyncjobsQueue) connect(ctx context.Context, url string, run func(int)) (err error) {
 	if q.conn, err = nats.Connect(url, nats.UseOldRequestStyle()); err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func (q *choria) connect(ctx context.Context, url string, run func(int)) (err er
 	return nil
 }
 
-func (q *choria) submit(ctx context.Context, task int) error {
+func (q *asyncjobsQueue) submit(ctx context.Context, task int) error {
 	t, err := asyncjobs.NewTask("noop", payload{task})
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func (q *choria) submit(ctx context.Context, task int) error {
 	return q.client.EnqueueTask(ctx, t)
 }
 
-func (q *choria) close() error {
+func (q *asyncjobsQueue) close() error {
 	q.stop()
 	err := <-q.ended
 	if errors.Is(err, context.Canceled) {

@@ -149,8 +149,8 @@ func (l *ledger) run(ctx context.Context, q queue) (time.Duration, error) {
 	return l.begun[task].Sub(submitted), nil
 }
 
-// submitAll runs n tasks, submitted by several callers at once. A caller does not wait for its tasks before it submits
-// the next one.
+// submitAll submits n tasks by several callers at once, and returns when all tasks have started. A caller submits the
+// next task without waiting for the start of the one before.
 func (l *ledger) submitAll(ctx context.Context, q queue, n, callers int) error {
 	submit, submitCtx := errgroup.WithContext(ctx)
 	submit.SetLimit(callers)

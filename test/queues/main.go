@@ -1,5 +1,5 @@
-// Command queues compares codefleet's queue with other durable task queues: asyncjobs on the same NATS server, River on
-// Postgres, and Asynq on Redis. All of them sync each acknowledged write to the disk. It is a module of its own, so that
+// Command queues compares codefleet's queue with other durable task queues: asyncjobs, also on NATS, River on Postgres,
+// and Asynq on Redis. All of them sync each acknowledged write to the disk. It is a module of its own, so that
 // the product does not depend on them. docs/benchmarks.md explains the numbers.
 //
 //	apt-get install postgresql redis-server
@@ -30,12 +30,12 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	var servers servers
+	var programs servers
 	var output string
 	rounds := flag.Int("n", 3, "rounds; each one measures all queues in turns")
 	flag.StringVar(&output, "o", "text", "output: text or json")
-	flag.StringVar(&servers.postgres, "postgres", "/usr/lib/postgresql/15/bin", "directory of initdb and postgres")
-	flag.StringVar(&servers.redis, "redis", "redis-server", "Redis' server")
+	flag.StringVar(&programs.postgres, "postgres", "/usr/lib/postgresql/15/bin", "directory of initdb and postgres")
+	flag.StringVar(&programs.redis, "redis", "redis-server", "Redis' server")
 	flag.Parse()
 
 	reports, err := bench.Run(ctx, bench.Options{
@@ -44,7 +44,7 @@ func run(ctx context.Context) error {
 		Progress: func(what string) { fmt.Fprintln(os.Stderr, what) },
 	}, []bench.Scenario{{
 		Name: "dispatch", NoSandbox: true,
-		Measure: func(b *bench.Bench, ctx context.Context) error { return dispatch(ctx, b, servers) },
+		Measure: func(b *bench.Bench, ctx context.Context) error { return dispatch(ctx, b, programs) },
 	}})
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ func (w *noop) Work(_ context.Context, job *river.Job[payload]) error {
 	return nil
 }
 
-// postgresQueue is River.
+// postgresQueue is River, with Postgres.
 type postgresQueue struct {
 	server *process
 	pool   *pgxpool.Pool

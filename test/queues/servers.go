@@ -166,8 +166,8 @@ func bareNATS(dir string) (natsAddress, func(), error) {
 	return natsAddress{URL: s.ClientURL()}, func() { s.Shutdown(); s.WaitForShutdown() }, nil
 }
 
-// startPostgres starts a new Postgres with its default durability: a commit is on disk (fsync, synchronous_commit). It
-// refuses to run as root, so it then runs as nobody.
+// startPostgres starts a new Postgres with its default durability: a commit is on disk (fsync, synchronous_commit).
+// Postgres refuses to run as root: if this process does, Postgres runs as the user nobody.
 func (s servers) startPostgres(dir string) (_ *process, url string, err error) {
 	port, err := freePort()
 	if err != nil {
@@ -180,7 +180,7 @@ func (s servers) startPostgres(dir string) (_ *process, url string, err error) {
 	if os.Getuid() == 0 {
 		const nobody = 65534
 		user = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-		// The parent directory is this process's own.
+		// The parent directory belongs to this process, and Postgres must pass through it.
 		if err := errors.Join(os.Chown(dir, nobody, nobody), os.Chmod(filepath.Dir(dir), 0o711)); err != nil {
 			return nil, "", err
 		}

@@ -163,7 +163,7 @@ func fold(q Query) int {
 	return int(h.Sum32() % folds)
 }
 
-// measureScale builds a catalogue of n tools and selects tools for the sets' questions.
+// measureScale measures how long it takes to build the index of n tools, and to select tools for the sets' questions.
 func measureScale(ctx context.Context, sets []Set, n int) (Scale, error) {
 	var questions []string
 	var past []selection.Past

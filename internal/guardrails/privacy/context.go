@@ -13,7 +13,7 @@ var (
 	ssnWords  = []string{"ssn", "social security"}
 )
 
-// Words are looked for in the line of a value and the line before it, this many bytes before and after the value.
+// Words are looked for in this many bytes before and after a value.
 const before, after = 40, 12
 
 // near reports whether one of words stands close to a value.
@@ -23,6 +23,7 @@ func (n number) near(first, last int, words []string) bool {
 		containsWord(n.text[end:min(len(n.text), end+after)], words)
 }
 
+// containsWord reports whether one of words is in text, at the beginning of a word of text.
 func containsWord(text string, words []string) bool {
 	text = strings.ToLower(text)
 	for _, w := range words {

@@ -107,8 +107,9 @@ func (f *Filter) AlwaysReplacer(tenant string) func(context.Context, string) str
 	}
 }
 
-// Log returns a function that replaces values in log lines, of the types of all tenants. It is nil if the mode of the
-// fleet and of all tenants is Off. It does not ask the recognizer.
+// Log returns a function that replaces values in log lines. It replaces all types that the fleet or a tenant replaces,
+// but not addresses of this host, and not names, because it does not ask the recognizer. It is nil if the mode of the
+// fleet and of all tenants is Off.
 func (f *Filter) Log() func(string) string {
 	mode, types := f.o.Fleet.Mode, f.o.Fleet.Types
 	for _, t := range f.o.Tenants {
@@ -119,11 +120,12 @@ func (f *Filter) Log() func(string) string {
 	}
 	return func(line string) string {
 		t := f.tokens(Egress, types, "log")
-		t.recognizer, t.detector.foreign = nil, true
+		t.recognizer, t.detector.skipThisHost = nil, true
 		return t.Replace(context.Background(), line)
 	}
 }
 
+// tokens returns the Tokens of a scope.
 func (f *Filter) tokens(mode Mode, types []Type, scope ...string) *Tokens {
 	t := &Tokens{
 		Mode: mode, key: f.derive("tokens", scope), seal: sealer{f.derive("seal", scope)}, ttl: f.o.TTL,

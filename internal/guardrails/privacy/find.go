@@ -39,7 +39,8 @@ type Span struct {
 type Detector struct {
 	types   map[Type]bool
 	secrets *secrets // nil unless Secret is among types
-	foreign bool     // ignore the addresses of this host
+
+	skipThisHost bool // Find leaves out the addresses of this host, such as 127.0.0.1
 }
 
 // New returns a Detector of the given types.
@@ -68,8 +69,8 @@ func (d *Detector) only(types []Type) *Detector {
 	return out
 }
 
-// Find returns the values in text in order. They do not overlap: of two that do, the longer one is returned.
-// The time that it takes is proportional to the length of the text.
+// Find returns the values in text in order. Of values that overlap, it returns only the longest one. The time that it
+// takes is proportional to the length of the text.
 func (d *Detector) Find(text string) []Span {
 	n := normalize(text)
 	s := scanner{text: n.text}
@@ -79,7 +80,7 @@ func (d *Detector) Find(text string) []Span {
 		found = append(found, d.secrets.find(n.text)...)
 	}
 	found = longest(found)
-	if d.foreign {
+	if d.skipThisHost {
 		found = slices.DeleteFunc(found, func(f Span) bool { return f.Type == IP && isThisHost(n.text[f.Start:f.End]) })
 	}
 	for i, f := range found {
@@ -88,6 +89,7 @@ func (d *Detector) Find(text string) []Span {
 	return found
 }
 
+// isThisHost reports whether an address is a loopback address, 0.0.0.0 or ::.
 func isThisHost(address string) bool {
 	a, err := netip.ParseAddr(address)
 	return err == nil && (a.IsLoopback() || a.IsUnspecified())

@@ -13,9 +13,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ReplaceJSON is like Replace for each string and each member name of a JSON value. A member whose name announces a
-// type, such as "email" or "phone_number", is replaced whole, also if it is a number. Other numbers are replaced if
-// they are card numbers.
+// ReplaceJSON is like Replace for each string and each member name of a JSON value. If the name of a member announces a
+// type, such as "email" or "phone_number", the member's whole value is replaced, even a number. Other numbers are
+// replaced if they are card numbers.
 func (t *Tokens) ReplaceJSON(ctx context.Context, raw json.RawMessage) (json.RawMessage, error) {
 	if t == nil {
 		return raw, nil
@@ -38,7 +38,7 @@ func (t *Tokens) ReplaceJSON(ctx context.Context, raw json.RawMessage) (json.Raw
 		case kind != "":
 			s.text, s.number = t.token(kind, value{Text: s.text, Number: s.number}), false
 		case !s.number:
-			s.text = t.put(s.text, longest(append(t.find(s.text), recognized[s.text]...)))
+			s.text = t.replaceSpans(s.text, longest(append(t.find(s.text), recognized[s.text]...)))
 		case isCardNumber(s.text) && t.detector.types[Card]:
 			s.text, s.number = t.token(Card, value{Text: s.text, Number: true}), false
 		}

@@ -42,7 +42,8 @@ func (s *scanner) number(i int) int {
 	return end
 }
 
-// groupsAt returns the groups of digits from i on that single separators divide, and where they end.
+// groupsAt returns up to maxGroups groups of digits from i on, with at most three separators between two groups, and
+// where they end.
 func groupsAt(text string, i int) (number, int) {
 	n := number{text: text}
 	end := i
@@ -74,7 +75,8 @@ func wordEnd(text string, i int) int {
 	return i
 }
 
-// longestAt returns the type of the longest value that starts with a group, and its last group, or -1.
+// longestAt returns the type of the longest value that begins with the group first, and the index of the value's last
+// group. The index is -1 if there is no value.
 func (n number) longestAt(first int) (Type, int) {
 	for last := len(n.groups) - 1; last >= first; last-- {
 		if t := n.classify(first, last); t != "" {
@@ -103,6 +105,7 @@ func (n number) classify(first, last int) Type {
 	return ""
 }
 
+// digits returns the digits of the groups from first to last, and the number of digits of each group.
 func (n number) digits(first, last int) (digits string, sizes []int) {
 	var b strings.Builder
 	for _, g := range n.groups[first : last+1] {
@@ -126,7 +129,8 @@ func isSSN(text, digits string, sizes []int) bool {
 	return area != "000" && area != "666" && area < "900" && digits[3:5] != "00" && digits[5:] != "0000"
 }
 
-// isCard reports whether the groups are written like a card number: without separators, or with one kind of them.
+// isCard reports whether the groups are written like a card number: at least 12 digits without separators, or with one
+// kind of them.
 func isCard(text, digits string) bool {
 	if len(digits) < 12 {
 		return false
@@ -153,8 +157,8 @@ func luhn(digits string) bool {
 	return sum%10 == 0 && strings.Trim(digits, "0") != ""
 }
 
-// isPhone reports whether the groups are a telephone number: an international one, a possible one of North America in
-// the usual form, or any number with a word that announces it.
+// isPhone reports whether the groups are a telephone number: an international one, one of North America in the usual
+// form, or any number with a word that announces it. A date is none.
 func (n number) isPhone(first, last int, digits string, sizes []int) bool {
 	if len(digits) > 15 || isDate(sizes, digits) {
 		return false
@@ -194,6 +198,7 @@ func possible(digits string) bool {
 	return false
 }
 
+// possibleIn reports whether the numbers of a country calling code can have the length of a national number.
 func possibleIn(code int32, national string) bool {
 	n, err := strconv.ParseUint(national, 10, 64)
 	if err != nil {
@@ -241,6 +246,7 @@ func (n number) bounds(first, last int, t Type) (start, end int) {
 // isExtension reports whether text starts with an extension such as "x123".
 func isExtension(text string) bool { return extensionLength(text) > 0 }
 
+// extensionLength returns the length of the extension with which text starts, or 0.
 func extensionLength(text string) int {
 	for _, prefix := range []string{"x", " x", " ext. ", " ext "} {
 		rest, ok := strings.CutPrefix(text, prefix)

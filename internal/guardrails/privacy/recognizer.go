@@ -39,8 +39,8 @@ var recognizedTypes = map[string]Type{
 	"PERSON": Person, "PER": Person, "LOCATION": Place, "LOC": Place, "GPE": Place,
 }
 
-// recognize returns the names in texts. If the service fails, each text that contains a letter is one value of the type
-// unchecked.
+// recognize returns the names in each of texts. If the service fails, each text that it has not judged is one value of
+// the type unchecked, if it contains a letter.
 func (t *Tokens) recognize(ctx context.Context, texts ...string) map[string][]Span {
 	if t.recognizer == nil {
 		return nil
@@ -52,7 +52,7 @@ func (t *Tokens) recognize(ctx context.Context, texts ...string) map[string][]Sp
 		n := batch(texts)
 		if err := t.recognizer.find(ctx, texts[:n], found); err != nil {
 			for _, text := range texts {
-				if strings.ContainsFunc(tokenForm.ReplaceAllString(text, ""), letter) {
+				if strings.ContainsFunc(tokenForm.ReplaceAllString(text, ""), isLetter) {
 					found[text] = []Span{{0, len(text), unchecked}}
 				}
 			}
@@ -72,7 +72,7 @@ func (t *Tokens) recognize(ctx context.Context, texts ...string) map[string][]Sp
 	return found
 }
 
-func letter(r rune) bool { return r >= 0x80 || class[r]&isAlnum != 0 && class[r]&isDigit == 0 }
+func isLetter(r rune) bool { return r >= 0x80 || class[r]&isAlnum != 0 && class[r]&isDigit == 0 }
 
 // batch returns how many texts fit into a request: at least one.
 func batch(texts []string) int {
@@ -139,6 +139,7 @@ func offsetsOf(text string) []int {
 	return append(offsets, len(text))
 }
 
+// ask sends a text to the service and returns the entities in its response.
 func (r *Recognizer) ask(ctx context.Context, text string) ([]entity, error) {
 	body, err := json.Marshal(map[string]string{"text": text, "language": cmp.Or(r.Language, "en")})
 	if err != nil {

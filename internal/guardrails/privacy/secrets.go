@@ -32,6 +32,7 @@ func newSecrets() (*secrets, error) {
 // overlap, so that a key at a border is found in one of them.
 const pieceSize, pieceOverlap = 64 << 10, 8 << 10
 
+// find returns the keys in a text, in order.
 func (s *secrets) find(text string) []Span {
 	var found []Span
 	for _, p := range suspects(text) {
@@ -60,7 +61,7 @@ func suspects(text string) []Span {
 		if end == start {
 			end = len(text)
 		}
-		if suspect(text[start:end]) {
+		if mayHaveKey(text[start:end]) {
 			p := Span{Start: linesBack(text, start), End: linesAhead(text, end)}
 			if last := len(parts) - 1; last >= 0 && p.Start <= parts[last].End {
 				parts[last].End = p.End
@@ -76,6 +77,7 @@ func suspects(text string) []Span {
 // A rule may look at this many lines, of this many bytes in all, before and after a key.
 const aroundLines, aroundBytes = 3, 1000
 
+// linesBack returns the start of the aroundLines lines before i, or an offset aroundBytes before i if that is later.
 func linesBack(text string, i int) int {
 	start := i
 	for n := 0; n < aroundLines && start > 0; n++ {
@@ -84,6 +86,7 @@ func linesBack(text string, i int) int {
 	return max(start, i-aroundBytes)
 }
 
+// linesAhead returns the end of the aroundLines lines from i on, or an offset aroundBytes after i if that is earlier.
 func linesAhead(text string, i int) int {
 	end := i
 	for n := 0; n < aroundLines && end < len(text); n++ {
@@ -96,8 +99,8 @@ func linesAhead(text string, i int) int {
 	return min(end, i+aroundBytes)
 }
 
-// suspect reports whether a line has a run of characters that can be a key: 10 with a digit, or 30.
-func suspect(line string) bool {
+// mayHaveKey reports whether a line has a run of characters that can be a key: 10 or more with a digit, or 30 or more.
+func mayHaveKey(line string) bool {
 	run, digit := 0, false
 	for i := range len(line) {
 		c := class[line[i]]

@@ -45,7 +45,7 @@ func (t *Tokens) Replace(ctx context.Context, text string) string {
 		return text
 	}
 	recognized := t.recognize(ctx, text)
-	return t.put(text, longest(append(t.find(text), recognized[text]...)))
+	return t.replaceSpans(text, longest(append(t.find(text), recognized[text]...)))
 }
 
 // ReplaceText is like ReplaceJSON if the text is a JSON object or list, and otherwise like Replace.
@@ -80,7 +80,8 @@ func (t *Tokens) find(text string) []Span {
 	return kept
 }
 
-func (t *Tokens) put(text string, spans []Span) string {
+// replaceSpans returns a text with a token in place of each span.
+func (t *Tokens) replaceSpans(text string, spans []Span) string {
 	if len(spans) == 0 {
 		return text
 	}
@@ -95,9 +96,11 @@ func (t *Tokens) put(text string, spans []Span) string {
 	return b.String()
 }
 
-// The first digits of a token's HMAC are enough to tell the values of a scope apart. More are used if they collide.
+// tokenDigits is the number of digits of the HMAC in a token. If two values of a scope would get the same token, the
+// second one gets more digits.
 const tokenDigits = 12
 
+// token returns the token of a value, and keeps the value until the token expires.
 func (t *Tokens) token(kind Type, v value) string {
 	h := hmac.New(sha256.New, t.key)
 	for _, s := range []string{string(kind), v.Text} {
@@ -120,6 +123,7 @@ func (t *Tokens) token(kind Type, v value) string {
 	}
 }
 
+// lookup returns the value of a token, unless it is unknown or has expired.
 func (t *Tokens) lookup(token string) (value, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,8 +131,8 @@ func (t *Tokens) lookup(token string) (value, bool) {
 	return v, ok && time.Now().Before(v.Expires)
 }
 
-// maxRestored bounds the bytes that Restore and RestoreJSON add to a text: a small text can contain many tokens of long
-// values.
+// maxRestored bounds the bytes that RestoreCode and RestoreJSON add to a text: a small text can contain many tokens of
+// long values.
 const maxRestored = 16 << 20
 
 var errRestored = errors.New("the arguments are too large with the values of their tokens")
@@ -139,6 +143,7 @@ type restorer struct {
 	added int
 }
 
+// text returns a text with values in place of tokens.
 func (r *restorer) text(text string) string {
 	if strings.IndexByte(text, '[') < 0 {
 		return text
@@ -153,7 +158,8 @@ func (r *restorer) text(text string) string {
 }
 
 // RestoreCode returns a Python program with the value in place of each token. Values are escaped: in a string literal,
-// a value stands for its own text, whatever it contains, and elsewhere it is never an expression with a call.
+// a value stands for its own text, whatever it contains, and elsewhere it is never an expression with a call. If the
+// mode is not Egress, RestoreCode returns the program unchanged.
 func (t *Tokens) RestoreCode(code string) string {
 	if t == nil || t.Mode != Egress {
 		return code
