@@ -51,7 +51,7 @@ func (f Form) byRules(ctx context.Context, document string, out *Filled) {
 	}
 	for _, field := range f.Fields {
 		if ctx.Err() != nil {
-			out.Warnings = append(out.Warnings, "the rules did not search for all fields: the time is over")
+			out.Warnings = append(out.Warnings, "the rules took too long and did not search for all fields")
 			return
 		}
 		if _, found := out.Values[field.Name]; !found {

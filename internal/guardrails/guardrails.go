@@ -2,9 +2,9 @@
 // conditions judge inputs, arguments of tool calls, and results.
 //
 // A rule looks at facts that the parser in the sandbox reports, so that comments, strings and names that merely look
-// alike raise no finding. Only the operator's patterns are matched against the text. The rules
-// advise, and refuse early what would fail or surprise later. They do not confine a program, because a program can be
-// written to deceive them. The sandbox is the security boundary.
+// alike raise no finding. Only the operator's patterns are matched against the text. The rules advise, and refuse early
+// what would fail or surprise later. They do not confine a program, because a program can be written to deceive them.
+// The sandbox is the security boundary.
 package guardrails
 
 import (
