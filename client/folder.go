@@ -77,7 +77,9 @@ func (w *Workspace) ReadFiles(
 	if err != nil {
 		return err
 	}
-	r := w.at(httpRequest{method: http.MethodPost, path: []string{"archive"}, header: jsonHeader(), body: body})
+	r := w.inWorkspace(httpRequest{
+		method: http.MethodPost, path: []string{"archive"}, header: jsonHeader(), body: body,
+	})
 	d, err := w.client.overHTTP()
 	if err != nil {
 		return err

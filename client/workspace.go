@@ -117,7 +117,7 @@ func (w *Workspace) Diff(ctx context.Context, from, to string) ([]PathChange, er
 
 // versionBody is the body of requests about a version.
 type versionBody struct {
-	Generation string `json:"generation,omitempty"`
+	Generation string `json:"generation,omitempty"` // a generation or the name of a pin
 	To         string `json:"to,omitempty"`
 	Message    string `json:"message,omitempty"`
 }
@@ -149,7 +149,7 @@ type Mirrored struct {
 	Generation int64    `json:"generation"` // the mirrored generation
 	Put        int      `json:"put"`        // number of written files
 	Removed    int      `json:"removed"`    // number of removed objects
-	Skipped    []string `json:"skipped"`    // the first paths that are too long for an object key
+	Skipped    []string `json:"skipped"`    // paths that are too long for an object key; only the first ones
 }
 
 // Mirror updates the mirror of the workspace to the newest version, as each commit does. If the fleet has no mirror,
@@ -213,7 +213,7 @@ func (w *Workspace) Open(ctx context.Context, version, path string, offset int64
 	if offset > 0 {
 		r.header = http.Header{"Range": {fmt.Sprintf("bytes=%d-", offset)}}
 	}
-	return d.open(ctx, w.at(r))
+	return d.open(ctx, w.inWorkspace(r))
 }
 
 // Put writes and commits one file. It replaces only the version with the given ETag. With NoState it only creates the
@@ -250,7 +250,7 @@ func (w *Workspace) Archive(ctx context.Context, version, dir, format string) (i
 		return nil, err
 	}
 	q := url.Values{"generation": {version}, "dir": {dir}, "format": {format}}
-	return d.open(ctx, w.at(httpRequest{path: []string{"archive"}, query: q}))
+	return d.open(ctx, w.inWorkspace(httpRequest{path: []string{"archive"}, query: q}))
 }
 
 // setCondition sets the request header for an ETag, as Put describes.
@@ -283,8 +283,8 @@ func (w *Workspace) fileRequest(method, path string) (httpRequest, error) {
 	return httpRequest{method: method, path: append([]string{"files"}, strings.Split(path, "/")...)}, nil
 }
 
-// at returns r with the path of the workspace.
-func (w *Workspace) at(r httpRequest) httpRequest {
+// inWorkspace returns r with its path below that of the workspace.
+func (w *Workspace) inWorkspace(r httpRequest) httpRequest {
 	r.path = append([]string{"v1", "workspaces", w.name}, r.path...)
 	return r
 }
@@ -323,5 +323,5 @@ func (w *Workspace) do(
 			Message: fmt.Sprintf("%q is not a valid name of a workspace", w.name),
 		}
 	}
-	return d.do(ctx, w.at(r), timeout, read)
+	return d.do(ctx, w.inWorkspace(r), timeout, read)
 }
