@@ -80,7 +80,7 @@ func (c *Client) ChangeLimits(
 	return c.Limits(ctx, tenant)
 }
 
-var errChanged = errors.New("other processes change it at the same time")
+var errChanged = errors.New("other processes change them at the same time")
 
 // changeLimits reads the limits that were set at run time and writes them again with change applied. It returns
 // errChanged if another process has changed them in between.
