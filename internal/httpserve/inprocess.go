@@ -38,7 +38,7 @@ func (t *InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}()
 	select {
 	case <-out.started:
-	case <-ctx.Done():
+	case <-r.Context().Done(): // not ctx, which also ends with the handler
 		_ = body.Close()
 		cancel()
 		return nil, context.Cause(r.Context())

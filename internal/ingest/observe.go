@@ -34,11 +34,11 @@ func (s *Server) observe(next func(*recorder, *http.Request)) http.Handler {
 		defer span.End()
 		r = r.WithContext(ctx)
 		rec := &recorder{ResponseWriter: w, rc: http.NewResponseController(w), timeout: s.o.Limits.BodyTime}
-		defer func() {
-			s.handlePanic(rec, r, recover())
+		defer func() { // runs also if handlePanic panics
 			s.logRequest(rec, r, time.Since(start))
 			describeSpan(span, rec, r)
 		}()
+		defer func() { s.handlePanic(rec, r, recover()) }()
 		next(rec, r)
 	})
 }

@@ -13,10 +13,11 @@ type PageLink struct {
 	Link string `json:"link"` // relative to the fleet's URL
 }
 
-func (s *Server) toPage(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) toPage(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
-	relative := strings.TrimPrefix(pagePath, "/") + "/" // for proxies with a prefix
-	http.Redirect(w, r, relative, http.StatusSeeOther)
+	// The path is relative for proxies with a prefix. http.Redirect would make it absolute.
+	w.Header().Set("Location", strings.TrimPrefix(pagePath, "/")+"/")
+	w.WriteHeader(http.StatusSeeOther)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -96,7 +97,11 @@ func (r route) fails(codes ...string) route {
 
 // failsWith adds an error whose status differs from the usual one of its code.
 func (r route) failsWith(status int, code string) route {
-	r.statuses = map[string]int{code: status}
+	r.statuses = maps.Clone(r.statuses)
+	if r.statuses == nil {
+		r.statuses = map[string]int{}
+	}
+	r.statuses[code] = status
 	return r.fails(code)
 }
 

@@ -49,8 +49,12 @@ func (s *Server) getTools(w http.ResponseWriter, r *http.Request) error {
 			return unknownTool(err)
 		}
 	}
+	onlyExposed, err := flagOf(r, "exposed")
+	if err != nil {
+		return err
+	}
 	list := ListTools(listing, server, detail)
-	if r.URL.Query().Get("exposed") == "true" {
+	if onlyExposed {
 		exposed := slices.DeleteFunc(slices.Clone(listing.Tools), func(t tools.Tool) bool { return !t.Exposed })
 		list = ListTools(tools.NewListing(exposed), server, detail)
 		list.Servers = nil

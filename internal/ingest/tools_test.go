@@ -158,6 +158,7 @@ func TestToolsRefusals(t *testing.T) {
 	f := withTools(t)
 	for path, want := range map[string]string{
 		"/v1/tools?detail=all":                                  "bad_parameter",
+		"/v1/tools?exposed=banana":                              "bad_parameter",
 		"/v1/tools?server=male":                                 "unknown_tool",
 		"/v1/tools/mail/sent":                                   "unknown_tool",
 		"/v1/tools/search":                                      "bad_parameter",

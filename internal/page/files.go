@@ -227,8 +227,7 @@ func compare(
 			continue
 		}
 		content, err := ws.Open(q.ctx, version, c.Path, 0)
-		refused := new(client.APIError)
-		if errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
+		if refused, ok := errors.AsType[*client.APIError](err); ok && refused.Code == errcode.UnknownFile {
 			return nil, "It is a directory or a link.", nil
 		}
 		if err != nil {

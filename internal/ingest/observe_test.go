@@ -1,0 +1,39 @@
+package ingest
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/codefleet/codefleet/internal/logtest"
+)
+
+// TestAbortedRequestIsLogged checks the log of requests whose responses break off.
+func TestAbortedRequestIsLogged(t *testing.T) {
+	for _, p := range []any{http.ErrAbortHandler, "a bug"} {
+		log := new(logtest.Log)
+		s := &Server{o: Options{Telemetry: Telemetry{
+			Log: slog.New(slog.NewTextHandler(log, nil)), Tracer: noop.NewTracerProvider().Tracer(""),
+		}}}
+		h := s.observe(func(rec *recorder, _ *http.Request) {
+			rec.route = "GET /v1/x"
+			_, _ = rec.Write([]byte("part"))
+			panic(p)
+		})
+		func() {
+			defer func() {
+				if got := recover(); got != http.ErrAbortHandler {
+					t.Errorf("after the panic %v: panic %v, want %v", p, got, http.ErrAbortHandler)
+				}
+			}()
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/v1/x", nil))
+		}()
+		if text := log.String(); !strings.Contains(text, "msg=request method=GET path=/v1/x status=200 bytes=4") {
+			t.Errorf("after the panic %v, the log is %q, want the request", p, text)
+		}
+	}
+}
