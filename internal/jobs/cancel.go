@@ -77,7 +77,7 @@ func (c *Client) promoteNow(ctx context.Context, r storedRecord) error {
 }
 
 // removeQueued sends the result of a task that was cancelled before it ran, keeps the task's event, and removes its
-// message. If the message cannot be removed, the worker that gets it sends the result again and removes it.
+// message. After an error, the message stays, and the worker that gets it sends the result again and removes it.
 func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 	if strings.HasPrefix(after.Source, WorkflowSource) {
 		return // the worker that gets the message advances the workflow
@@ -89,8 +89,10 @@ func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 				err = c.reply(ctx, to, after, after.Result)
 			}
 		}
+	}
+	if err == nil {
 		c.keepEvent(ctx, after.Tenant, after.TaskID, &nats.Msg{Header: msg.Header, Data: msg.Data})
-		err = errors.Join(err, remove())
+		err = remove()
 		if ref := msg.Header.Get("ce-dataref"); ref != "" && err == nil {
 			c.dropData(ctx, after.Tenant, ref)
 		}

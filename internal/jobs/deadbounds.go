@@ -124,26 +124,36 @@ func (c *Client) trimDeadLetters(ctx context.Context, tenant string) {
 	if schemas.CheckName("tenant", tenant) != nil || rand.N(trimInterval) != 0 { //nolint:gosec // not a secret
 		return
 	}
+	removed, err := c.purge(ctx, streamDead, deadSubject(tenant, "*"), c.opts.Storage.DeadLetters)
+	if err != nil {
+		c.opts.Log.WarnContext(ctx, "old dead letters not removed", "tenant", tenant, "error", err)
+	}
+	if removed > 0 {
+		c.tel.deadRemoved.Add(ctx, removed)
+		c.opts.Log.InfoContext(ctx, "old dead letters removed", "tenant", tenant, "removed", removed)
+	}
+}
+
+// purge removes the oldest messages on the subjects that match a filter, until keep are left. It returns how many it
+// has removed.
+func (c *Client) purge(ctx context.Context, stream, filter string, keep int64) (int64, error) {
+	query, err := json.Marshal(map[string]any{"filter": filter, "keep": keep})
+	if err != nil {
+		return 0, err
+	}
+	m, err := c.request(ctx, "$JS.API.STREAM.PURGE."+stream, query)
+	if err != nil {
+		return 0, err
+	}
 	var response struct {
 		Error  *jetstream.APIError `json:"error"`
 		Purged int64               `json:"purged"`
 	}
-	query, err := json.Marshal(map[string]any{"filter": deadSubject(tenant, "*"), "keep": c.opts.Storage.DeadLetters})
-	var m *nats.Msg
-	if err == nil {
-		m, err = c.request(ctx, "$JS.API.STREAM.PURGE."+streamDead, query)
+	if err := json.Unmarshal(m.Data, &response); err != nil {
+		return 0, err
 	}
-	if err == nil {
-		err = json.Unmarshal(m.Data, &response)
+	if response.Error != nil {
+		return 0, response.Error
 	}
-	if err == nil && response.Error != nil {
-		err = response.Error
-	}
-	if err != nil {
-		c.opts.Log.WarnContext(ctx, "old dead letters not removed", "tenant", tenant, "error", err)
-	}
-	if response.Purged > 0 {
-		c.tel.deadRemoved.Add(ctx, response.Purged)
-		c.opts.Log.InfoContext(ctx, "old dead letters removed", "tenant", tenant, "removed", response.Purged)
-	}
+	return response.Purged, nil
 }

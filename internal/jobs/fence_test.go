@@ -234,3 +234,17 @@ func TestTimerBeforeRecord(t *testing.T) {
 	}
 	f.awaitEmpty(t)
 }
+
+// TestDeadLetterOfNoName checks that a wildcard is not taken for a name: it would select another task's dead letter.
+func TestDeadLetterOfNoName(t *testing.T) {
+	f := newFleet(t)
+	const task = "hyfxz3ece6wy7vvgtmu2wmauvi"
+	if _, err := f.js.Publish(t.Context(), deadSubject("acme", task), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	for tenant, id := range map[string]string{"acme": "*", "*": task, "acme.x": ">"} {
+		if d, err := f.DeadLetter(t.Context(), tenant, id); !errors.Is(err, ErrUnknownTask) {
+			t.Errorf("DeadLetter(%s, %s) = %+v, %v; want ErrUnknownTask", tenant, id, d, err)
+		}
+	}
+}

@@ -112,6 +112,31 @@ func (c *Client) batch(
 	return c.directGet(ctx, stream, query, func(m *nats.Msg, _ uint64) error { return fn(m) })
 }
 
+// lastOfEach calls fn with the last message on each subject. It skips subjects without messages.
+func (c *Client) lastOfEach(ctx context.Context, stream string, subjects []string, fn func(*nats.Msg) error) error {
+	for len(subjects) > 0 {
+		asked := subjects[:min(len(subjects), readBatch)]
+		read := make(map[string]bool, len(asked))
+		query := map[string]any{"multi_last": asked, "batch": len(asked)}
+		_, more, err := c.directGet(ctx, stream, query, func(m *nats.Msg, _ uint64) error {
+			read[m.Header.Get(jetstream.SubjectHeader)] = true
+			return fn(m)
+		})
+		if err != nil {
+			return err
+		}
+		subjects = subjects[len(asked):]
+		if more { // the messages are large
+			for _, s := range asked {
+				if !read[s] {
+					subjects = append(subjects, s)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // directGet calls fn with the messages that a query selects and their sequences. next follows the last sequence. more
 // reports whether the server has stopped before the last message.
 func (c *Client) directGet(

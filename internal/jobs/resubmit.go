@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -141,6 +142,9 @@ func (c *Client) Retry(ctx context.Context, tenant, id string) (schemas.Record, 
 // DeadLetter returns a task's dead letter, with the task's record if it is still kept. The error is ErrUnknownTask if
 // the task has no dead letter.
 func (c *Client) DeadLetter(ctx context.Context, tenant, id string) (d schemas.DeadLetter, err error) {
+	if schemas.CheckName("tenant", tenant) != nil || !names.IsTaskID(id) {
+		return d, ErrUnknownTask
+	}
 	rec, err := c.find(ctx, tenant, id)
 	if err != nil && !errors.Is(err, ErrUnknownTask) {
 		return d, err

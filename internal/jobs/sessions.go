@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path"
 	"slices"
@@ -32,9 +33,8 @@ const (
 	sessionsRetention = 90 * 24 * time.Hour
 	sessionsPerTenant = 20_000 // tasks and checkpoints that are kept
 	maxSessionMessage = 128 << 10
-	maxSessions       = 1000 // messages that Sessions reads, up to two per session; the server's limit is 1,024 subjects
-	defaultSession    = 100  // tasks that Session returns
-	listedCheckpoints = 20   // newest checkpoints that Session returns
+	defaultSession    = 100 // tasks that Session returns
+	listedCheckpoints = 20  // newest checkpoints that Session returns
 	workspaceInBox    = "/workspace/"
 )
 
@@ -173,11 +173,7 @@ var errHide = errors.New("replace personal data in a checkpoint")
 
 // trimSessions removes the oldest entries of a tenant's sessions above the limit.
 func (c *Client) trimSessions(ctx context.Context, tenant string) {
-	query, err := json.Marshal(map[string]any{"filter": "sessions." + tenant + ".>", "keep": sessionsPerTenant})
-	if err == nil {
-		_, err = c.request(ctx, "$JS.API.STREAM.PURGE."+streamSessions, query)
-	}
-	if err != nil {
+	if _, err := c.purge(ctx, streamSessions, "sessions."+tenant+".>", sessionsPerTenant); err != nil {
 		c.opts.Log.WarnContext(ctx, "old session entries not removed", "tenant", tenant, "error", err)
 	}
 }
@@ -315,43 +311,62 @@ func (c *Client) Sessions(ctx context.Context, tenant string, limit int) ([]sche
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
 	}
-	prefix := "sessions." + tenant + "."
-	counts, err := c.sessionSubjects(ctx, prefix+"*.task")
+	all, err := c.sessions(ctx, tenant, cmp.Or(max(0, limit), defaultList))
 	if err != nil {
 		return nil, fmt.Errorf("list sessions: %w", err)
 	}
+	return all, nil
+}
+
+func (c *Client) sessions(ctx context.Context, tenant string, limit int) ([]schemas.SessionSummary, error) {
+	counts, err := c.sessionSubjects(ctx, "sessions."+tenant+".>")
+	if err != nil {
+		return nil, err
+	}
 	list := map[string]*schemas.SessionSummary{}
-	query := map[string]any{"multi_last": []string{prefix + ">"}, "batch": maxSessions}
-	_, _, err = c.directGet(ctx, streamSessions, query, func(m *nats.Msg, _ uint64) error {
+	var tasks, checkpoints []string // subjects
+	for subject := range counts {
+		s := &schemas.SessionSummary{SessionID: strings.Split(subject, ".")[2]}
+		list[s.SessionID] = s
+		if strings.HasSuffix(subject, ".task") {
+			tasks = append(tasks, subject)
+		}
+	}
+	err = c.lastOfEach(ctx, streamSessions, tasks, func(m *nats.Msg) error {
 		v, _, err := parseSession(m)
-		if err != nil {
+		if err != nil || v.Task == nil {
 			return err
 		}
 		s := list[v.session]
-		if s == nil {
-			s = &schemas.SessionSummary{SessionID: v.session}
-			list[v.session] = s
-		}
-		if v.Task == nil {
-			s.Checkpoint = v.checkpoint()
-			return nil
-		}
-		s.Tasks = int(counts[prefix+v.session+".task"])
+		s.Tasks = int(counts[sessionSubject(tenant, v.session, "task")])
 		s.LastTask, s.LastStatus, s.EndedAt = v.Task.TaskID, v.Task.Status, v.Task.Timestamp
 		s.Workspace = v.Task.Workspace
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list sessions: %w", err)
+		return nil, err
 	}
-	all := []schemas.SessionSummary{}
-	for _, s := range list {
-		all = append(all, *s)
-	}
-	slices.SortFunc(all, func(a, b schemas.SessionSummary) int {
+	newest := slices.SortedFunc(maps.Values(list), func(a, b *schemas.SessionSummary) int {
 		return cmp.Or(b.EndedAt.Compare(a.EndedAt), cmp.Compare(a.SessionID, b.SessionID))
 	})
-	return all[:min(len(all), cmp.Or(max(0, limit), defaultList))], nil
+	newest = newest[:min(len(newest), limit)]
+	for _, s := range newest {
+		if subject := sessionSubject(tenant, s.SessionID, "checkpoint"); counts[subject] > 0 {
+			checkpoints = append(checkpoints, subject)
+		}
+	}
+	err = c.lastOfEach(ctx, streamSessions, checkpoints, func(m *nats.Msg) error {
+		v, _, err := parseSession(m)
+		if err == nil {
+			list[v.session].Checkpoint = v.checkpoint()
+		}
+		return err
+	})
+	all := make([]schemas.SessionSummary, len(newest))
+	for i, s := range newest {
+		all[i] = *s
+	}
+	return all, err
 }
 
 // SaveCheckpoint sets a session's checkpoint, which is a JSON object. The error is ErrUnknownSession, or a

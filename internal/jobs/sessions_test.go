@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -122,5 +123,49 @@ func testCheckpoints(t *testing.T, f *fleet, log schemas.Session) {
 	if err != nil || len(list) != 1 || list[0].SessionID != "customer_A" || list[0].Tasks != 20 ||
 		list[0].Checkpoint == nil {
 		t.Errorf("Sessions() = %+v, %v; want customer_A with 20 tasks and a checkpoint", list, err)
+	}
+}
+
+// TestManySessions lists more sessions than the server permits subjects in one request.
+func TestManySessions(t *testing.T) {
+	f := newFleet(t)
+	const n = 1100
+	store := func(i int, kind string, m sessionMessage) {
+		t.Helper()
+		data, err := json.Marshal(m)
+		if err == nil {
+			_, err = f.js.Publish(t.Context(), sessionSubject("acme", fmt.Sprint("s", i), kind), data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	for i := range n {
+		at := begun.Add(time.Duration(i) * time.Second)
+		store(i, "task", sessionMessage{Task: &schemas.SessionTask{TaskID: fmt.Sprint(i), Timestamp: at}})
+		if i%2 == 0 {
+			store(i, "checkpoint", sessionMessage{LastTask: fmt.Sprint(i), Checkpoint: map[string]json.RawMessage{}})
+		}
+	}
+	for _, limit := range []int{1, 600, n + 1} {
+		list, err := f.Sessions(t.Context(), "acme", limit)
+		if err != nil || len(list) != min(limit, n) {
+			t.Fatalf("Sessions(%d) has %d sessions, %v; want %d", limit, len(list), err, min(limit, n))
+		}
+		for i, s := range list {
+			want := n - 1 - i
+			if s.SessionID != fmt.Sprint("s", want) || s.Tasks != 1 || s.LastTask != fmt.Sprint(want) ||
+				(s.Checkpoint != nil) != (want%2 == 0) {
+				t.Fatalf("session %d of %d = %+v, want s%d with a task", i, limit, s, want)
+			}
+		}
+	}
+}
+
+func TestPurgeReportsErrors(t *testing.T) {
+	f := newFleet(t)
+	if n, err := f.purge(t.Context(), "NONE", "none.>", 1); err == nil {
+		t.Errorf("purge() of a stream that does not exist = %d, nil; want an error", n)
 	}
 }
