@@ -236,9 +236,9 @@ func (s *Store) checkExcluded(ctx context.Context, tenant string, on *format.Ent
 		}
 	}
 	var text []byte
-	if file != nil && file.Kind == format.KindFile && file.Size <= ignore.MaxFile {
+	if file != nil && file.Kind == format.KindFile {
 		var err error
-		if text, err = s.repo.ReadFile(ctx, tenant, file); err != nil {
+		if text, err = io.ReadAll(io.LimitReader(s.repo.Open(ctx, tenant, file), ignore.MaxFile)); err != nil {
 			return err
 		}
 	}

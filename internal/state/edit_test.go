@@ -247,6 +247,12 @@ func TestEditRefuses(t *testing.T) {
 		info.Files != 4 {
 		t.Errorf("ReadInfo() = %+v, %v, want generation 1 with 4 paths", info, err)
 	}
+	// A file of rules that is too large counts up to the limit, as for a task's commit.
+	long := put(ignore.FileName, "*.log\n"+strings.Repeat("# long\n", 10_000))
+	_, err := s.Edit(t.Context(), ref, newest, edits(long, put("late.log", "1")))
+	if _, ok := errors.AsType[*state.EditError](err); !ok {
+		t.Errorf("Edit() of a file that a long %s excludes = %v, want an EditError", ignore.FileName, err)
+	}
 	broken := func(yield func(state.Edit, error) bool) {
 		if yield(put("half", "1"), nil) {
 			yield(state.Edit{}, io.ErrUnexpectedEOF)

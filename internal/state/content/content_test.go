@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -76,6 +79,59 @@ func TestDamagedPack(t *testing.T) {
 	e := &format.Entry{Path: "f", Kind: format.KindFile, Size: b.Raw, Blobs: []format.Blob{b}}
 	if got, err := open(t, bucket, nil).ReadFile(t.Context(), tenant, e); !errors.Is(err, objects.ErrCorrupt) {
 		t.Errorf("ReadFile() = %q, %v, want %v", got, err, objects.ErrCorrupt)
+	}
+}
+
+// TestDamagedCache damages the second of two blobs in the cached pack. Each one is delivered once.
+func TestDamagedCache(t *testing.T) {
+	bucket := mem.New()
+	p := open(t, bucket, nil).NewPacker(t.Context(), tenant, format.EmptySet.BlobFinder(0))
+	var wants []content.Want
+	for i, text := range []string{"first", "second"} {
+		b, err := p.Add([]byte(text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants = append(wants, content.Want{Blob: &b, Target: i})
+	}
+	if err := p.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	s := content.New(bucket, content.Options{CacheDir: dir, Log: slog.New(slog.DiscardHandler)})
+	for _, damaged := range []bool{false, true} {
+		if damaged {
+			flipByte(t, dir, wants[1].Blob.Offset)
+		}
+		var got [2]string
+		err := s.Fetch(t.Context(), tenant, wants, func(_ int, w content.Want, data []byte) error {
+			got[w.Target] += string(data)
+			return nil
+		})
+		if err != nil || got != [2]string{"first", "second"} {
+			t.Errorf("Fetch() with a damaged cache %v delivers %q, %v; want each blob once", damaged, got, err)
+		}
+	}
+}
+
+// flipByte changes the byte at an offset of the only file below a directory.
+func flipByte(t *testing.T, dir string, offset int64) {
+	t.Helper()
+	files := 0
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		files++
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		data[offset] ^= 1
+		return os.WriteFile(path, data, 0o600)
+	})
+	if err != nil || files != 1 {
+		t.Fatalf("%d cached files, %v; want one", files, err)
 	}
 }
 

@@ -118,15 +118,16 @@ func coalesce(p *format.Pack, sorted []Want) []segment {
 }
 
 // fetchSegment reads a segment and calls fn with each wanted blob. If the pack is cached but damaged, it drops the pack
-// from the cache, reads the object store, and calls fn with all blobs, even with those that the cache had intact.
+// from the cache, and reads from the object store the blobs with which it has not called fn.
 func (s *Store) fetchSegment(
 	ctx context.Context, tenant string, seg segment, buf []byte, workers chan int, fn deliver,
 ) error {
 	if data := s.readCached(seg, buf); data != nil {
-		err := s.deliverAll(ctx, tenant, seg, data, workers, fn)
+		left, err := s.deliverAll(ctx, tenant, seg, data, workers, fn)
 		if !errors.Is(err, objects.ErrCorrupt) {
 			return err
 		}
+		seg.wants = left
 		s.log.WarnContext(ctx, "cached pack damaged", "pack", seg.pack.ID.String())
 		s.cache.drop(seg.pack.ID)
 	}
@@ -143,7 +144,7 @@ func (s *Store) fetchSegment(
 	if int64(len(obj.Data)) != seg.length {
 		return fmt.Errorf("%s: %w: read %d bytes, want %d", key, objects.ErrCorrupt, len(obj.Data), seg.length)
 	}
-	if err := s.deliverAll(ctx, tenant, seg, obj.Data, workers, fn); err != nil {
+	if _, err := s.deliverAll(ctx, tenant, seg, obj.Data, workers, fn); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	if whole {
@@ -167,12 +168,14 @@ func (s *Store) readCached(seg segment, buf []byte) []byte {
 	return data
 }
 
-// deliverAll opens the wanted blobs of a segment, whose stored bytes are data, and calls fn with each.
+// deliverAll opens the wanted blobs of a segment, whose stored bytes are data, and calls fn with each. After an error it
+// returns those for which fn was not called, or returned an error.
 func (s *Store) deliverAll(
 	ctx context.Context, tenant string, seg segment, data []byte, workers chan int, fn deliver,
-) error {
+) (left []Want, err error) {
+	delivered := make([]bool, len(seg.wants))
 	g, gctx := errgroup.WithContext(ctx)
-	for shard := range slices.Chunk(seg.wants, shardBlobs) {
+	for first := 0; first < len(seg.wants); first += shardBlobs {
 		if gctx.Err() != nil {
 			break
 		}
@@ -181,7 +184,8 @@ func (s *Store) deliverAll(
 			defer func() { workers <- worker }()
 			scratch := s.Buffer()
 			defer func() { s.PutBuffer(&scratch) }()
-			for _, w := range shard {
+			for i := first; i < min(first+shardBlobs, len(seg.wants)); i++ {
+				w := seg.wants[i]
 				at := w.Blob.Offset - seg.offset
 				if w.Blob.Stored != w.Blob.Raw && int64(cap(scratch)) < w.Blob.Raw {
 					scratch = make([]byte, 0, w.Blob.Raw)
@@ -193,14 +197,20 @@ func (s *Store) deliverAll(
 				if err := fn(worker, w, content); err != nil {
 					return err
 				}
+				delivered[i] = true
 			}
 			return gctx.Err()
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return err
+	if err = g.Wait(); err == nil {
+		return nil, ctx.Err()
 	}
-	return ctx.Err()
+	for i, w := range seg.wants {
+		if !delivered[i] {
+			left = append(left, w)
+		}
+	}
+	return left, err
 }
 
 // OpenBlob returns the verified content of a stored blob. If necessary, it decrypts the blob, and decompresses it into

@@ -229,6 +229,54 @@ func TestPurgeInterrupted(t *testing.T) {
 	}
 }
 
+// TestFenceAtTheEndOfAPurge fences a task between the end of a purge, for which its commit waits, and the commit.
+func TestFenceAtTheEndOfAPurge(t *testing.T) {
+	for name, open := range statetest.HeadModes(t) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := open()
+				w := statetest.Committed(t, o, 2)
+				if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
+					t.Fatal(err)
+				}
+				collectFor(t, w.Store, 5*24*time.Hour, statetest.Strict) // removes everything but HEAD
+				ctx, die := context.WithCancel(t.Context())
+				dying := interposed{o, func(op, key string) {
+					if op == "delete" && strings.HasSuffix(key, "main/HEAD") {
+						die()
+					}
+				}}
+				if _, err := maintenance.CollectGarbage(ctx, state.New(canceled{dying}, state.Options{}).Repo(),
+					"acme", statetest.Forgetful); !errors.Is(err, context.Canceled) {
+					t.Fatalf("CollectGarbage() = %v, want %v", err, context.Canceled)
+				}
+				fence := func(string, string) {}
+				late := statetest.NewWorker(t, interposed{o, func(op, key string) { fence(op, key) }}, ref, state.Options{})
+				late.Checkout()
+				late.Write("late", "1")
+				var once sync.Once
+				fence = func(op, key string) {
+					if op == "get" && strings.HasSuffix(key, "main/HEAD") {
+						once.Do(func() {
+							statetest.Advance(t, time.Second)
+							c, err := w.Store.Fence(t.Context(), ref, "late", 1, time.Time{})
+							if c != nil || err != nil {
+								t.Errorf("Fence() = %+v, %v; want no commit", c, err)
+							}
+						})
+					}
+				}
+				statetest.Advance(t, 10*time.Minute-time.Second)
+				_, err := late.Store.Commit(t.Context(), late.Tree, state.CommitOptions{TaskID: "late", Attempt: 1})
+				if !errors.Is(err, state.ErrFenced) {
+					t.Errorf("Commit() of the fenced task = %v, want %v", err, state.ErrFenced)
+				}
+				once.Do(func() { t.Error("the commit did not wait for the purge") })
+			})
+		})
+	}
+}
+
 // canceled does not delete after the context has ended, like a store over a network.
 type canceled struct{ objects.Objects }
 

@@ -86,10 +86,13 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 // prepare returns ErrFenced if the task is fenced, and waits while HEAD is being purged. It makes a workspace without
 // HEAD begin above its tenant's floor (see format.Floor).
 func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error {
-	if p.On.Head.Fences(p.Options.TaskID, p.Options.Attempt) {
-		return ErrFenced
-	}
-	for p.On.Head.Purging() {
+	for {
+		if p.On.Head.Fences(p.Options.TaskID, p.Options.Attempt) {
+			return ErrFenced
+		}
+		if !p.On.Head.Purging() {
+			break
+		}
 		purging := fmt.Errorf("swap %s: the deleted workspace is being purged", p.Ref.HeadKey())
 		if err := backoff.Wait(ctx, purging); err != nil {
 			return err
