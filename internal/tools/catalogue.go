@@ -53,7 +53,8 @@ type Catalogue struct {
 	misplaced []Broken // directory entries of servers/ that cannot be a server
 	approvals cachedFile
 	checked   map[[32]byte]Broken // results of opts.Check by the content's hash; an empty Message means valid syntax
-	last      *Listing
+	last      *Listing            // nil before the first Read and after an error
+	missing   bool                // the directory did not exist at the last Read
 }
 
 // OpenCatalogue returns the catalogue in dir without reading it.
@@ -69,15 +70,23 @@ func (c *Catalogue) Read(ctx context.Context) (*Listing, error) {
 	defer c.mu.Unlock()
 	root, err := os.OpenRoot(c.dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		clear(c.servers)
-		c.misplaced = nil
-		c.last = NewListing(nil)
+		if c.last == nil || !c.missing {
+			clear(c.servers)
+			c.misplaced, c.approvals, c.missing, c.last = nil, cachedFile{}, true, NewListing(nil)
+		}
 		return c.last, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read catalogue: %w", err)
 	}
 	defer func() { _ = root.Close() }()
+	c.missing = false
+	c.last, err = c.update(ctx, root) // after an error nil, because no listing has the changes that were read
+	return c.last, err
+}
+
+// update reads the files that have changed. It returns the last listing if none has.
+func (c *Catalogue) update(ctx context.Context, root *os.Root) (*Listing, error) {
 	changed, broken, err := c.readServers(ctx, root)
 	approvalsChanged, approvalsErr := c.readApprovals(root)
 	if err := errors.Join(err, approvalsErr); err != nil {
@@ -89,11 +98,7 @@ func (c *Catalogue) Read(ctx context.Context) (*Listing, error) {
 	if err := c.check(ctx); err != nil {
 		return nil, err
 	}
-	listing, err := c.buildListing(broken)
-	if err == nil {
-		c.last = listing
-	}
-	return listing, err
+	return c.buildListing(broken)
 }
 
 // Unpack implements Source.

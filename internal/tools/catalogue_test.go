@@ -1,6 +1,7 @@
 package tools_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -192,6 +193,51 @@ func TestCheckerSurvivesHostileFiles(t *testing.T) {
 	}
 	if bad["wrong"].Line != 2 {
 		t.Errorf("wrong: line %d, want 2", bad["wrong"].Line)
+	}
+}
+
+// A file that crashes the parser is broken even if it is the only one. An interpreter that fails makes no file broken.
+func TestCheckOfOneFile(t *testing.T) {
+	check := tools.PythonChecker("")
+	if check == nil {
+		t.Skip("no python3 on this host")
+	}
+	deep := map[string][]byte{"deep": []byte("x = " + strings.Repeat("-", 5_000_000) + "1")}
+	if bad, err := check(t.Context(), deep); err != nil || bad["deep"].Message == "" {
+		t.Errorf("check of one file that crashes the parser = %v, %v; want it broken", bad, err)
+	}
+	two := map[string][]byte{"a": nil, "b": nil}
+	if bad, err := tools.PythonChecker("/bin/false")(t.Context(), two); err == nil {
+		t.Errorf("check with an interpreter that fails = %v, want an error", bad)
+	}
+}
+
+// TestReadAfterAnError checks that a change that a failed Read has seen is not lost.
+func TestReadAfterAnError(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "servers")
+	var fails error
+	c := tools.OpenCatalogue(dir, tools.Options{
+		Check: func(context.Context, map[string][]byte) (map[string]tools.Broken, error) { return nil, fails },
+	})
+	if read(t, c) != read(t, c) {
+		t.Error("Read of a missing directory returned another listing, want the same")
+	}
+	write(t, dir, "mine/first.py", "def first(): pass\n")
+	read(t, c)
+	write(t, dir, "mine/second.py", "def second(): pass\n")
+	fails = errors.New("the interpreter fails")
+	if _, err := c.Read(t.Context()); !errors.Is(err, fails) {
+		t.Errorf("Read = %v, want %v", err, fails)
+	}
+	fails = nil
+	if got := ids(read(t, c)); !cmp.Equal(got, []string{"mine/first", "mine/second"}) {
+		t.Errorf("tools after an error = %v, want both", got)
+	}
+	write(t, dir, tools.ApprovalsFile, "{")
+	for range 2 {
+		if got, err := c.Read(t.Context()); err == nil {
+			t.Errorf("Read with broken approvals = %v, want an error", ids(got))
+		}
 	}
 }
 

@@ -138,8 +138,8 @@ func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
 		return f
 	}
 	file, err := root.Open(name)
-	if err != nil {
-		f.skipped = "cannot be read"
+	if err != nil { // perhaps for want of a right, which a later change of the mode gives: read it again next time
+		f.skipped, f.stat.read = "cannot be read", time.Time{}
 		return f
 	}
 	defer file.Close()

@@ -116,7 +116,8 @@ func (p *Published) Read(ctx context.Context) (*Listing, error) {
 		return nil, err
 	}
 	defer p.mu.Unlock()
-	return p.listing, p.refresh(ctx)
+	err := p.refresh(ctx)
+	return p.listing, err
 }
 
 func (p *Published) refresh(ctx context.Context) error {

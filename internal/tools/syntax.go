@@ -33,8 +33,11 @@ func PythonChecker(interpreter string) Checker {
 	}
 	return func(ctx context.Context, sources map[string][]byte) (map[string]Broken, error) {
 		found, err := compileAll(ctx, interpreter, sources)
-		if err == nil || len(sources) == 1 || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil {
 			return found, err
+		}
+		if _, err := compileAll(ctx, interpreter, map[string][]byte{"empty": nil}); err != nil {
+			return nil, err // the interpreter fails, whatever it compiles
 		}
 		return compileEach(ctx, interpreter, sources)
 	}
