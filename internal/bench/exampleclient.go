@@ -96,8 +96,11 @@ func (c *exampleClient) runOverMCP(ctx context.Context, s client.Submission) (cl
 	if err == nil {
 		err = json.Unmarshal(data, &out)
 	}
-	if err != nil || !out.Success {
-		return client.Result{}, fmt.Errorf("execute_task over MCP did not succeed: %.300s: %w", data, err)
+	if err != nil {
+		return client.Result{}, fmt.Errorf("decode the result of execute_task: %w", err)
+	}
+	if !out.Success {
+		return client.Result{}, fmt.Errorf("execute_task over MCP did not succeed: %.300s", data)
 	}
 	return c.Result(ctx, out.TaskID)
 }

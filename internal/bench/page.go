@@ -64,15 +64,11 @@ func (b *Bench) pageTasks(ctx context.Context, c *client.Client) (queued, ended 
 	for done := 0; done < tasks; done += pageStep {
 		b.Progress(fmt.Sprintf("page: task %d of %d", done, tasks))
 		g, ctx := errgroup.WithContext(ctx)
-		for range submitters {
+		g.SetLimit(submitters)
+		for range pageStep {
 			g.Go(func() error {
-				for range pageStep / submitters {
-					s := client.Submission{Task: client.Task{Code: SmallestProgram, Pool: "none"}}
-					if _, err := c.Submit(ctx, s); err != nil {
-						return err
-					}
-				}
-				return nil
+				_, err := c.Submit(ctx, client.Submission{Task: client.Task{Code: SmallestProgram, Pool: "none"}})
+				return err
 			})
 		}
 		if err := g.Wait(); err != nil {

@@ -119,10 +119,11 @@ func (b *Bench) loops(ctx context.Context, c *client.Client, server, tool string
 			return err
 		}
 		var inside, outside []float64
-		if err := json.Unmarshal(res.Result, &inside); err != nil || len(inside) != loop ||
-			len(res.Tools.Calls) != loop {
-			return fmt.Errorf("%s: measured %d of %d calls, want %d: %w", name, len(inside), len(res.Tools.Calls), loop,
-				err)
+		if err := json.Unmarshal(res.Result, &inside); err != nil {
+			return fmt.Errorf("%s: decode the times of the calls: %w", name, err)
+		}
+		if len(inside) != loop || len(res.Tools.Calls) != loop {
+			return fmt.Errorf("%s: measured %d of %d calls, want %d", name, len(inside), len(res.Tools.Calls), loop)
 		}
 		for n := range loop {
 			began := time.Now()
@@ -156,8 +157,11 @@ func (b *Bench) table(ctx context.Context, c *client.Client, call bareCall) erro
 		return err
 	}
 	var five []json.RawMessage
-	if err := json.Unmarshal(res.Result, &five); err != nil || len(five) != 5 {
-		return fmt.Errorf("the program returned %d rows, want 5: %w", len(five), err)
+	if err := json.Unmarshal(res.Result, &five); err != nil {
+		return fmt.Errorf("decode the rows: %w", err)
+	}
+	if len(five) != 5 {
+		return fmt.Errorf("the program returned %d rows, want 5", len(five))
 	}
 	read := fiveOf + string(res.Result)
 	b.Note("10,000 rows from the tool, 5 to the model: %d bytes, about %d tokens by a direct call; %d bytes, about "+
@@ -180,8 +184,11 @@ func connectBare(ctx context.Context, transport sdk.Transport) (call bareCall, s
 	}
 	call = func(ctx context.Context, tool string, args map[string]any) (string, error) {
 		res, err := session.CallTool(ctx, &sdk.CallToolParams{Name: tool, Arguments: args})
-		if err != nil || res.IsError || len(res.Content) == 0 {
-			return "", fmt.Errorf("call %s by the bare client: %+v, %w", tool, res, err)
+		if err != nil {
+			return "", fmt.Errorf("call %s by the bare client: %w", tool, err)
+		}
+		if res.IsError || len(res.Content) == 0 {
+			return "", fmt.Errorf("call %s by the bare client: the response is %+v", tool, res)
 		}
 		text, ok := res.Content[0].(*sdk.TextContent)
 		if !ok {

@@ -135,7 +135,7 @@ func (o Options) fill(ctx context.Context, src source, dir string) error {
 		return err
 	}
 	defer root.Close()
-	u := unpacker{root: root, bytesLeft: o.MaxMB << 20, maxMB: o.MaxMB, filesLeft: maxFiles}
+	u := unpacker{root: root, bytesLeft: o.MaxMB << 20, maxMB: o.MaxMB, filesLeft: maxFiles, whiteouts: true}
 	for i, l := range src.layers {
 		if err := u.applyLayer(ctx, l); err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)

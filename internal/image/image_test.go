@@ -186,6 +186,9 @@ var (
 		{name: "etc/old/a", text: "a"},
 		{name: "etc/old/b", text: "b"},
 		{name: "etc/gone", text: "x"},
+		{name: "srv/a/old", text: "x"},
+		{name: "srv/b/old", text: "x"},
+		{name: "srv/c/old", text: "x"},
 		{name: "dev/null", kind: tar.TypeChar},
 		{name: "pipe", kind: tar.TypeFifo},
 	}
@@ -194,11 +197,19 @@ var (
 		{name: "etc/.wh.gone"},
 		{name: "etc/old/c", text: "c"},
 		{name: "etc/old/.wh..wh..opq"},
+		// A whiteout after the files of its own layer keeps these.
+		{name: "srv/a/new", text: "a"},
+		{name: "srv/b/", kind: tar.TypeDir, mode: 0o755},
+		{name: "srv/b/new", text: "b"},
+		{name: "srv/.wh..wh..opq"},
+		{name: "var/d/new", text: "d"},
+		{name: "var/.wh.d"},
 		{name: "usr/bin/python", kind: tar.TypeSymlink, link: "../../../../etc/passwd"},
 	}
 	merged = map[string]string{
 		"usr/bin/python3": "elf", "usr/bin/python": "-> ../../../../etc/passwd", "bin": "-> /usr/bin",
 		"usr/bin/tool": "through a link", "etc/old/c": "c",
+		"srv/a/new": "a", "srv/b/new": "b", "var/d/new": "d",
 	}
 )
 
@@ -234,6 +245,18 @@ func TestUnpack(t *testing.T) {
 	}
 	if len(slices.Compact(digests)) != 1 {
 		t.Errorf("digests of one image in three formats = %q, want equal ones", digests)
+	}
+}
+
+// TestUntar checks that an archive that is not a layer has no whiteouts.
+func TestUntar(t *testing.T) {
+	dir := t.TempDir()
+	archive := archiveOf(t, entry{name: "x", text: "x"}, entry{name: ".wh.x", text: "not a whiteout"})
+	if err := image.Untar(t.Context(), dir, bytes.NewReader(archive), 1); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]string{"x": "x", ".wh.x": "not a whiteout"}, tree(t, dir)); d != "" {
+		t.Errorf("files (-want +got):\n%s", d)
 	}
 }
 

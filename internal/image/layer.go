@@ -30,7 +30,8 @@ type unpacker struct {
 	bytesWritten int64 // how many bytes of files were written; more than were read if files are sparse
 	maxMB        int64
 	filesLeft    int             // how many files may still be unpacked
-	written      map[string]bool // paths written by the current layer
+	whiteouts    bool            // the archives are layers, whose whiteouts remove files of lower ones
+	written      map[string]bool // paths written by the current layer, and their parents
 }
 
 // decoderMemory bounds the memory that a layer makes its decoder allocate.
@@ -64,7 +65,7 @@ func (u *unpacker) applyLayer(ctx context.Context, l layer) error {
 }
 
 // Untar unpacks an untrusted, uncompressed archive of at most maxMB into an empty directory. Like Unpack, it writes
-// nothing outside of dir, leaves out devices and set-user-ID bits, and applies whiteouts.
+// nothing outside of dir, and leaves out devices and set-user-ID bits.
 func Untar(ctx context.Context, dir string, from io.Reader, maxMB int64) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -165,13 +166,15 @@ func (u *unpacker) unpack(header *tar.Header, content io.Reader) error {
 	}
 	base := path.Base(name)
 	at := path.Join(parent, base)
-	if strings.HasPrefix(base, whiteout) {
+	if u.whiteouts && strings.HasPrefix(base, whiteout) {
 		return u.remove(parent, base)
 	}
 	if err := u.root.MkdirAll(parent, 0o755); err != nil {
 		return err
 	}
-	u.written[at] = true
+	for p := at; p != "." && !u.written[p]; p = path.Dir(p) {
+		u.written[p] = true
+	}
 	mode := fs.FileMode(header.Mode).Perm()
 	switch header.Typeflag {
 	case tar.TypeDir:
@@ -196,8 +199,25 @@ func (u *unpacker) remove(parent, base string) error {
 		if name == "." || name == ".." || name == "" {
 			return fmt.Errorf("%w: the whiteout has no name", ErrBroken)
 		}
-		return u.root.RemoveAll(path.Join(parent, name))
+		return u.removeLower(path.Join(parent, name))
 	}
+	return u.removeBelow(parent)
+}
+
+// removeLower removes what lower layers put at a path and below it.
+func (u *unpacker) removeLower(at string) error {
+	if !u.written[at] {
+		return u.root.RemoveAll(at)
+	}
+	info, err := u.root.Lstat(at)
+	if err != nil || !info.IsDir() {
+		return err
+	}
+	return u.removeBelow(at)
+}
+
+// removeBelow removes what lower layers put below a directory, which need not exist.
+func (u *unpacker) removeBelow(parent string) error {
 	dir, err := u.root.Open(parent)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -205,12 +225,10 @@ func (u *unpacker) remove(parent, base string) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
+	err = errors.Join(err, dir.Close())
 	for _, name := range names {
-		if at := path.Join(parent, name); !u.written[at] {
-			err = errors.Join(err, u.root.RemoveAll(at))
-		}
+		err = errors.Join(err, u.removeLower(path.Join(parent, name)))
 	}
 	return err
 }

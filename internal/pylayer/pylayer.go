@@ -187,9 +187,11 @@ func place(ctx context.Context, o Options, dir string, fill func(temp string) er
 	})
 }
 
+var errBuildTime = fmt.Errorf("pip did not end within %v", buildTime)
+
 // pip installs the requirements file into the directory target. It cannot install packages that are not wheels.
 func pip(ctx context.Context, o Options, target string) error {
-	ctx, stop := context.WithTimeout(ctx, buildTime)
+	ctx, stop := context.WithTimeoutCause(ctx, buildTime, errBuildTime)
 	defer stop()
 	requirements, err := filepath.Abs(o.Requirements)
 	if err != nil {
@@ -209,8 +211,8 @@ func pip(ctx context.Context, o Options, target string) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("pip did not end within %v: %s", buildTime, output)
+	case errors.Is(context.Cause(ctx), errBuildTime):
+		return fmt.Errorf("%w: %s", errBuildTime, output)
 	case ctx.Err() != nil:
 		return fmt.Errorf("run pip: %w: %s", ctx.Err(), output)
 	case strings.Contains(output, "No module named pip"):

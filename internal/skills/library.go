@@ -65,6 +65,7 @@ type tenantSkills struct {
 	read   time.Time
 	loaded bool     // the index was read at least once
 	fleet  []Stored // the fleet's skills in set
+	broken []Broken // the fleet's broken skills in set
 	set    *Set     // what Of returned last; nil if it must be made again
 }
 
@@ -161,17 +162,17 @@ func (l *Library) Of(ctx context.Context, tenant string) (*Set, error) {
 		return nil, err
 	}
 	if len(h.own)+len(fleet)+len(broken) == 0 {
-		h.set, h.fleet = nil, nil
+		h.set, h.fleet, h.broken = nil, nil, nil
 		return nil, nil
 	}
-	if h.set == nil || !sameList(h.fleet, fleet) {
-		h.set, h.fleet = newSet(h.own, fleet, broken), fleet
+	if h.set == nil || !sameList(h.fleet, fleet) || !sameList(h.broken, broken) {
+		h.set, h.fleet, h.broken = newSet(h.own, fleet, broken), fleet, broken
 	}
 	return h.set, nil
 }
 
 // sameList reports whether a and b are the same slice, or both empty. It does not compare skills.
-func sameList(a, b []Stored) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+func sameList[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // newSet merges the skills. A tenant's own skill takes precedence: a skill that the fleet gets later must not change
 // what the tenant's programs import.

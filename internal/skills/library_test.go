@@ -335,6 +335,15 @@ func TestFleetSkills(t *testing.T) {
 			}
 			time.Sleep(3 * time.Second) //nolint:forbidigo // virtual time, of synctest
 		}
+		for i, name := range []string{"bad/SKILL.md", "worse/SKILL.md"} { // without any valid skill
+			write(name, "no frontmatter")
+			if set, err := l.Of(t.Context(), "acme"); err != nil || len(set.Broken) != i+1 {
+				t.Errorf("broken skills = %+v, %v; want %d", set, err, i+1)
+			}
+		}
+		if err := errors.Join(os.RemoveAll(filepath.Join(dir, "bad")), os.RemoveAll(filepath.Join(dir, "worse"))); err != nil {
+			t.Fatal(err)
+		}
 		write("tax.py", "def run(x):\n    return x * 2\n")
 		write("notes/SKILL.md", skillFile("name: notes", "description: Notes."))
 		write("broken/SKILL.md", "no frontmatter")

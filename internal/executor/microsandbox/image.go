@@ -130,7 +130,7 @@ func (d *Driver) hasImage(ctx context.Context, ref string) (bool, error) {
 	return has, err
 }
 
-// listsImage searches the output of `msb image list` for a reference, which may lack its registry.
+// listsImage searches the output of `msb image list` for a reference. Without a registry, it is of Docker's.
 func listsImage(list []byte, ref string) (has bool, bytes int64, err error) {
 	var found []struct {
 		Reference string `json:"reference"`
@@ -140,7 +140,7 @@ func listsImage(list []byte, ref string) (has bool, bytes int64, err error) {
 		return false, 0, fmt.Errorf("decode msb's list of images: %w", err)
 	}
 	for _, i := range found {
-		if i.Reference == ref || strings.HasSuffix(i.Reference, "/"+ref) {
+		if i.Reference == ref || i.Reference == "docker.io/"+ref || i.Reference == "docker.io/library/"+ref {
 			return true, i.Bytes, nil
 		}
 	}

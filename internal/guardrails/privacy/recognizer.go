@@ -56,14 +56,14 @@ func (t *Tokens) recognize(ctx context.Context, texts ...string) map[string][]Sp
 					found[text] = []Span{{0, len(text), unchecked}}
 				}
 			}
-			return found
+			break
 		}
 		texts = texts[n:]
 	}
 	for text, spans := range found {
 		kept := spans[:0]
 		for _, s := range spans {
-			if t.detector.types[s.Type] && !tokenForm.MatchString(text[s.Start:s.End]) {
+			if s.Type == unchecked || t.detector.types[s.Type] && !tokenForm.MatchString(text[s.Start:s.End]) {
 				kept = append(kept, s)
 			}
 		}

@@ -120,3 +120,16 @@ func TestRecognizerFails(t *testing.T) {
 		}
 	}
 }
+
+// TestRecognizerFailsLater checks that tokens in the first texts stay tokens if a later text is too large for a request.
+func TestRecognizerFailsLater(t *testing.T) {
+	tokens, requests := recognizing(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`[{"entity_type":"PERSON","start":0,"end":20,"score":1}]`)) // the token
+	})
+	raw := json.RawMessage(`["[EMAIL_000000000000]","` + strings.Repeat("x ", 60_000) + `"]`)
+	got, err := tokens.ReplaceJSON(t.Context(), raw)
+	want := regexp.MustCompile(`^\["\[EMAIL_000000000000\]","\[UNCHECKED_\w+\]"\]$`)
+	if err != nil || !want.Match(got) || requests.Load() != 1 {
+		t.Errorf("ReplaceJSON() = %.120s, %v after %d requests; want %s after 1", got, err, requests.Load(), want)
+	}
+}
