@@ -73,8 +73,8 @@ func (ts *toolSet) addExecute() {
 	addTool(ts, t, func(ctx context.Context, c *call, in executeIn) (*result, error) {
 		return c.executeImported(ctx, in.taskIn, in.WaitMS)
 	})
-	// submit_task does not set tool.submits: its caller wants the handle, but a client that gets a task of the extension
-	// waits for its end.
+	// submit_task does not set tool.submits: its caller wants the handle, but a client that gets a task of the
+	// extension waits for its end.
 	addTool(ts, tool{
 		name: "submit_task", title: "Submit a task", scope: scopeSubmit, hints: anyEffect, out: schemaOf[taskOut](),
 		text: "Like execute_task, but returns the task_id at once: for work that takes long, or several tasks " +

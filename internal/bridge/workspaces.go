@@ -72,7 +72,8 @@ type restoreOut struct {
 func (ts *toolSet) addWorkspaces() {
 	addTool(ts, tool{
 		name: "list_workspaces", title: "List workspaces", scope: scopeRead, hints: readsOnly,
-		out: schemaOf[fittingList[client.WorkspaceInfo]](), text: "Your workspaces with their newest generation and size.",
+		out:  schemaOf[fittingList[client.WorkspaceInfo]](),
+		text: "Your workspaces with their newest generation and size.",
 	}, func(ctx context.Context, c *call, _ struct{}) (*result, error) {
 		list, err := c.fleet.Workspaces(ctx)
 		if err != nil {
@@ -118,7 +119,8 @@ func (ts *toolSet) addWorkspaces() {
 	})
 	addTool(ts, tool{
 		name: "diff_workspace", title: "Compare versions of a workspace", scope: scopeRead, hints: readsOnly,
-		out: schemaOf[fittingList[client.PathChange]](), text: "The paths that differ between two versions of a workspace.",
+		out:  schemaOf[fittingList[client.PathChange]](),
+		text: "The paths that differ between two versions of a workspace.",
 	}, func(ctx context.Context, c *call, in diffIn) (*result, error) {
 		changed, err := c.workspaceOf(in.Workspace).Diff(ctx, in.From, in.To)
 		if err != nil {

@@ -191,7 +191,8 @@ func scalar(raw json.RawMessage) (any, error) {
 // decodeBatch splits a batch of at most limit events. The caller decodes each event, so that an invalid one does not
 // fail the others.
 func decodeBatch(body []byte, limit int) ([]json.RawMessage, *apierror.Error) {
-	// Unlike strictjson, json.Unmarshal accepts an event with a name that occurs twice. decodeStructured refuses it later.
+	// Unlike strictjson, json.Unmarshal accepts an event with a name that occurs twice. decodeStructured refuses only
+	// that event later.
 	var members []json.RawMessage
 	if json.Unmarshal(body, &members) != nil || members == nil {
 		return nil, badJSON(body, strictjson.Decode(body, &members))

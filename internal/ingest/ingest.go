@@ -95,7 +95,7 @@ type Access struct {
 	// Origins are the web origins ("https://console.example.org") whose pages may send requests.
 	Origins []string
 	TLS     *tls.Config // nil serves HTTP without encryption
-	// Privacy returns the privacy mode for a tenant's MCP clients. If Privacy is nil or returns "", they see everything.
+	// Privacy returns the privacy mode for a tenant's MCP clients. If it is nil or returns "", they see everything.
 	Privacy func(tenant string) string
 }
 
