@@ -76,8 +76,8 @@ func (r *messageReader) nextMessage() ([]byte, error) {
 	return r.message(trimmed), nil
 }
 
-// message returns a message with a newline, in a form that the SDK can decode. If data is not a message, it calls
-// onInvalid and returns nil.
+// message returns a message with a newline, in a form that the SDK can decode, or nil if there is none. It passes data
+// that is not a message, or not valid JSON, to onInvalid.
 func (r *messageReader) message(data []byte) []byte {
 	out, err := decodable(data)
 	if err != nil && (out == nil || !json.Valid(data)) { // the content of results does not belong in logs
