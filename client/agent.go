@@ -150,7 +150,8 @@ func (a *Agent) ExecuteTask(ctx context.Context, description string) (Result, st
 }
 
 // Execute runs a task and returns what ExecuteTask returns. Fields that the task does not set have the agent's values.
-// If ctx ends first, the task continues; to cancel it, use the id in the result.
+// If ctx ends first, the task continues; to cancel it, use the id in the result, which is empty if the fleet has not
+// responded yet.
 func (a *Agent) Execute(ctx context.Context, t Task) (Result, string, error) {
 	s := a.submission(t)
 	var r Record

@@ -100,14 +100,28 @@ func (d *httpConn) close() error {
 
 // httpRequest is one request, which may be sent several times.
 type httpRequest struct {
-	method string
-	path   []string // unescaped segments below the base URL
-	query  url.Values
-	header http.Header
-	body   []byte
-	stream func() io.Reader // returns the body, instead of the field body; called each time the request is sent
-	wait   time.Duration    // how long the fleet waits for the task before it responds
-	once   bool             // retry only if the request certainly had no effect
+	method  string
+	path    []string // unescaped segments below the base URL
+	query   url.Values
+	header  http.Header
+	body    []byte
+	stream  func() io.Reader // returns the body, instead of the field body; called each time the request is sent
+	isSpent func() bool      // reports whether stream can no longer return the whole body; nil if it always can
+	wait    time.Duration    // how long the fleet waits for the task before it responds
+	once    bool             // retry only if the request certainly had no effect
+}
+
+func (r *httpRequest) repeatable() bool { return r.isSpent == nil || !r.isSpent() }
+
+// onceReader notes whether it was read. It has no method Close, so that the transport does not close the reader.
+type onceReader struct {
+	from  io.Reader
+	begun atomic.Bool
+}
+
+func (r *onceReader) Read(p []byte) (int, error) {
+	r.begun.Store(true)
+	return r.from.Read(p)
 }
 
 func (d *httpConn) submit(ctx context.Context, s Submission, w wait) (Record, error) {
@@ -278,7 +292,7 @@ func (d *httpConn) send(ctx context.Context, r httpRequest) (*http.Response, err
 		return nil, ErrNoFleet
 	}
 	resp, err := d.sendTo(ctx, at, r)
-	if mayHaveMoved(err) && d.relocate(at) {
+	if mayHaveMoved(err) && r.repeatable() && d.relocate(at) {
 		return d.sendTo(ctx, d.at.Load(), r)
 	}
 	return resp, err
@@ -320,7 +334,7 @@ func (d *httpConn) sendTo(ctx context.Context, at *location, r httpRequest) (*ht
 	}
 	if err != nil {
 		err = fmt.Errorf("request to %s: %w", at.base.Host, unwrapURL(err))
-		if r.once {
+		if r.once || !r.repeatable() {
 			err = backoff.Permanent(err)
 		}
 		return nil, err
@@ -330,7 +344,7 @@ func (d *httpConn) sendTo(ctx context.Context, at *location, r httpRequest) (*ht
 	}
 	defer resp.Body.Close()
 	err = responseError(resp)
-	if r.once && resp.StatusCode != http.StatusTooManyRequests {
+	if r.once && resp.StatusCode != http.StatusTooManyRequests || !r.repeatable() {
 		err = backoff.Permanent(unmarked(err))
 	}
 	return nil, err

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -430,6 +431,32 @@ func TestWrongScheme(t *testing.T) {
 		e, ok := errors.AsType[*client.APIError](err)
 		if !ok || e.Code != "unexpected_response" || e.Message != message || e.Hint != "use the address "+right {
 			t.Errorf("List at %s://%s = %v, want %q and the address %s", other, rest, err, message, right)
+		}
+	}
+}
+
+// TestPutIsNotRepeated checks that content of which a part was sent is not sent again: the rest would be the whole file.
+func TestPutIsNotRepeated(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		var requests atomic.Int32
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if requests.Add(1) > 1 {
+				respond(w, 200, client.Commit{Generation: 1})
+				return
+			}
+			_, _ = io.CopyN(io.Discard, r.Body, 1<<10)
+			w.Header().Set("Retry-After", "0")
+			respond(w, status, client.APIError{Code: "busy", Message: "busy"})
+		}))
+		t.Cleanup(srv.Close)
+		c, err := client.New(t.Context(), client.Options{URL: srv.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		content := io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20))) // not an io.Seeker
+		_, err = c.Workspace("main").Put(t.Context(), "file", content, "")
+		if e, ok := errors.AsType[*client.APIError](err); !ok || e.Status != status || requests.Load() != 1 {
+			t.Errorf("Put = %v after %d requests; want the status %d after one", err, requests.Load(), status)
 		}
 	}
 }

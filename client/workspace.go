@@ -218,7 +218,7 @@ func (w *Workspace) Open(ctx context.Context, version, path string, offset int64
 
 // Put writes and commits one file. It replaces only the version with the given ETag. With NoState it only creates the
 // file, and with an empty ETag it replaces any version. If the condition does not hold, the error has the code
-// "precondition_failed". The request is not retried, because content can be read only once.
+// "precondition_failed". Once content was read, the request is not sent again, because content can be read only once.
 func (w *Workspace) Put(ctx context.Context, path string, content io.Reader, etag string) (Commit, error) {
 	var done Commit
 	r, err := w.fileRequest(http.MethodPut, path)
@@ -226,7 +226,8 @@ func (w *Workspace) Put(ctx context.Context, path string, content io.Reader, eta
 		return done, err
 	}
 	r.header, r.once = http.Header{"Content-Type": {"application/octet-stream"}}, true
-	r.stream = func() io.Reader { return io.NopCloser(content) }
+	body := &onceReader{from: content}
+	r.stream, r.isSpent = func() io.Reader { return body }, body.begun.Load
 	setCondition(r.header, etag)
 	err = w.do(ctx, r, 0, decoder(&done))
 	return done, err

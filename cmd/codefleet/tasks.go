@@ -185,7 +185,7 @@ func (a *app) redriveCommand() *cobra.Command {
 			if err != nil && len(redriven) == 0 {
 				return err
 			}
-			return cmp.Or(a.showRedriven(redriven), err)
+			return cmp.Or(err, a.showRedriven(redriven))
 		}),
 	}
 	c.Flags().BoolVar(&all, "all", false, "all dead-lettered tasks, the oldest first")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -40,6 +41,9 @@ func (a *app) wsRmCommand() *cobra.Command {
 		var done client.Commit
 		for _, name := range args {
 			c, err := ws.Remove(ctx, name)
+			if err != nil && done.Generation > 0 {
+				return errors.Join(a.showCommit(ws, done), err)
+			}
 			if err != nil {
 				return err
 			}

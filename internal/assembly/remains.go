@@ -31,7 +31,9 @@ func Remains(ctx context.Context, c *config.Config, remove bool) ([]sandbox.Rema
 		if errors.Is(err, filelock.ErrLocked) {
 			continue // a process has started to use the directory
 		}
-		found, errs = append(found, r), append(errs, err)
+		if errs = append(errs, err); err == nil || !remove {
+			found = append(found, r)
+		}
 	}
 	return found, errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -26,7 +27,7 @@ func TestAbortedRequestIsLogged(t *testing.T) {
 		})
 		func() {
 			defer func() {
-				if got := recover(); got != http.ErrAbortHandler {
+				if got, ok := recover().(error); !ok || !errors.Is(got, http.ErrAbortHandler) {
 					t.Errorf("after the panic %v: panic %v, want %v", p, got, http.ErrAbortHandler)
 				}
 			}()

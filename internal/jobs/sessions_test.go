@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -143,9 +144,9 @@ func TestManySessions(t *testing.T) {
 	begun := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	for i := range n {
 		at := begun.Add(time.Duration(i) * time.Second)
-		store(i, "task", sessionMessage{Task: &schemas.SessionTask{TaskID: fmt.Sprint(i), Timestamp: at}})
+		store(i, "task", sessionMessage{Task: &schemas.SessionTask{TaskID: strconv.Itoa(i), Timestamp: at}})
 		if i%2 == 0 {
-			store(i, "checkpoint", sessionMessage{LastTask: fmt.Sprint(i), Checkpoint: map[string]json.RawMessage{}})
+			store(i, "checkpoint", sessionMessage{LastTask: strconv.Itoa(i), Checkpoint: map[string]json.RawMessage{}})
 		}
 	}
 	for _, limit := range []int{1, 600, n + 1} {
@@ -155,7 +156,7 @@ func TestManySessions(t *testing.T) {
 		}
 		for i, s := range list {
 			want := n - 1 - i
-			if s.SessionID != fmt.Sprint("s", want) || s.Tasks != 1 || s.LastTask != fmt.Sprint(want) ||
+			if s.SessionID != fmt.Sprint("s", want) || s.Tasks != 1 || s.LastTask != strconv.Itoa(want) ||
 				(s.Checkpoint != nil) != (want%2 == 0) {
 				t.Fatalf("session %d of %d = %+v, want s%d with a task", i, limit, s, want)
 			}

@@ -79,7 +79,7 @@ func TestMissingModule(t *testing.T) {
 		{
 			"scipy", "images", "image x.tar sha256:12",
 			"sandboxes of the pool images (image x.tar sha256:12) have the modules of the image; an operator adds " +
-				"it to the image with `pip install scipy`",
+				"scipy to the image with `pip install scipy`",
 		},
 	} {
 		if d := cmp.Diff(c.want, missingModule(c.module, c.name, c.description, all)); d != "" {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
@@ -48,6 +50,9 @@ func (p *Pipeline) stateDocument(t task, code string, tree *state.Tree) (*execut
 		return d, nil
 	}
 	content, err := readState(tree, s.File)
+	if isHostFault(err) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, &schemas.Error{
 			Code: errcode.BadState, Message: fmt.Sprintf("%s: %v", s.File, err),
@@ -58,12 +63,20 @@ func (p *Pipeline) stateDocument(t task, code string, tree *state.Tree) (*execut
 	return d, nil
 }
 
+// isHostFault reports whether a file could not be read for want of something on the worker's host.
+func isHostFault(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO},
+		func(e error) bool { return errors.Is(err, e) })
+}
+
 // readState returns a YAML document as JSON.
 func readState(tree *state.Tree, file string) (json.RawMessage, error) {
 	data, err := tree.ReadFile(file, statedoc.MaxSize+1)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return json.RawMessage("{}"), nil
+	case isHostFault(err):
+		return nil, err
 	case err != nil:
 		return nil, errors.New("it cannot be read: it is not a regular file")
 	case len(data) > statedoc.MaxSize:

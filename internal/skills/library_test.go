@@ -341,8 +341,10 @@ func TestFleetSkills(t *testing.T) {
 				t.Errorf("broken skills = %+v, %v; want %d", set, err, i+1)
 			}
 		}
-		if err := errors.Join(os.RemoveAll(filepath.Join(dir, "bad")), os.RemoveAll(filepath.Join(dir, "worse"))); err != nil {
-			t.Fatal(err)
+		for _, name := range []string{"bad", "worse"} {
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		write("tax.py", "def run(x):\n    return x * 2\n")
 		write("notes/SKILL.md", skillFile("name: notes", "description: Notes."))

@@ -219,7 +219,7 @@ func TestReadAfterAnError(t *testing.T) {
 	c := tools.OpenCatalogue(dir, tools.Options{
 		Check: func(context.Context, map[string][]byte) (map[string]tools.Broken, error) { return nil, fails },
 	})
-	if read(t, c) != read(t, c) {
+	if first := read(t, c); read(t, c) != first {
 		t.Error("Read of a missing directory returned another listing, want the same")
 	}
 	write(t, dir, "mine/first.py", "def first(): pass\n")

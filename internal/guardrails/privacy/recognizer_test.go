@@ -121,7 +121,7 @@ func TestRecognizerFails(t *testing.T) {
 	}
 }
 
-// TestRecognizerFailsLater checks that tokens in the first texts stay tokens if a later text is too large for a request.
+// TestRecognizerFailsLater checks that tokens in the first texts stay if a later text is too large for a request.
 func TestRecognizerFailsLater(t *testing.T) {
 	tokens, requests := recognizing(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`[{"entity_type":"PERSON","start":0,"end":20,"score":1}]`)) // the token

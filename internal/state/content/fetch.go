@@ -168,8 +168,8 @@ func (s *Store) readCached(seg segment, buf []byte) []byte {
 	return data
 }
 
-// deliverAll opens the wanted blobs of a segment, whose stored bytes are data, and calls fn with each. After an error it
-// returns those for which fn was not called, or returned an error.
+// deliverAll opens the wanted blobs of a segment, whose stored bytes are data, and calls fn with each. After an error,
+// it returns those for which fn was not called, or returned an error.
 func (s *Store) deliverAll(
 	ctx context.Context, tenant string, seg segment, data []byte, workers chan int, fn deliver,
 ) (left []Want, err error) {

@@ -251,7 +251,8 @@ func TestFenceAtTheEndOfAPurge(t *testing.T) {
 					t.Fatalf("CollectGarbage() = %v, want %v", err, context.Canceled)
 				}
 				fence := func(string, string) {}
-				late := statetest.NewWorker(t, interposed{o, func(op, key string) { fence(op, key) }}, ref, state.Options{})
+				fencing := interposed{o, func(op, key string) { fence(op, key) }}
+				late := statetest.NewWorker(t, fencing, ref, state.Options{})
 				late.Checkout()
 				late.Write("late", "1")
 				var once sync.Once
