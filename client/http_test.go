@@ -435,7 +435,7 @@ func TestWrongScheme(t *testing.T) {
 	}
 }
 
-// TestPutIsNotRepeated checks that content of which a part was sent is not sent again: the rest would be the whole file.
+// TestPutIsNotRepeated checks that content of which a part was sent is not sent again: the rest is not the whole file.
 func TestPutIsNotRepeated(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		var requests atomic.Int32
