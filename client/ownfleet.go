@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -28,7 +27,19 @@ type ownFleet struct {
 	dir   string
 	cmd   *exec.Cmd
 	stdin io.Closer
-	log   bytes.Buffer
+	log   logEnd
+}
+
+// logEnd keeps the last maxLog bytes that are written to it, and at times up to twice as many.
+type logEnd struct{ text []byte }
+
+const maxLog = 64 << 10
+
+func (l *logEnd) Write(p []byte) (int, error) {
+	if l.text = append(l.text, p...); len(l.text) > 2*maxLog {
+		l.text = append([]byte(nil), l.text[len(l.text)-maxLog:]...)
+	}
+	return len(p), nil
 }
 
 // startFleet runs `codefleet up` with settings, in a new data directory, and returns how to connect to it.
@@ -97,7 +108,7 @@ func settingVariables(settings map[string]string) []string {
 // startError returns the error with which the fleet ended: the message of the last error in its log that is JSON, or
 // else err and the last line of the log.
 func (f *ownFleet) startError(err error) error {
-	lines := strings.Split(strings.TrimSpace(f.log.String()), "\n")
+	lines := strings.Split(strings.TrimSpace(string(f.log.text)), "\n")
 	for _, line := range slices.Backward(lines) {
 		var reason struct {
 			Error struct {

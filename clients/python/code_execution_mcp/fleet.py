@@ -53,10 +53,11 @@ def failed(doing, output):
 
 class _Fleet:
     def __init__(self, settings):
+        program = binary()
         self._dir = tempfile.mkdtemp(prefix="codefleet-")
         self.file = os.path.join(self._dir, "fleet.json")
         address = "127.0.0.1:0"
-        command = [binary(), "up", "-o", "json", "--attached", "--data", self._dir, "--http", address,
+        command = [program, "up", "-o", "json", "--attached", "--data", self._dir, "--http", address,
                    "--nats", address, "--s3", address]
         with open(os.path.join(self._dir, "log"), "wb") as log:
             self.process = subprocess.Popen(command, env={**os.environ, **_variables(settings)}, stdin=subprocess.PIPE,
