@@ -51,6 +51,8 @@ func auditCells(r client.AuditRecord) []any {
 // outcome returns how a call ended, or who approved or denied it. For other events it returns "-".
 func outcome(e client.AuditRecord) string {
 	switch {
+	case e.Approval != "" && e.Event != schemas.AuditEnd && e.ApprovedBy == "": // it has expired
+		return e.Approval
 	case e.Approval != "" && e.Event != schemas.AuditEnd:
 		return e.Approval + " by " + e.ApprovedBy
 	case e.Event != schemas.AuditEnd:

@@ -19,16 +19,19 @@ import (
 func (s *Service) Run(ctx context.Context) {
 	failing := false
 	for ctx.Err() == nil {
+		begun := time.Now()
 		err := s.run(ctx)
-		if err != nil && ctx.Err() == nil && !failing {
-			s.log.WarnContext(ctx, "run of schedules and triggers failed", "error", err)
+		failing = failing && time.Since(begun) < time.Minute
+		if ctx.Err() == nil && !failing {
+			s.log.WarnContext(ctx, "automations failed; they are tried again", "error", err)
 		}
-		failing = err != nil
+		failing = true
 		_ = clock.Sleep(ctx, time.Second) // the loop ends with ctx
 	}
 }
 
-// run runs the parts of Run until one of them fails or ctx ends. It returns the first error after all parts have ended.
+// run runs the parts of Run until one of them fails or ctx ends. It returns the first error, or the cause of ctx, after
+// all parts have ended.
 func (s *Service) run(ctx context.Context) error {
 	store, err := s.queue.Automations(ctx)
 	if err != nil {

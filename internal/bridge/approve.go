@@ -47,6 +47,9 @@ func (c *call) askThenView(
 			return nil, err
 		}
 	}
+	if o.part != "" && rec.Status.Terminal() {
+		return c.viewPart(ctx, rec.TaskID, o.part, o.offset)
+	}
 	return c.view(ctx, rec, got, o), nil
 }
 

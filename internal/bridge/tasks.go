@@ -80,7 +80,7 @@ func (c *call) get(ctx context.Context, in getIn) (*result, error) {
 	}
 	var got partial
 	id, end := strings.TrimSpace(in.TaskID), c.begun.Add(wait)
-	o := viewOptions{verbose: in.Verbose, offset: in.OutputOffset}
+	o := viewOptions{verbose: in.Verbose, part: in.Part, offset: in.OutputOffset}
 	if c.req.Params.RequestState != "" {
 		return c.continueTask(ctx, id, &got, end, o)
 	}
@@ -97,9 +97,6 @@ func (c *call) get(ctx context.Context, in getIn) (*result, error) {
 	rec, err := c.follow(ctx, id, wait, &got, skip...)
 	if err != nil {
 		return nil, err
-	}
-	if in.Part != "" && rec.Status.Terminal() {
-		return c.viewPart(ctx, id, in.Part, in.OutputOffset)
 	}
 	return c.askThenView(ctx, rec, &got, end, o, skip)
 }
@@ -213,7 +210,8 @@ func (c *call) list(ctx context.Context, in listIn) (*result, error) {
 	out, size := listOut{Tasks: []listedTask{}}, len(`{"tasks":[],"truncated":true}`)
 	for _, r := range recs {
 		t := listedTask{
-			TaskID: r.TaskID, Status: string(r.Status), Summary: summary(r), Error: errorOf(r), Session: r.Session,
+			TaskID: r.TaskID, Status: string(r.Status), Summary: c.beginning(ctx, r.Summary()),
+			Error: c.beginning(ctx, errorOf(r)), Session: r.Session,
 			SubmittedAt: r.SubmittedAt, EndedAt: r.EndedAt,
 		}
 		if size += jsonSize(t) + len(","); size > c.b.o.MaxOutput {
@@ -228,13 +226,15 @@ func (c *call) list(ctx context.Context, in listIn) (*result, error) {
 // maxSummary bounds a text in the list of tasks, in bytes.
 const maxSummary = 100
 
-// summary returns the beginning of what a task does.
-func summary(r client.Record) string { return text.Truncate(text.OneLine(r.Summary()), maxSummary) }
+// beginning returns the beginning of a text, without private values.
+func (c *call) beginning(ctx context.Context, s string) string {
+	return text.Truncate(text.OneLine(c.hidden(ctx, s)), maxSummary)
+}
 
-// errorOf returns the beginning of why a task did not succeed.
+// errorOf returns why a task did not succeed.
 func errorOf(r client.Record) string {
 	if r.Result == nil || r.Result.Error == nil {
 		return ""
 	}
-	return text.Truncate(text.OneLine(r.Result.Error.Message), maxSummary)
+	return r.Result.Error.Message
 }

@@ -71,7 +71,8 @@ type details struct {
 
 type viewOptions struct {
 	verbose bool
-	offset  int // of the output, in bytes
+	part    string // the part to show instead of the task, once it has ended; empty for the task
+	offset  int    // of the output or the part, in bytes
 }
 
 const (

@@ -119,7 +119,7 @@ func (f *file) mapping(n *yaml.Node, v reflect.Value, path string) {
 		case fields[k.Value].IsValid():
 			f.node(value, fields[k.Value], at)
 		case isFile && fields[base].IsValid() && fields[base].Type() == secretType:
-			f.secretFile(key{path: join(path, base), value: fields[base]}, value)
+			f.secretFile(key{path: join(path, base), value: fields[base]}, value, hasKey(n, base))
 		case retiredKeys[at].fate != "":
 			f.retired(at, value)
 		default:
@@ -151,7 +151,7 @@ func (f *file) table(n *yaml.Node, v reflect.Value, path string) {
 		elem := reflect.New(v.Type().Elem()).Elem()
 		name, isFile := strings.CutSuffix(k.Value, "_file")
 		if isFile = isFile && name != "" && elem.Type() == secretType; isFile {
-			f.secretFile(key{path: join(path, name), value: elem}, value)
+			f.secretFile(key{path: join(path, name), value: elem}, value, hasKey(n, name))
 		} else {
 			name = k.Value
 			f.node(value, elem, join(path, name))
@@ -195,13 +195,30 @@ func (f *file) pairs(n *yaml.Node, path string) func(yield func(k, v *yaml.Node)
 	}
 }
 
-// secretFile reads a secret from the file that n names.
-func (f *file) secretFile(k key, n *yaml.Node) {
-	if f.cfg.Origin(k.path).Layer == LayerFile {
-		f.problem(f.where(n), k.path, "set either the value or the file, not both")
-		return
+// secretFile reads a secret from the file that n names. both says that the value is set, too.
+func (f *file) secretFile(k key, n *yaml.Node, both bool) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
 	}
-	f.fromFile(k, n.Value, Origin{LayerFile, f.where(n)})
+	switch {
+	case both:
+		f.problem(f.where(n), k.path, "set either the value or the file, not both")
+	case n.Tag == "!!null":
+	case n.Kind != yaml.ScalarNode:
+		f.problem(f.where(n), k.path+"_file", "want a single value")
+	default:
+		f.fromFile(k, n.Value, Origin{LayerFile, f.where(n)})
+	}
+}
+
+// hasKey reports whether a mapping has a key.
+func hasKey(n *yaml.Node, name string) bool {
+	for i := 0; i < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return true
+		}
+	}
+	return false
 }
 
 // fromFile sets a secret from the content of a file, without white space around it.

@@ -93,7 +93,7 @@ func (s *Server) loggedPath(r *http.Request, route string) string {
 	}
 	_, pattern, _ := strings.Cut(route, "/")
 	var logged strings.Builder
-	for i, part := range strings.Split(pattern, "/") {
+	for i, part := range strings.Split(strings.TrimSuffix(pattern, "{$}"), "/") {
 		segment := "…"
 		if !strings.HasPrefix(part, "{") || i+1 < len(segments) && names.IsSlug(segments[i+1]) &&
 			!strings.HasSuffix(part, "...}") {

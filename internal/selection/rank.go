@@ -103,8 +103,8 @@ func (s *Index) expand(term string, weight float32, weights map[string]float32, 
 	found := false
 	put := func(word string, share float32) {
 		weight := weight * share
-		if _, ok := s.lexical.ids[word]; ok && weights[word] < weight {
-			weights[word] = weight
+		if _, ok := s.lexical.ids[word]; ok {
+			weights[word] = max(weights[word], weight)
 			found = true
 		}
 	}

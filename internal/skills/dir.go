@@ -164,6 +164,9 @@ func isSkill(name string, e fs.DirEntry) bool {
 func stamp(dir string) string {
 	var out strings.Builder
 	count := 0
+	if target, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = target // WalkDir does not follow a link
+	}
 	_ = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return nil //nolint:nilerr // readAll reports it

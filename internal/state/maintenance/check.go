@@ -116,10 +116,19 @@ func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckR
 		}
 		return true
 	})
-	if len(out.Problems) > 0 && format.IsDamage(err) { // the damage is recorded already
-		return refs, nil
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // not in the tree of errors
+		all = joined.Unwrap()
 	}
-	return refs, out.recordDamage(err)
+	for _, err := range all {
+		if format.IsDamage(err) && slices.Contains(out.Problems, err.Error()) {
+			continue // recorded above
+		}
+		if err := out.recordDamage(err); err != nil {
+			return refs, err
+		}
+	}
+	return refs, nil
 }
 
 // checkLostHead records that HEAD, which is missing, is lost if there are manifests.
