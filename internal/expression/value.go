@@ -67,6 +67,22 @@ func (e *Expression) Members(variable string) (members map[string][]string, comp
 	return members, uses == selected
 }
 
+// UsesWhole reports whether the expression uses a member of a variable in another way than to select a member of it
+// by name. For the variable v and the member a, it does so in "v.a" and "v.a[v.b]", and not in "v.a.b".
+func (e *Expression) UsesWhole(variable, member string) bool {
+	uses, selected := 0, 0
+	ast.PreOrderVisit(e.ast.NativeRep().Expr(), ast.NewExprVisitor(func(x ast.Expr) {
+		switch path, ok := pathOf(x, variable); {
+		case !ok || len(path) == 0 || path[0] != member:
+		case len(path) == 1:
+			uses++
+		case len(path) == 2:
+			selected++
+		}
+	}))
+	return uses > selected
+}
+
 // pathOf returns the names of the members that x selects one after another from a variable: [a b] for v.a.b, and no
 // names for the variable itself. ok is false if x is anything else.
 func pathOf(x ast.Expr, variable string) (names []string, ok bool) {

@@ -142,7 +142,7 @@ func (m *machine) variables(e *expression.Expression, in site) (map[string]any, 
 		if x.Error != nil {
 			v["error"] = map[string]any{"code": x.Error.Code, "message": x.Error.Message}
 		}
-		if len(members) == 0 || slices.Contains(members, "result") {
+		if e.UsesWhole("steps", id) || slices.Contains(members, "result") {
 			raw, err := m.result(id, -1, &x)
 			if err == nil {
 				v["result"], err = expression.Decode(raw)
