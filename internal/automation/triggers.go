@@ -160,7 +160,8 @@ func (s *Service) AddTrigger(ctx context.Context, tenant string, in schemas.Trig
 		return schemas.Trigger{}, err
 	}
 	if names.MatchPattern(in.Type, schemas.TypeResult) {
-		if err := s.queue.KeepResults(ctx, tenant); err != nil {
+		// What is left of an earlier trigger would deliver the results since then.
+		if err := errors.Join(s.forgetResults(ctx, tenant), s.queue.KeepResults(ctx, tenant)); err != nil {
 			return schemas.Trigger{}, err
 		}
 	}

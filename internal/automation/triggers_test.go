@@ -249,6 +249,53 @@ func taskOf(t *testing.T, id string) event.Event {
 	return ev
 }
 
+// TestOldResultsTriggerNothing checks that a trigger that was refused leaves nothing behind that a later one acts on.
+func TestOldResultsTriggerNothing(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	ctx := w.start(t, 1, func(context.Context, *jobs.Job) (*schemas.Result, error) {
+		return &schemas.Result{Status: schemas.Succeeded}, nil
+	})
+	if _, err := w.AddTrigger(ctx, "acme", onOrder("taken", "")); err != nil {
+		t.Fatal(err)
+	}
+	onResults := schemas.TriggerSpec{
+		Name: "taken", Type: schemas.TypeResult, Filter: "data.source == '/test'", Task: []byte(`{"code":"x"}`),
+	}
+	if _, err := w.AddTrigger(ctx, "acme", onResults); code(err) != "automation_exists name" {
+		t.Fatalf("AddTrigger with a name that is taken = %v, want automation_exists", err)
+	}
+	run := func(id string) schemas.Record {
+		t.Helper()
+		rec, err := w.queue.Submit(ctx, "acme", taskOf(t, id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.await(ctx, t, rec.TaskID)
+	}
+	run("before")
+	onResults.Name = "later"
+	if _, err := w.AddTrigger(ctx, "acme", onResults); err != nil {
+		t.Fatal(err)
+	}
+	after := run("after")
+	result := event.New()
+	result.SetID(after.TaskID + ".1")
+	result.SetSource("/codefleet")
+	result.SetType(schemas.TypeResult)
+	if err := result.SetData(event.ApplicationJSON, after.Result); err != nil {
+		t.Fatal(err)
+	}
+	matched, err := w.TestTrigger(ctx, "acme", "later", result)
+	if err != nil || !matched.Matches {
+		t.Fatalf("TestTrigger = %+v, %v; want a match", matched, err)
+	}
+	w.await(ctx, t, matched.TaskID)
+	list, err := w.queue.List(ctx, "acme", jobs.ListOptions{})
+	if err != nil || len(list) != 3 {
+		t.Errorf("tasks = %d, %v; want those before and after the trigger was added, and one of the trigger", len(list), err)
+	}
+}
+
 func TestRefusedEvents(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	for want, change := range map[string]func(*event.Event){
@@ -266,6 +313,13 @@ func TestRefusedEvents(t *testing.T) {
 		}
 	}
 	ev := order("1", "{}")
+	for i := range 7 { // each attribute is within its limit
+		ev.SetExtension(fmt.Sprint("long", i), strings.Repeat("x", 8<<10))
+	}
+	if err := w.queue.PublishEvent(t.Context(), "acme", ev); code(err) != "bad_event" {
+		t.Errorf("PublishEvent with 56 KiB of attributes = %v, want bad_event", err)
+	}
+	ev = order("1", "{}")
 	ev.SetExtension(jobs.ChainDepth, "x")
 	if _, err := newIncoming(ev); code(err) != "bad_event chaindepth" {
 		t.Errorf("newIncoming = %v, want bad_event", err)

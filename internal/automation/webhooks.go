@@ -76,7 +76,7 @@ func (s *Service) AddWebhook(ctx context.Context, tenant string, in schemas.Webh
 		}
 	}
 	if names.MatchPattern(in.Type, schemas.TypeResult) {
-		if err := s.keepWebhookResults(ctx, tenant); err != nil {
+		if err := errors.Join(s.forgetResults(ctx, tenant), s.keepWebhookResults(ctx, tenant)); err != nil {
 			return schemas.Webhook{}, err
 		}
 	}

@@ -23,6 +23,9 @@ const (
 	cePrefix     = "ce-"
 	ceStructured = "application/cloudevents"
 	maxAttribute = 8 << 10 // bytes of one attribute's value
+	// maxAttributes bounds the names and the percent-encoded values of all attributes, in bytes. The server accepts
+	// 64 KiB of headers, of which the fleet needs some for its own.
+	maxAttributes = 48 << 10
 
 	attrPartition = "partitionkey"
 )
@@ -170,10 +173,15 @@ func checkEvent(ev event.Event) error {
 		}
 		attrs[name] = s
 	}
+	size := 0
 	for name, s := range attrs {
 		if err := checkText(s); err != nil {
 			return fmt.Errorf("attribute %s: %w", name, err)
 		}
+		size += len(name) + len(percentEncode(s))
+	}
+	if size > maxAttributes {
+		return fmt.Errorf("all attributes together are longer than %d bytes, percent-encoded", maxAttributes)
 	}
 	return nil
 }

@@ -118,7 +118,11 @@ func (c *Client) queuedMessage(
 		m, err := stream.GetMsg(ctx, r.QueueSeq)
 		return m, func() error { return stream.DeleteMsg(ctx, r.QueueSeq) }, err
 	}
-	subject := delayedSubject(r.Tenant, r.TaskID)
+	subject := delayedSubject(r.Tenant, r.TaskID, r.Run)
 	m, err := stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) { // earlier versions store it without the run
+		subject, _, _ = strings.Cut(subject, "-")
+		m, err = stream.GetLastMsgForSubject(ctx, subject)
+	}
 	return m, func() error { return stream.Purge(ctx, jetstream.WithPurgeSubject(subject)) }, err
 }

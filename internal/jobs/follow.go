@@ -101,6 +101,7 @@ func (c *Client) FollowEvents(
 ) error {
 	_, err := c.js.CreateOrUpdateConsumer(ctx, streamEvents, jetstream.ConsumerConfig{
 		Durable: follower, AckPolicy: jetstream.AckExplicitPolicy, AckWait: followAckWait, MaxDeliver: -1,
+		MaxAckPending: -1, // events of a tenant whose backlog is full are in flight, and must not hold up others
 	})
 	if err != nil {
 		return fmt.Errorf("follow events: %w", err)
@@ -115,12 +116,24 @@ func (c *Client) FollowEvents(
 			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)
 			return nil
 		}
-		err = fn(ctx, tenant, ev)
+		if err = fn(ctx, tenant, ev); errors.Is(err, ErrBacklogFull) {
+			meta, err := m.Metadata()
+			if err != nil {
+				return err
+			}
+			return &RetryError{After: grown(followRetry, meta.NumDelivered)}
+		}
 		if err == nil && InOrder(ev) && m.Headers().Get(orderedHeader) == "" { // published without PublishEvent
 			err = c.storeOrdered(ctx, tenant, ev)
 		}
 		return err
 	})
+}
+
+// grown returns the delay until a message is delivered again: first after its first delivery, more after each further
+// one, and at most twelve times first.
+func grown(first time.Duration, deliveries uint64) time.Duration {
+	return first * time.Duration(min(12, max(1, deliveries)))
 }
 
 // KeepResults makes the queue remember from now on which tasks of a tenant have ended, for FollowResults, until

@@ -129,6 +129,12 @@ func TestBacklogOfATenant(t *testing.T) {
 	if _, err := f.Submit(t.Context(), "other", taskEvent("1", `{"code":"x"}`)); err != nil {
 		t.Errorf("task of another tenant = %v, want nil", err)
 	}
+	// The message of a step that has ended stays until the next one is submitted.
+	step := taskEvent("step", `{"code":"x"}`)
+	step.SetSource(WorkflowSource + "run/0")
+	if _, err := f.Submit(t.Context(), "acme", step); err != nil {
+		t.Errorf("next step of a workflow = %v, want nil", err)
+	}
 }
 
 // A rate of tasks holds further tasks in the queue until the next period, in the whole fleet, and other tenants' tasks

@@ -311,16 +311,18 @@ func (w *world) record(ctx context.Context) {
 	w.must(err)
 }
 
-// due moves the task's timer to TASKS, as the server and promote do.
+// due moves the task's timers to TASKS, as the server and promote do.
 func (w *world) due() {
 	w.timers = 0
-	rec := schemas.Record{Tenant: w.lane.tenant, TaskID: w.task}
-	err := w.promoteNow(context.Background(), storedRecord{Record: rec})
-	switch {
-	case err == nil:
-		w.deliverable++
-	case !errors.Is(err, jetstream.ErrMsgNotFound):
-		w.must(err)
+	for run := range maxFetches + 1 {
+		rec := schemas.Record{Tenant: w.lane.tenant, TaskID: w.task, Run: run}
+		err := w.promoteNow(context.Background(), storedRecord{Record: rec})
+		switch {
+		case err == nil:
+			w.deliverable++
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			w.must(err)
+		}
 	}
 }
 
@@ -626,6 +628,7 @@ var modelScenarios = []scenario{
 	{name: "cancelled", attempts: 2, redelivered: 1, cancels: 1, ends: []handlerEnd{commits}},
 	{name: "redriven", attempts: 1, redelivered: 1, redrives: 1, ends: []handlerEnd{breaks}, large: true},
 	{name: "delayed", attempts: 2, backoff: 600, ends: []handlerEnd{inDoubt}},
+	{name: "delayed-twice", attempts: 3, backoff: 600, redelivered: 1, ends: []handlerEnd{breaks}, large: true},
 	{
 		name: "expired", attempts: 2, redelivered: 1, expires: 50 * time.Millisecond, ends: []handlerEnd{commits},
 	},

@@ -68,7 +68,12 @@ func (w *Worker) promoteMessage(ctx context.Context, msg *nats.Msg) error {
 	}
 	err := w.c.publishDue(ctx, l, id, msg.Header, msg.Data)
 	if isSubjectFull(err) {
-		return w.c.nc.Publish(msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, fullBacklogWait.Nanoseconds()))
+		meta, err := msg.Metadata()
+		if err != nil {
+			return err
+		}
+		delay := grown(fullBacklogWait, meta.NumDelivered)
+		return w.c.nc.Publish(msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds()))
 	}
 	if err != nil {
 		return err

@@ -155,7 +155,7 @@ func (c *Client) redrive(
 		}
 	}
 	if errors.Is(err, errStale) {
-		c.deleteMsg(ctx, streamDelayed, timer)
+		// The timer stays: it may have replaced that of the other process.
 		return rec, &NotRedrivableError{
 			Reason: "another process has just redriven or changed task " + rec.TaskID,
 			Hint:   "read its record again",

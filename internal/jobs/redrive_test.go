@@ -225,7 +225,7 @@ func TestRedriveTimer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	timer, err := s.GetLastMsgForSubject(t.Context(), delayedSubject("acme", id))
+	timer, err := s.GetLastMsgForSubject(t.Context(), delayedSubject("acme", id, 1))
 	if err != nil {
 		t.Fatalf("the timer = %v, want nil", err)
 	}

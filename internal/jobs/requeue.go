@@ -100,7 +100,7 @@ func (c *Client) delay(
 	ctx context.Context, l lane, rec storedRecord, header nats.Header, data []byte, at time.Time,
 ) (uint64, error) {
 	msg := &nats.Msg{
-		Subject: delayedSubject(rec.Tenant, rec.TaskID), Header: withoutServerHeaders(header), Data: data,
+		Subject: delayedSubject(rec.Tenant, rec.TaskID, rec.Run), Header: withoutServerHeaders(header), Data: data,
 	}
 	msg.Header.Set(runHeader, strconv.Itoa(rec.Run))
 	// nats.go has an option for this header, but it drops fractions of a second.

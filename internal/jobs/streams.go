@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,7 +18,7 @@ const (
 	streamRecords   = "KV_TASKSTATE" // $KV.TASKSTATE.<tenant>.<task>
 	streamLogs      = "LOGS"         // log.<tenant>.<task>
 	streamDead      = "DLQ"          // dlq.<tenant>.<task or sequence>
-	streamDelayed   = "DELAYED"      // delayed.<tenant>.<task>, due.<pool>.<priority>.<tenant>.<task>
+	streamDelayed   = "DELAYED"      // delayed.<tenant>.<task>-<run>, due.<pool>.<priority>.<tenant>.<task>
 	streamJournal   = "JOURNAL"      // journal.<tenant>.<task>.<key>
 	streamHistory   = "HISTORY"      // history.<tenant>
 	streamSpent     = "SPENT"        // spent.<tenant>.<day>, usage.<tenant>.<day>.<what>
@@ -57,11 +58,17 @@ const (
 	promoteAckWait = 5 * time.Second
 )
 
-func recordSubject(tenant, id string) string  { return recordPrefix + tenant + "." + id }
-func notifySubject(tenant, id string) string  { return notifyPrefix + tenant + "." + id }
-func logSubject(tenant, id string) string     { return "log." + tenant + "." + id }
-func deadSubject(tenant, key string) string   { return "dlq." + tenant + "." + key }
-func delayedSubject(tenant, id string) string { return "delayed." + tenant + "." + id }
+func recordSubject(tenant, id string) string { return recordPrefix + tenant + "." + id }
+func notifySubject(tenant, id string) string { return notifyPrefix + tenant + "." + id }
+func logSubject(tenant, id string) string    { return "log." + tenant + "." + id }
+func deadSubject(tenant, key string) string  { return "dlq." + tenant + "." + key }
+
+// delayedSubject returns the subject of the timer that ends the wait after a run, or before the first one if run is 0.
+// Each wait has its own, because the server keeps one timer for each subject: that of an earlier run, whose worker was
+// stopped, must not replace a later one.
+func delayedSubject(tenant, id string, run int) string {
+	return "delayed." + tenant + "." + id + "-" + strconv.Itoa(run)
+}
 
 // Provision creates the streams and buckets, or updates their settings to those of this version. It keeps stored
 // messages, and does not lower a number of replicas. Several processes may call it at once and at any time. The server
@@ -206,7 +213,8 @@ func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 func (c *Client) provisionDelayed(ctx context.Context) error {
 	_, err := c.js.CreateOrUpdateConsumer(ctx, streamDelayed, jetstream.ConsumerConfig{
 		Durable: promoter, FilterSubject: "due.>", AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: promoteAckWait, MaxDeliver: -1, MaxAckPending: 1000,
+		AckWait: promoteAckWait, MaxDeliver: -1,
+		MaxAckPending: -1, // due messages of a full lane are in flight, and must not hold up others
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerExists) {
 		return fmt.Errorf("provision consumer of %s: %w", streamDelayed, err)
