@@ -31,7 +31,7 @@ func (a *app) workflowRunCommand() *cobra.Command {
 		Long: "Run a workflow, print how its steps end, and then its outputs. If no fleet is found, the\n" +
 			"command starts one for this run. The command also returns when a step asks people and no step is\n" +
 			"running: to continue, use codefleet workflow answer. If the command started the fleet, first start\n" +
-			"one that stays, with codefleet up.",
+			"one that stays (codefleet up).",
 		Example: "  codefleet workflow run examples/simple_workflow.yaml\n" +
 			"  codefleet workflow run refund.yaml --set order=17 --set amount=250\n" +
 			"  codefleet workflow run -o json refund.yaml --inputs '{\"order\": \"17\"}' | jq .outputs",
