@@ -210,7 +210,7 @@ type Token struct {
 	CreatedAt time.Time `json:"created_at,omitzero"`
 	CreatedBy string    `json:"created_by,omitempty"` // the name of the token that created it
 	ExpiresAt time.Time `json:"expires_at,omitzero"`  // absent if it does not expire
-	UsedAt    time.Time `json:"used_at,omitzero"`     // the hour of its latest use, recorded within seconds
+	UsedAt    time.Time `json:"used_at,omitzero"`     // its latest use, rounded down to the hour
 	Settings  bool      `json:"settings,omitempty"`   // whether it is from the settings
 }
 

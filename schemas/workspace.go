@@ -28,7 +28,8 @@ type Commit struct {
 // CheckOptions specify how much of a workspace a check reads.
 type CheckOptions struct {
 	ReadData bool `json:"read_data,omitempty"` // verify contents in addition to manifests and the sizes of packs
-	// With ReadData and a positive Of, the check reads only part number Part, from 1, of Of equal parts.
+	// With ReadData and a positive Of, the packs are divided into Of parts of about the same size, and the check reads
+	// only part number Part, from 1.
 	Part int `json:"part,omitempty"`
 	Of   int `json:"of,omitempty"`
 }

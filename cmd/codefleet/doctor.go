@@ -127,7 +127,7 @@ func showCheckResults(w io.Writer, results []checkResult) {
 	}
 }
 
-// checkConfig loads the settings, and returns its result with them. If it cannot load them, it returns nil.
+// checkConfig loads the settings, and returns its result with them. If it cannot load them, the settings are nil.
 func (a *app) checkConfig() ([]checkResult, *config.Config) {
 	c, err := config.Load(config.Source{File: a.config, Env: a.env})
 	if err != nil {

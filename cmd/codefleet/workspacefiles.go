@@ -52,7 +52,7 @@ func (a *app) wsLsCommand() *cobra.Command {
 			}
 		})
 	})
-	c.Flags().StringVarP(&version, "generation", "g", "", "`VERSION` (default: the newest)")
+	c.Flags().StringVarP(&version, "generation", "g", "", "`VERSION`: a generation or a pin (default: the newest)")
 	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "list directories recursively")
 	a.completeFiles(c)
 	return c
@@ -90,7 +90,7 @@ func (a *app) wsCatCommand() *cobra.Command {
 		}
 		return nil
 	})
-	c.Flags().StringVarP(&version, "generation", "g", "", "`VERSION` (default: the newest)")
+	c.Flags().StringVarP(&version, "generation", "g", "", "`VERSION`: a generation or a pin (default: the newest)")
 	a.completeFiles(c)
 	return c
 }

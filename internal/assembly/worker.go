@@ -50,7 +50,7 @@ type WorkerOptions struct {
 }
 
 // Worker constructs a worker. The caller calls release when the worker has stopped. ctx bounds the choice of
-// the sandbox.
+// the sandbox, and the removal of what ended workers have left, which continues after Worker has returned.
 func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func() error, err error) {
 	var opened closers
 	defer func() {
@@ -157,7 +157,8 @@ func poolOptions(
 	c *config.Config, t *telemetry.Telemetry, dir *worker.Dir, mount executor.Mount, envs []executor.Environment,
 ) executor.PoolOptions {
 	return executor.PoolOptions{
-		MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), Max: c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
+		MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), // 0 would mean the default
+		Max:      c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
 		Dir: dir.Boxes(), Owner: "f", MemoryMBTotal: sandbox.MemoryMBTotal(c), IdleMemoryMB: sandbox.IdleMemoryMB(c),
 		DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
 		Mounts: []executor.Mount{mount}, Environments: envs,

@@ -15,16 +15,16 @@ import (
 )
 
 // This file asks the client's user about tool calls that wait for approval. Older revisions of the protocol do this
-// by elicitation within a call, newer ones with an input_required result (SEP-2322), and the extension with an
-// input_required task. The pending calls and the decisions are in the task's record, so a person may also decide at
+// by elicitation within a call, newer ones with an input_required result (SEP-2322), and the extension for long calls
+// (taskext.go) with an input_required task. The pending calls and the decisions are in the task's record, so a person may also decide at
 // another bridge or at the command line. No tool sends a decision, because a model must not approve its own calls.
 
 func (c *call) canAsk() bool { return c.may(scopeApprove) && canElicit(c.req) }
 
 // askThenView asks the user about the task's pending calls, waits for the task until end, and returns the task as a
 // result. With newer revisions of the protocol, it returns the questions instead, and the client repeats the call. It
-// does not ask if the token may not approve calls, if the client cannot show a form to the user, or if the call does
-// not wait. skip lists the calls that the user did not decide.
+// does not ask if the token may not approve calls, if the client cannot show a form to the user, or if the client
+// asks for no wait. skip lists the calls that the user did not decide.
 func (c *call) askThenView(
 	ctx context.Context, rec client.Record, got *partial, end time.Time, o viewOptions, skip []string,
 ) (*result, error) {

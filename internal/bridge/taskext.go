@@ -202,7 +202,7 @@ func (ts *toolSet) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 			return next(context.WithValue(ctx, canElicitKey{}, canElicit(req)), method, req)
 		}
 		if c, ok := req.(*mcp.CallToolRequest); ok && method == "tools/call" && acceptsTasks(req) {
-			if h := ts.submittedTool(c); h != nil {
+			if h := ts.submittingTool(c); h != nil {
 				return ts.callForTask(ctx, c, h)
 			}
 		}
@@ -210,9 +210,9 @@ func (ts *toolSet) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// submittedTool returns the handler of the called tool if the call may return a task: the tool submits one, and the
+// submittingTool returns the handler of the called tool if the call may return a task: the tool submits one, and the
 // call does not continue an earlier call. Otherwise it returns nil.
-func (ts *toolSet) submittedTool(c *mcp.CallToolRequest) handler {
+func (ts *toolSet) submittingTool(c *mcp.CallToolRequest) handler {
 	if c.Params.RequestState != "" {
 		return nil
 	}

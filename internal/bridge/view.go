@@ -157,7 +157,7 @@ type approvalOut struct {
 }
 
 // addApprovals adds the calls that wait for approval, and a hint that says who can approve them and how. If they take
-// more than limit bytes of JSON, they lose their arguments, and the last ones are left out.
+// more than limit bytes of JSON, the last ones lose their arguments until they fit, or are left out.
 func (out *taskOut) addApprovals(rec client.Record, limit int) {
 	for _, q := range rec.Pending(time.Now()) {
 		approve := "codefleet approve " + rec.TaskID + " " + q.Call

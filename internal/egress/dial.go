@@ -51,7 +51,7 @@ func (p *Proxy) dial(ctx context.Context, target string) (net.Conn, error) {
 	return p.newHostConn(conn, a), nil
 }
 
-// refused adds an attempt that made no connection to the ledger, and returns its error.
+// refused adds to the ledger an attempt that made no connection, and returns its error.
 func (p *Proxy) refused(a Attempt, verdict, text string) error {
 	a.Verdict = verdict
 	p.ledger.add(a)

@@ -152,6 +152,7 @@ func (a *AcquiredBox) release(discard bool) {
 		discard = true
 	}
 	a.pool.release(a.box, discard)
+	// This calls the functions only if the box is being destroyed.
 	if err := a.pool.callOnDestroy(a.box); err != nil {
 		a.pool.log.Warn("cleanup of discarded box failed", "box", a.box.id, "error", err)
 	}

@@ -79,7 +79,7 @@ func (v *views) show(version string) error {
 
 // linkSkills adds a link to each saved skill of a catalogue version to the workspace's directory skills, beside the
 // workspace's own modules. It returns the links by path, for unlinkSkills. A file that the workspace has under the same
-// name stays, and so does what it has in place of the directory.
+// name stays. If skills is not a directory, no link is added.
 func (v *views) linkSkills(workspace, version string) (links map[string]string, err error) {
 	if v == nil {
 		return nil, nil

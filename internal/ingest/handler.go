@@ -37,7 +37,7 @@ func (s *Server) serve(rt route, w http.ResponseWriter, r *http.Request) error {
 	if e := permit(id, rt.scope); e != nil {
 		return e
 	}
-	if err := rt.checkUnread(w, r); err != nil {
+	if err := rt.refuseUnread(w, r); err != nil {
 		return err
 	}
 	ctx := context.WithValue(r.Context(), identityKey{}, id)

@@ -134,7 +134,7 @@ func (r route) errorCodes() []string {
 	if r.changes() || len(r.inQuery()) > 0 {
 		list = append(list, errcode.BadParameter)
 	}
-	if !r.allowsBody() { // checkUnread refuses a body
+	if !r.allowsBody() { // refuseUnread refuses a body
 		list = append(list, errcode.BadBody)
 	}
 	if r.scope != public {

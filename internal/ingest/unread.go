@@ -32,8 +32,8 @@ func (r route) inQuery() []string {
 	return slices.DeleteFunc(slices.Clone(r.params), func(name string) bool { return parameters[name].in == "header" })
 }
 
-// checkUnread refuses a request with something that the route's handler does not read.
-func (r route) checkUnread(w http.ResponseWriter, req *http.Request) error {
+// refuseUnread refuses a request with something that the route's handler does not read.
+func (r route) refuseUnread(w http.ResponseWriter, req *http.Request) error {
 	if err := r.checkQuery(req.URL.RawQuery); err != nil || !r.changes() {
 		return err
 	}

@@ -24,7 +24,7 @@ func TestBodyWithoutContentEndsItsTimeLimit(t *testing.T) {
 	for body, want := range map[string]int{"{}": 1, `{"a":1}`: 0} {
 		w := &deadlines{ResponseWriter: httptest.NewRecorder()}
 		r := httptest.NewRequest(http.MethodPost, "/v1/x", strings.NewReader(body))
-		err := route{pattern: "POST /v1/x"}.checkUnread(w, r)
+		err := route{pattern: "POST /v1/x"}.refuseUnread(w, r)
 		if len(w.set) != want || (err == nil) != (want == 1) || want == 1 && !w.set[0].IsZero() {
 			t.Errorf("body %s: %v, time limits %v, want %d that is zero", body, err, w.set, want)
 		}

@@ -26,8 +26,8 @@ func (c *Client) SkillsChanged(tenant string) error {
 	return nil
 }
 
-// WatchSkills calls changed with each tenant whose skills have changed, until stop is called, and missed when messages
-// may have been lost because the connection broke. Both must be quick.
+// WatchSkills calls changed with each tenant whose skills have changed, and missed when messages may have been lost
+// because the connection broke. It does so until stop is called. Both functions must be quick.
 func (c *Client) WatchSkills(changed func(tenant string), missed func()) (stop func(), err error) {
 	sub, err := c.nc.Subscribe(skillsPrefix+"*", func(m *nats.Msg) {
 		if tenant := strings.TrimPrefix(m.Subject, skillsPrefix); schemas.CheckName("tenant", tenant) == nil {

@@ -9,26 +9,28 @@ import (
 	"github.com/codefleet/codefleet/internal/selection/terms"
 )
 
-// The weights of the signals, relative to the best lexical score of the query.
 const (
-	synonymWeight  = 0.5
-	spellingWeight = 0.15 // times the similarity
-	serverWeight   = 0.05
-	clauseWeight   = 0.3
-	glossWeight    = 0.4
-	historyWeight  = 0.8  // up to 1.3 if the past task is nearly the same
-	nameWeight     = 0.15 // times the share of the tool's name that the query mentions
-	nameTerms      = 6    // terms of a query; a longer query mentions many words by chance, so names weigh less
+	synonymWeight  = 0.5  // of a term's synonym, relative to the term
+	spellingWeight = 0.15 // of a term's spelling neighbour, relative to the term, times the similarity
+	serverWeight   = 0.05 // times the score of the tool's server
+
+	// The following weights are relative to the best lexical score of the query.
+
+	clauseWeight  = 0.3
+	vectorWeight  = 0.4  // times the similarity of the vectors
+	historyWeight = 0.8  // times the votes, from 0 to 1, or up to 1.6 if a past task is nearly the same
+	nameWeight    = 0.15 // times the share of the tool's name that the query mentions
+	nameTerms     = 6    // terms of a query; a longer query mentions many words by chance, so names weigh less
 
 	// otherOperation is the share of its score that a tool keeps if its operation differs from the query's.
 	otherOperation = 0.6
 
 	repeatWeight   = 0.5 // times the logarithm of how often a word occurs in the query
 	everydayWeight = 0.3 // the share of the weight that the most frequent words of English lose
-	rareIdf        = 8.0 // a word with at least this gloss idf is not an everyday word
+	rareIdf        = 8.0 // a word with at least this inverse frequency in WordNet's glosses is not an everyday word
 
-	minCosine  = 0.35 // the lowest similarity of a tool that matches only by its vector
-	stepTerms  = 12   // terms of a query; a longer query describes a task, with operations that it does not name
+	minCosine  = 0.35 // the lowest similarity of vectors that counts if no tool matches a word of the query
+	stepTerms  = 12   // terms of a query; a longer one is a task of several steps, so its operation is not compared
 	maxTerms   = 256  // terms of a query; later ones are ignored
 	maxClauses = 30   // clauses of a query; later ones are ignored
 )
@@ -162,7 +164,7 @@ func (s *Index) rank(sentence string, history *History, allowed func(*Tool) bool
 		w.terms[t.id] = min(1, t.weight)
 		defer func() { w.terms[t.id] = 0 }()
 	}
-	g := signals{top: top, vector: vector, votes: votes, gloss: glossWeight * vectorFactor(top, q)}
+	g := signals{top: top, vector: vector, votes: votes, gloss: vectorWeight * vectorFactor(top, q)}
 	g.name = nameWeight * min(1, nameTerms/float32(max(1, len(q.own))))
 	if len(q.own) <= stepTerms {
 		g.asked = operationsOf(sentence)

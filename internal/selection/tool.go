@@ -15,7 +15,7 @@ type Tool struct {
 	ServerTitle       string  `json:"server_title,omitempty"` // the server's name for people; may be empty
 	ServerDescription string  `json:"server_description,omitempty"`
 
-	// In Python. They are returned but not searched.
+	// The following are Python. They are returned with the tool, and not searched.
 	Import    string `json:"import,omitempty"`
 	Signature string `json:"signature,omitempty"` // one line
 	Types     string `json:"types,omitempty"`     // the classes that the signature names

@@ -77,7 +77,7 @@ func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 	if err != nil {
 		return Commit{}, err
 	}
-	list, err := s.readEdits(ctx, ref.Tenant, on.Set, edits)
+	list, err := s.storeEdits(ctx, ref.Tenant, on.Set, edits)
 	if err != nil {
 		return Commit{}, err
 	}

@@ -21,8 +21,8 @@ type storedEdit struct {
 	entry *format.Entry // nil if the path is removed
 }
 
-// readEdits stores the content of edits, except for content that known has.
-func (s *Store) readEdits(
+// storeEdits stores the content of edits, except for content that known has.
+func (s *Store) storeEdits(
 	ctx context.Context, tenant string, known *format.EntrySet, edits iter.Seq2[Edit, error],
 ) ([]storedEdit, error) {
 	const lookups = 64 // an estimate: the number of edits is not known yet
@@ -37,7 +37,7 @@ func (s *Store) readEdits(
 			break
 		}
 		d := storedEdit{Edit: e}
-		if d.entry, err = s.readEdit(p, e, s.dirs.Quota.Bytes-total, &buf, &scratch); err != nil {
+		if d.entry, err = s.storeEdit(p, e, s.dirs.Quota.Bytes-total, &buf, &scratch); err != nil {
 			break
 		}
 		if d.entry != nil {
@@ -53,8 +53,8 @@ func (s *Store) readEdits(
 	return list, errors.Join(err, p.Finish())
 }
 
-// readEdit stores the content of an edit, of at most room bytes, and returns its entry, or nil for a removal.
-func (s *Store) readEdit(p *content.Packer, e Edit, room int64, buf, scratch *[]byte) (*format.Entry, error) {
+// storeEdit stores the content of an edit, of at most room bytes, and returns its entry, or nil for a removal.
+func (s *Store) storeEdit(p *content.Packer, e Edit, room int64, buf, scratch *[]byte) (*format.Entry, error) {
 	if err := s.checkEdit(e); err != nil || e.Kind == "" {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ type Telemetry struct {
 // Setup sets up a process's telemetry. Without a call of Shutdown before the process ends, the last spans are
 // lost. An unreachable endpoint is logged when spans are sent, and blocks nothing.
 func Setup(ctx context.Context, o Options) (*Telemetry, error) {
-	// To the standard logger, the HTTP client writes bytes from servers, which may repeat secrets of requests.
+	// The HTTP client logs bytes from servers to the standard logger. They may repeat secrets of requests.
 	log.SetOutput(io.Discard)
 	t := &Telemetry{
 		TracerProvider: nooptrace.NewTracerProvider(),

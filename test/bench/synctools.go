@@ -146,16 +146,16 @@ type codefleetTool struct {
 	remote    bucket
 	workspace string
 
-	pusher, puller *workspaceChild
-	starts         []float64 // ms that each process took to start
-	peak           float64   // the largest resident memory, in MB
-	withoutProgram float64   // the same without the pages of the program's file
+	pusher, puller    *workspaceChild
+	starts            []float64 // ms that each process took to start
+	peak              float64   // the largest resident memory, in MB
+	withoutExecutable float64   // the same without the pages of the executable
 }
 
 func (*codefleetTool) name() string { return "codefleet" }
 
 func (c *codefleetTool) begin(ctx context.Context, remote bucket, destination string) (err error) {
-	c.workspace, c.remote, c.peak, c.withoutProgram = destination, remote, 0, 0
+	c.workspace, c.remote, c.peak, c.withoutExecutable = destination, remote, 0, 0
 	if c.pusher, err = c.b.startWorkspaceChild(ctx, c.remote); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (c *codefleetTool) stop(p **workspaceChild) error {
 		return nil
 	}
 	c.peak = max(c.peak, (*p).last.Peak)
-	c.withoutProgram = max(c.withoutProgram, (*p).last.Peak-(*p).last.Program)
+	c.withoutExecutable = max(c.withoutExecutable, (*p).last.Peak-(*p).last.Program)
 	c.starts = append(c.starts, (*p).started)
 	err := (*p).stop()
 	*p = nil

@@ -26,16 +26,16 @@ const (
 
 // The steps of a round, and other parts of the names of series.
 const (
-	firstPush   = "first push"
-	samePush    = "no-change push"
-	onePush     = "1-file push"
-	coldPull    = "cold pull"
-	samePull    = "no-change pull"
-	largePush   = "256 MiB push"
-	largeEdit   = "8 bytes of 256 MiB push"
-	largePull   = "256 MiB pull"
-	idleSeries  = "no-change task: codefleet"
-	withoutFile = "codefleet, without its program's file"
+	firstPush         = "first push"
+	samePush          = "no-change push"
+	onePush           = "1-file push"
+	coldPull          = "cold pull"
+	samePull          = "no-change pull"
+	largePush         = "256 MiB push"
+	largeEdit         = "8 bytes of 256 MiB push"
+	largePull         = "256 MiB pull"
+	idleSeries        = "no-change task: codefleet"
+	withoutExecutable = "codefleet, without the pages of its executable"
 )
 
 // workspace measures pushes and pulls of a directory beside rclone and restic, with the same tree and the same server,
@@ -130,7 +130,7 @@ func (b *run) turns(ctx context.Context, suffix string, remote bucket, tools []s
 			series := fmt.Sprintf("peak memory of %s and after%s: ", all[0].name, suffix)
 			b.Add(series+t.name(), "MB", peak)
 			if e, ok := t.(*codefleetTool); ok {
-				b.Add(series+withoutFile, "MB", e.withoutProgram)
+				b.Add(series+withoutExecutable, "MB", e.withoutExecutable)
 			}
 		}
 		if err := os.RemoveAll(dir); err != nil {
@@ -240,9 +240,9 @@ func (b *run) addNumbers(tools []syncTool, uploaded float64) {
 		b.AtMost("N9r", firstPush+" ÷ rclone sync", b.Median(firstPush+": codefleet")/yardstick, 0.05, "×")
 	}
 	b.AtMost("N9s", "peak memory of the process, 10,000 files",
-		b.Median("peak memory of "+firstPush+" and after: "+withoutFile), 64, "MB")
+		b.Median("peak memory of "+firstPush+" and after: "+withoutExecutable), 64, "MB")
 	b.AtMost("N9t", "peak memory of the process, 256 MiB",
-		b.Median("peak memory of "+largePush+" and after: "+withoutFile), 64, "MB")
+		b.Median("peak memory of "+largePush+" and after: "+withoutExecutable), 64, "MB")
 	b.AtMost("N9u", "upload of 1 changed file of 100,000", uploaded, 64, "KiB")
 	b.AtMost("N9v", "no-change task: conditional GET and scan of 10,000 files", b.Median(idleSeries), 30, "ms")
 }

@@ -67,8 +67,9 @@ func (m *matcher) match(nodes []node, at int, values match, done func(match) boo
 	return n.optional && m.match(rest, at, values, done)
 }
 
-// notUnderstood returns the values and repeated names in a clause's bullet list that no rule understands, the words of
-// the clause that no form knows, and the unmatched rest if it begins after them.
+// notUnderstood returns what keeps a clause from becoming a program: of its bullet list the values that no rule reads,
+// and the names that occur again; the words that are not in the grammar's vocabulary; and the unmatched rest if it
+// begins after them.
 func (m *matcher) notUnderstood(c clause) (out []string) {
 	for i, f := range c.fields {
 		if _, ok := m.w.read("value", f.value); !ok {
@@ -80,7 +81,8 @@ func (m *matcher) notUnderstood(c clause) (out []string) {
 	last := -1
 	for i := 0; i < len(m.tokens); {
 		t, size := m.tokens[i], placeSize(m.tokens[i:])
-		known := size > 0 || m.w.grammar.vocabulary[t.lower] || t.lower == m.w.vars["table"] || digits(t.text) != t.text
+		isNumber := digits(t.text) != t.text // such as "twenty"
+		known := isNumber || size > 0 || m.w.grammar.vocabulary[t.lower] || t.lower == m.w.vars["table"]
 		if t.kind == ambiguous || (t.kind == word || t.kind == symbol) && !known {
 			out, last = append(out, t.text), i
 		}

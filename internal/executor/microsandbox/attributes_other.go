@@ -2,7 +2,7 @@
 
 package microsandbox
 
-// supportsUserAttributes returns false, because other systems have no tmpfs.
+// supportsUserAttributes returns false, because other systems run no sandboxes.
 func supportsUserAttributes(string) bool { return false }
 
 // removeAttribute does nothing, because other systems run no sandboxes.

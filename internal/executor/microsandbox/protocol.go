@@ -14,9 +14,10 @@ import (
 	"time"
 )
 
-// The protocol of a sandbox's agent socket consists of frames: a big-endian u32 length, a u32 id, a byte of flags,
+// The agent is msb's program in a box. Its socket on the host belongs to the box's relay, a process of msb that passes on
+// the frames between us and the agent. The protocol consists of frames: a big-endian u32 length, a u32 id, a byte of flags,
 // and an envelope in CBOR. It is documented in microsandbox's packages/agent-client, which promises that frames
-// never change and that additions are optional. The peer is inside a box, so nothing that it sends is trusted.
+// never change and that additions are optional. The agent is in a box, so nothing that it sends is trusted.
 const (
 	generation  = 7       // protocol generation of our messages; newer relays accept older generations
 	maxFrame    = 4 << 20 // bytes that the relay accepts after the length
@@ -37,7 +38,7 @@ type message struct {
 	payload []byte
 }
 
-// agent is one connection to a sandbox's relay. When it is closed, the relay kills the processes that were
+// agent is one connection to a box's agent, through the relay. When it is closed, the relay kills the processes that were
 // started over it; when the sandbox ends, the connection is closed.
 type agent struct {
 	conn net.Conn
@@ -46,7 +47,7 @@ type agent struct {
 	writing sync.Mutex
 }
 
-// agentSocket returns the path of a sandbox's relay, which is the same in all releases.
+// agentSocket returns the path of the relay's socket, which is the same in all releases.
 func agentSocket(home, name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return filepath.Join(home, "run", "sandboxes", hex.EncodeToString(sum[:12]), "agent.sock")

@@ -14,7 +14,7 @@ type Quota struct {
 	Depth   int   // components of a path
 }
 
-// DefaultQuota allows 5 GiB in 200,000 entries, files of up to 2 GiB, and 64 directory levels.
+// DefaultQuota allows 5 GiB in 200,000 entries, files of up to 2 GiB, and paths of up to 64 components.
 var DefaultQuota = Quota{Bytes: 5 << 30, Files: 200_000, Largest: 2 << 30, Depth: 64}
 
 // WithDefaults returns q with zero fields replaced by the defaults.

@@ -13,7 +13,7 @@ import (
 
 // CheckOptions says how much Check reads.
 type CheckOptions struct {
-	ReadData bool // download and verify content, instead of checking only that packs exist
+	ReadData bool // download and verify content, instead of checking only that packs exist and have their sizes
 	Part, Of int  // with ReadData, read only the Part-th of Of parts of the packs; if Of is 0, read all
 }
 
