@@ -282,6 +282,36 @@ func TestTwoAnswers(t *testing.T) {
 	}
 }
 
+// TestStepTimesOut checks that a step whose time has passed does not end while its task is queued, and that it ends
+// with step_timeout, and is tried again, if its task was not submitted in time.
+func TestStepTimesOut(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	e := engine.New(w.queue, quiet)
+	const slow = `{"name":"slow","steps":[{"id":"a","code":"x","timeout":"2s","retry":{"attempts":2,"backoff":"1ms"}}]}`
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(slow)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tick := func() schemas.StepRun {
+		t.Helper()
+		if err := e.Tick(t.Context(), "acme", run.RunID, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if run, err = e.Get(t.Context(), "acme", run.RunID); err != nil {
+			t.Fatal(err)
+		}
+		return run.Steps[0]
+	}
+	<-time.After(time.Until(run.Steps[0].Due)) // the queue compares the time of a task with the clock
+	if s := tick(); s.Status != schemas.WorkflowRunning || s.Error != nil {
+		t.Errorf("step is %s, %v, want running until its task expires", s.Status, s.Error)
+	}
+	w.purge(t, false, "TASKS", "KV_TASKSTATE") // as if the task of the step had not been submitted
+	if s := tick(); s.Status != schemas.WorkflowWaiting || s.Error == nil || s.Error.Code != "step_timeout" {
+		t.Errorf("step is %s, %v, want it to wait for the next attempt after step_timeout", s.Status, s.Error)
+	}
+}
+
 // TestAlarmComesFirst checks that a record changes only after its alarm was written: if a process is lost between the
 // two writes, the run must not be left without an alarm, because no process would advance it again.
 func TestAlarmComesFirst(t *testing.T) {

@@ -56,20 +56,23 @@ func (c *Client) submitTraced(
 
 func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNew bool) (schemas.Record, error) {
 	s, err := c.newSubmission(ctx, tenant, ev)
-	if err == nil && !s.expires.IsZero() && !time.Now().Before(s.expires) {
-		err = refuse(errcode.Expired, "expirytime", "the time has passed")
-	}
 	if _, isRefused := errors.AsType[*RefusedError](err); isRefused {
 		c.tel.refused.Add(ctx, 1)
 	}
 	if err != nil {
 		return schemas.Record{}, err
 	}
-	r := s.record(ctx, 0, time.Now())
-	if !isNew {
+	now := time.Now()
+	r := s.record(ctx, 0, now)
+	late := !s.expires.IsZero() && !now.Before(s.expires)
+	if !isNew || late {
 		if found, err := c.existing(ctx, r); !errors.Is(err, ErrUnknownTask) {
 			return found, err
 		}
+	}
+	if late {
+		c.tel.refused.Add(ctx, 1)
+		return schemas.Record{}, refuse(errcode.Expired, "expirytime", "the time has passed")
 	}
 	// The message of the step that has ended is in TASKS until the next step is submitted: at the limit, steps would wait
 	// for each other.

@@ -459,13 +459,17 @@ func TestCancel(t *testing.T) {
 func TestDeadlines(t *testing.T) {
 	f := newFleet(t)
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
-	queued := f.submit(t, "queued", `{"code":"x"}`, "expirytime", in(300*time.Millisecond))
+	soon := in(300 * time.Millisecond)
+	queued := f.submit(t, "queued", `{"code":"x"}`, "expirytime", soon)
 	eventually(t, "expiry", func() error {
 		if time.Now().Before(queued.ExpiresAt) {
 			return errors.New("not yet")
 		}
 		return nil
 	})
+	if again := f.submit(t, "queued", `{"code":"x"}`, "expirytime", soon); again.TaskID != queued.TaskID {
+		t.Errorf("the same submission after its expirytime is %s, want the task %s", again.TaskID, queued.TaskID)
+	}
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		if j.Task.Code == "hang" {
 			<-ctx.Done()

@@ -80,7 +80,11 @@ func (e *Engine) doTask(
 		}
 	}
 	if refused, ok := errors.AsType[*jobs.RefusedError](err); ok {
-		return failed(effect.Place, refused), nil
+		end := failed(effect.Place, refused)
+		if refused.Code == errcode.Expired { // no process has submitted the task within the step's timeout
+			end.Final, end.Error = false, stepTimeout()
+		}
+		return end, nil
 	}
 	if err != nil || !rec.Status.Terminal() {
 		return nil, err
@@ -119,6 +123,11 @@ func failed(place workflow.Place, refused *jobs.RefusedError) *workflow.Ended {
 	}
 }
 
+// stepTimeout returns the error of an attempt whose task has expired.
+func stepTimeout() *schemas.WorkflowError {
+	return &schemas.WorkflowError{Code: errcode.StepTimeout, Message: "the task did not end in time"}
+}
+
 // TaskEnded advances the run of a task that has ended. It is the hook Ended of jobs.
 func (e *Engine) TaskEnded(ctx context.Context, rec schemas.Record) error {
 	id, _, ok := jobs.WorkflowOf(rec)
@@ -148,7 +157,7 @@ func endOfTask(place workflow.Place, rec schemas.Record) *workflow.Ended {
 	case schemas.Cancelled:
 		end.Status = schemas.WorkflowCancelled
 	case schemas.Expired:
-		end.Error = &schemas.WorkflowError{Code: errcode.StepTimeout, Message: "the task did not end in time"}
+		end.Error = stepTimeout()
 	case schemas.Blocked:
 		end.Final = true
 	default:
