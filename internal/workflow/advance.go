@@ -171,11 +171,11 @@ func (m *machine) stop(status schemas.WorkflowStatus, err *schemas.WorkflowError
 	})
 }
 
-// each calls fn with each step that is not a loop, and with each item.
+// each calls fn with each step that is not a loop or is a loop that has not begun, and with each item.
 func (m *machine) each(fn func(i, item int, x *schemas.StepRun)) {
 	for i := range m.run.Steps {
 		s := &m.run.Steps[i]
-		if m.steps[i].ForEach == nil {
+		if m.steps[i].ForEach == nil || s.Status == schemas.WorkflowPending {
 			fn(i, -1, s)
 			continue
 		}

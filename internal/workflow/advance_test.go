@@ -602,18 +602,19 @@ func TestCancel(t *testing.T) {
 
 func TestRunTimesOut(t *testing.T) {
 	w := start(t, `{name: x, timeout: 2h, steps: [{id: a, wait: {event: {type: never}}}],
-		finally: [{id: clean, wait: {event: {type: never}}}]}`, "")
+		finally: [{id: clean, wait: {event: {type: never}}}, {id: tell, for_each: {in: [1]}, code: '1'}]}`, "")
 	if got := workflow.NextAlarm(w.run); !got.Equal(began.Add(2 * time.Hour)) {
 		t.Fatalf("Next = %s, want the run's deadline", got)
 	}
 	w.now = began.Add(2 * time.Hour)
 	w.advance(workflow.Event{})
-	if got := w.states(); got != "a:c clean:w" || w.run.Status.Ended() {
+	if got := w.states(); got != "a:c clean:w tell:p" || w.run.Status.Ended() {
 		t.Fatalf("run is %s with %s, want it to clean up", w.run.Status, got)
 	}
 	w.now = workflow.NextAlarm(w.run)
 	w.advance(workflow.Event{})
-	if got := w.states(); got != "a:c clean:c" || w.run.Error.Code != "workflow_timeout" || !w.run.Status.Ended() {
+	got := w.states()
+	if got != "a:c clean:c tell:c" || w.run.Error.Code != "workflow_timeout" || !w.run.Status.Ended() {
 		t.Errorf("run is %s with %s, %v, want it to end", w.run.Status, got, w.run.Error)
 	}
 }
@@ -634,6 +635,33 @@ func TestRecordSize(t *testing.T) {
 	}
 	if len(w.begun) != 1000 || len(data) > workflow.MaxRecord {
 		t.Errorf("record of %d failed items is %d bytes, want at most %d", len(w.begun), len(data), workflow.MaxRecord)
+	}
+}
+
+// TestCancelFinally cancels a run a second time: that ends the steps under finally, also a loop that has not begun.
+func TestCancelFinally(t *testing.T) {
+	w := start(t, `{name: x, steps: [{id: a, wait: {event: {type: never}}}],
+		finally: [{id: clean, wait: {event: {type: never}}}, {id: tell, for_each: {in: [1]}, code: '1'}]}`, "")
+	w.advance(workflow.Event{Cancel: true})
+	w.advance(workflow.Event{Cancel: true})
+	if got := w.states(); got != "a:c clean:c tell:c" || w.run.Status != schemas.WorkflowCancelled {
+		t.Errorf("run is %s with %s, want it to end", w.run.Status, got)
+	}
+}
+
+// TestWorkflowUnderFinally checks that a workflow under finally has the time of finally.
+func TestWorkflowUnderFinally(t *testing.T) {
+	w := start(t, `{name: x, timeout: 2h, steps: [{id: a, workflow: {name: y, steps: [{id: b, code: '1'}]}}],
+		finally: [{id: z, workflow: {name: y, steps: [{id: b, code: '1'}]}}]}`, "")
+	var due []time.Duration
+	for range w.run.Steps {
+		for _, e := range w.next() {
+			due = append(due, e.Due.Sub(began))
+			w.end(e)
+		}
+	}
+	if d := cmp.Diff([]time.Duration{2 * time.Hour, 3 * time.Hour}, due); d != "" {
+		t.Errorf("times by which the workflows must end (-want +got):\n%s", d)
 	}
 }
 

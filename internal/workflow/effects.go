@@ -19,6 +19,7 @@ import (
 type Effect struct {
 	Place    Place
 	Expires  time.Time // when the task expires; zero if it does not
+	Due      time.Time // by when the workflow must end
 	Cancel   bool      // whether to cancel what the effect began
 	Task     *schemas.Task
 	Workflow *schemas.WorkflowRequest
@@ -64,6 +65,9 @@ func (m *machine) effect(ctx context.Context, s *step, item int, x *schemas.Step
 		e.Workflow = &schemas.WorkflowRequest{
 			Workflow: definition, Inputs: in.with,
 			Workspace: m.run.Workspace, Session: m.run.Session, Priority: m.run.Priority,
+		}
+		if e.Due = m.run.Deadline; s.finally {
+			e.Due = m.finallyDeadline()
 		}
 		return e, err
 	case s.Emit != nil:

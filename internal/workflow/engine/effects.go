@@ -189,7 +189,7 @@ func (e *Engine) doWorkflow(
 	} else {
 		p := effect.Place
 		child, err = e.start(ctx, run.Tenant, *effect.Workflow, origin{
-			id: id, depth: run.Depth, due: run.Deadline,
+			id: id, depth: run.Depth, due: effect.Due,
 			parent: &schemas.WorkflowParent{RunID: run.RunID, Step: p.Step, Item: p.Item, Attempt: p.Attempt},
 		})
 	}
