@@ -281,6 +281,25 @@ func TestControlFlow(t *testing.T) {
 			do: failing("2", "exception: two"), outputs: `{"v":[1,null,3]}`,
 		},
 		{
+			name: "for: an item fails at its beginning", begun: "a[0]", states: "a:f", status: "failed",
+			definition: `{name: x, steps: [{id: a, for_each: {in: [{k: 1}, {}, {k: 3}], parallel: 3}, code: '1',
+				with: "${ item.k }"}]}`,
+			failure: "expression_failed: item 1: code: no such key: k",
+		},
+		{
+			name: "for: items fail at their beginning, and the loop goes on", begun: "a[0] a[2]", states: "a:f",
+			definition: `{name: x, steps: [{id: a, for_each: {in: [{k: 1}, {}, {k: 3}]}, code: '1',
+				with: "${ item.k }", on_error: continue}], outputs: {v: {value: "${ steps.a.result }"}}}`,
+			status: "succeeded", outputs: `{"v":[1,null,3]}`,
+		},
+		{
+			name: "a step that is used whole and by member", begun: "a b", states: "a:s b:s", status: "succeeded",
+			definition: `{name: x, steps: [{id: a, code: '1', with: 7},
+				{id: b, code: '1', with: "${ {'all': steps.a, 's': steps.a.status} }"}],
+				outputs: {v: {value: "${ steps.b.result }"}}}`,
+			outputs: `{"v":{"all":{"error":null,"result":7,"status":"succeeded"},"s":"succeeded"}}`,
+		},
+		{
 			name: "fork: branches and a join", begun: "left right join", states: "left:s right:s join:s",
 			status: "succeeded",
 			definition: `{name: x, steps: [{id: left, needs: [], code: '1', with: 1},

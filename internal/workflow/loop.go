@@ -96,9 +96,10 @@ func (m *machine) loop(ctx context.Context, i int) (progress bool) {
 		}
 		m.begin(ctx, i, k, item)
 		progress = true
-		if !item.Status.Ended() {
-			active++
+		if item.Status.Ended() { // it failed at once, so perhaps no more items may begin
+			return true
 		}
+		active++
 	}
 	if active > 0 || pending || progress {
 		return progress
