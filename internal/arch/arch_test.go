@@ -365,6 +365,7 @@ func testFixture(pkg, ours string) bool {
 		"internal/toolbox", "internal/worker", "internal/assembly/...", "internal/jobs",
 		"internal/state/...", "internal/tools", "internal/skills", "internal/pylayer", "internal/pipeline",
 		"internal/ingest", "internal/bridge", "client", "internal/executor/...", "internal/automation", "internal/page",
+		"internal/workflow/engine",
 	}
 	fixtures := []string{
 		"client", "internal/objects", "internal/allowlist", "internal/egress", "internal/embedded",

@@ -56,13 +56,11 @@ func alarmOf(plan *workflow.Plan, run schemas.WorkflowRun) Alarm {
 
 // widenAlarm makes the alarm of a run also ring when need does. It is called before a change of the run's record is
 // written; rev is the record's revision before the change. A process that is lost between the two writes leaves an
-// alarm that rings once too often. In the other order, it could leave a run that no process advances again.
+// alarm that rings once too often. In the other order, it could leave a run that no process advances again. An alarm
+// that is wide enough gets the later revision, so that the process that made the change before does not narrow it.
 func (e *Engine) widenAlarm(ctx context.Context, run schemas.WorkflowRun, need Alarm, rev uint64) error {
 	return e.changeAlarm(ctx, run, func(found alarmDocument) alarmDocument {
-		if wide := found.or(need); wide != found.Alarm {
-			return alarmDocument{wide, max(found.Rev, rev+1)}
-		}
-		return found
+		return alarmDocument{found.or(need), max(found.Rev, rev+1)}
 	})
 }
 
@@ -106,7 +104,7 @@ func (e *Engine) changeAlarm(
 			return err
 		}
 		want := change(found)
-		if want.Alarm == found.Alarm {
+		if want == found {
 			return nil
 		}
 		if doc.Data, err = json.Marshal(want); err != nil {

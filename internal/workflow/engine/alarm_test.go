@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/workflow"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func newEngine(t *testing.T) *Engine {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	user := srv.Fleet()
+	queue, err := jobs.Connect(t.Context(), jobs.Options{
+		Server:      jobs.Server{InProcess: srv.InProcess()},
+		Credentials: jobs.Credentials{User: user.User, Password: user.Password}, Log: quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(queue.Close)
+	if err := queue.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return New(queue, quiet)
+}
+
+// TestLateNarrowing checks that a process which comes late does not narrow the alarm that another process needs: A
+// answers a question that has a time limit, B answers another question, after which the run waits for ten minutes, and
+// only then A narrows the alarm, which rings at the time limit.
+func TestLateNarrowing(t *testing.T) {
+	e := newEngine(t)
+	const form = `{"form":{"type":"object","properties":{"ok":{"type":"boolean"}}}}`
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(`{"name":"w","steps":[
+		{"id":"a","needs":[],"ask":` + form + `,"timeout":"5m"},{"id":"b","needs":[],"ask":` + form + `},
+		{"id":"c","needs":["b"],"wait":{"for":"10m"}}]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := e.plan(t.Context(), "acme", run.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := e.load(t.Context(), "acme", run.RunID, map[string]json.RawMessage{})
+	answer := workflow.Event{Answered: &workflow.Answered{Step: "a", Item: -1, Values: json.RawMessage("{}")}}
+	applied, err := e.apply(t.Context(), plan, "acme", run.RunID, answer, load)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := schemas.WorkflowAnswer{Step: "b", Values: json.RawMessage("{}")}
+	if run, err = e.Answer(t.Context(), "acme", run.RunID, in); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.follow(t.Context(), plan, applied, load); err != nil {
+		t.Fatal(err)
+	}
+	if next := alarmIn(t.Context(), t, e, run.RunID).Next; next.After(run.Steps[2].Due) {
+		t.Errorf("the alarm rings at %s, want it to ring when the wait is over, at %s", next, run.Steps[2].Due)
+	}
+	// After the alarm has rung, it rings when the wait is over.
+	if err := e.Tick(t.Context(), "acme", run.RunID, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if next := alarmIn(t.Context(), t, e, run.RunID).Next; !next.Equal(run.Steps[2].Due) {
+		t.Errorf("the alarm rings at %s, want %s, when the wait is over", next, run.Steps[2].Due)
+	}
+}
+
+// alarmIn returns the stored alarm of a run.
+func alarmIn(ctx context.Context, t *testing.T, e *Engine, id string) (found alarmDocument) {
+	t.Helper()
+	store, err := e.automations(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := store.Get(ctx, KindAlarm, "acme", id)
+	if err == nil {
+		err = json.Unmarshal(doc.Data, &found)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
