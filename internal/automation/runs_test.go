@@ -312,6 +312,83 @@ func TestStepTimesOut(t *testing.T) {
 	}
 }
 
+// TestRerunOfRerun runs a workflow again from a question, and the second run again: the third run begins with the
+// version with which the second one began. The numbers of a fork's versions begin anew.
+func TestRerunOfRerun(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	versions := map[string]int64{"main": 7}
+	var mu sync.Mutex
+	e := w.runWorkers(t, 1, func(_ context.Context, j *jobs.Job) (*schemas.Result, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		versions[j.Record.Workspace]++
+		res := &schemas.Result{Status: schemas.Succeeded}
+		res.Workspace.Generation, res.Workspace.Changed = versions[j.Record.Workspace], []string{"n.txt"}
+		return res, nil
+	}, neverLost)
+	var forked []string
+	fork := func(_ context.Context, _, from string, generation int64, to string) (int64, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		forked = append(forked, fmt.Sprintf("%s@%d", from, generation))
+		versions[to] = 1
+		return 1, nil
+	}
+	const asks = `{"name":"asks","steps":[{"id":"first","code":"x"},
+		{"id":"ask","ask":{"form":{"type":"object","properties":{"ok":{"type":"boolean"}}}}},
+		{"id":"write","code":"x"}]}`
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(asks)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, generation := range []int64{8, 1, 1} {
+		run = ended(t, e, run.RunID, `{"ok":true}`)
+		want = append(want, fmt.Sprintf("%s@%d", run.Workspace, generation))
+		if run, err = e.Rerun(t.Context(), "acme", run.RunID, schemas.WorkflowRerun{From: "ask"}, fork); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff(want, forked); d != "" {
+		t.Errorf("versions with which the reruns began (-want +got):\n%s", d)
+	}
+	run = ended(t, e, run.RunID, `{"ok":true}`)
+	_, err = e.Rerun(t.Context(), "acme", run.RunID, schemas.WorkflowRerun{From: "first"}, fork)
+	if !strings.HasPrefix(code(err), "unknown_step") || !strings.Contains(fmt.Sprint(err), "rerun that run") {
+		t.Errorf("rerun from a step that is kept = %v, want unknown_step and what to run again", err)
+	}
+}
+
+// TestStepTimesOut checks that a step whose time has passed does not end while its task is queued, and that it ends
+// with step_timeout, and is tried again, if its task was not submitted in time.
+func TestStepTimesOut(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	e := engine.New(w.queue, quiet)
+	const slow = `{"name":"slow","steps":[{"id":"a","code":"x","timeout":"2s","retry":{"attempts":2,"backoff":"1ms"}}]}`
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(slow)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tick := func() schemas.StepRun {
+		t.Helper()
+		if err := e.Tick(t.Context(), "acme", run.RunID, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if run, err = e.Get(t.Context(), "acme", run.RunID); err != nil {
+			t.Fatal(err)
+		}
+		return run.Steps[0]
+	}
+	<-time.After(time.Until(run.Steps[0].Due)) // the queue compares the time of a task with the clock
+	if s := tick(); s.Status != schemas.WorkflowRunning || s.Error != nil {
+		t.Errorf("step is %s, %v, want running until its task expires", s.Status, s.Error)
+	}
+	w.purge(t, false, "TASKS", "KV_TASKSTATE") // as if the task of the step had not been submitted
+	if s := tick(); s.Status != schemas.WorkflowWaiting || s.Error == nil || s.Error.Code != "step_timeout" {
+		t.Errorf("step is %s, %v, want it to wait for the next attempt after step_timeout", s.Status, s.Error)
+	}
+}
+
 // TestAlarmComesFirst checks that a record changes only after its alarm was written: if a process is lost between the
 // two writes, the run must not be left without an alarm, because no process would advance it again.
 func TestAlarmComesFirst(t *testing.T) {

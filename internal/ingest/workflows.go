@@ -88,17 +88,19 @@ func (s *Server) rerun(w http.ResponseWriter, r *http.Request) error {
 	return respond(w, run, err)
 }
 
-// fork creates a workspace with the files of a generation of another one. If the workspace exists, an earlier call has
-// created it.
-func (s *Server) fork(ctx context.Context, tenant, from string, generation int64, to string) error {
+// fork creates a workspace with the files of a generation of another one, and returns its newest generation. If the
+// workspace exists, an earlier call has created it.
+func (s *Server) fork(ctx context.Context, tenant, from string, generation int64, to string) (int64, error) {
 	if s.o.Workspaces == nil {
-		return apierror.New(errcode.NoWorkspaces,
+		return 0, apierror.New(errcode.NoWorkspaces,
 			"this process has no object store, so it cannot fork the run's workspace")
 	}
 	ref := state.Ref{Tenant: tenant, Workspace: from}
-	_, err := history.Fork(ctx, s.o.Workspaces.Repo(), ref, generation, to, "run a workflow again")
+	repo := s.o.Workspaces.Repo()
+	c, err := history.Fork(ctx, repo, ref, generation, to, "run a workflow again")
 	if errors.Is(err, state.ErrConflict) {
-		return nil
+		head, _, err := repo.ReadHead(ctx, state.Ref{Tenant: tenant, Workspace: to}, "")
+		return head.Generation, storeError(err)
 	}
-	return storeError(err)
+	return c.Generation, storeError(err)
 }

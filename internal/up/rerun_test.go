@@ -84,3 +84,37 @@ func retained(t *testing.T, bucket *s3.Objects, ref state.Ref, generation int64,
 	}
 	return false
 }
+
+// TestRerunOfRerun runs a workflow again from a question, and the second run again: each begins with the files that the
+// workspace had before the first one.
+func TestRerunOfRerun(t *testing.T) {
+	_, c, stop := startFleet(t, tracetest.NewSpanRecorder(), t.Output())
+	defer stop()
+	for i := range 2 { // so that the numbers of the fork's versions are lower
+		code := fmt.Sprintf("open('other.txt', 'w').write('%d')", i)
+		if rec, err := c.Run(t.Context(), client.Submission{Task: client.Task{Code: code}}); err != nil ||
+			rec.Status != client.Succeeded {
+			t.Fatalf("task = %s, %v", rec.Status, err)
+		}
+	}
+	const definition = `{"name": "w", "steps": [
+		{"id": "ask", "ask": {"form": {"type": "object", "properties": {"ok": {"type": "boolean"}}}}},
+		{"id": "write", "code": "with open('n.txt', 'a') as f: f.write('line.')\nresult = open('n.txt').read()"}],
+		"outputs": {"n": {"value": "${ steps.write.result }"}}}`
+	run, err := c.RunWorkflow(t.Context(), client.WorkflowRequest{Workflow: json.RawMessage(definition)})
+	for i := range 3 {
+		if err == nil && i > 0 {
+			run, err = c.RerunWorkflow(t.Context(), run.RunID, client.WorkflowRerun{From: "ask"})
+		}
+		if err == nil {
+			answer := client.WorkflowAnswer{Step: "ask", Values: json.RawMessage(`{"ok": true}`)}
+			run, err = c.AnswerWorkflow(t.Context(), run.RunID, answer)
+		}
+		if err == nil {
+			run, err = c.WaitWorkflow(t.Context(), run.RunID, nil)
+		}
+		if err != nil || string(run.Outputs) != `{"n":"line."}` {
+			t.Fatalf("run %d = %s with %s, %v, want one line", i, run.Status, run.Outputs, err)
+		}
+	}
+}

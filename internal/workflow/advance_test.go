@@ -638,25 +638,6 @@ func TestRunTimesOut(t *testing.T) {
 	}
 }
 
-// TestRecordSize checks that the largest run fits into its record.
-func TestRecordSize(t *testing.T) {
-	w := start(t, `{name: x, inputs: {n: {}}, steps: [
-		{id: a, for_each: {in: inputs.n, max: 1000, parallel: 100}, code: '1', on_error: continue}]}`,
-		"{\"n\":["+strings.Repeat("1,", 999)+"1]}")
-	w.unchecked = true
-	w.do = func(workflow.Effect) (string, error) {
-		return "", errors.New("exception: " + strings.Repeat("x", 1000))
-	}
-	w.play()
-	data, err := json.Marshal(w.run)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(w.begun) != 1000 || len(data) > workflow.MaxRecord {
-		t.Errorf("record of %d failed items is %d bytes, want at most %d", len(w.begun), len(data), workflow.MaxRecord)
-	}
-}
-
 // TestCancelFinally cancels a run a second time: that ends the steps under finally, also a loop that has not begun.
 func TestCancelFinally(t *testing.T) {
 	w := start(t, `{name: x, steps: [{id: a, wait: {event: {type: never}}}],
@@ -684,6 +665,25 @@ func TestWorkflowUnderFinally(t *testing.T) {
 	}
 }
 
+// TestRecordSize checks that the largest run fits into its record.
+func TestRecordSize(t *testing.T) {
+	w := start(t, `{name: x, inputs: {n: {}}, steps: [
+		{id: a, for_each: {in: inputs.n, max: 1000, parallel: 100}, code: '1', on_error: continue}]}`,
+		"{\"n\":["+strings.Repeat("1,", 999)+"1]}")
+	w.unchecked = true
+	w.do = func(workflow.Effect) (string, error) {
+		return "", errors.New("exception: " + strings.Repeat("x", 1000))
+	}
+	w.play()
+	data, err := json.Marshal(w.run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(w.begun) != 1000 || len(data) > workflow.MaxRecord {
+		t.Errorf("record of %d failed items is %d bytes, want at most %d", len(w.begun), len(data), workflow.MaxRecord)
+	}
+}
+
 func TestRerun(t *testing.T) {
 	p := compile(t, `{name: x, steps: [{id: a, code: '1'},
 		{id: b, needs: [a], code: '1'}, {id: other, needs: [a], code: '1'},
@@ -691,7 +691,7 @@ func TestRerun(t *testing.T) {
 	old := p.New(schemas.WorkflowRun{}, began)
 	old.Status = schemas.WorkflowFailed
 	for i, s := range []schemas.StepRun{
-		{Status: "succeeded", StartedAt: began, After: 1, ResultBytes: 1000},
+		{Status: "succeeded", StartedAt: began, After: 1, Result: make(json.RawMessage, 1000), ResultBytes: 1000},
 		{Status: "failed", StartedAt: began, Before: 1},
 		{Status: "succeeded", StartedAt: began, Before: 1, Result: json.RawMessage("1")},
 		{Status: "succeeded", StartedAt: began, Before: 1, After: 2},
@@ -709,6 +709,10 @@ func TestRerun(t *testing.T) {
 	for _, s := range r.Steps {
 		if s.Kept {
 			kept = append(kept, s.ID)
+		}
+		if s.Before != 0 || s.ResultBytes > 0 && s.Result != nil {
+			t.Errorf("Rerun keeps step %s with version %d and %d bytes in its record, want none", s.ID, s.Before,
+				len(s.Result))
 		}
 	}
 	if !slices.Equal(kept, []string{"a", "other"}) || r.Generation != 1 || !slices.Equal(r.Keep, []string{"result.a"}) {

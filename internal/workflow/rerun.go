@@ -13,7 +13,7 @@ import (
 type Rerun struct {
 	Steps      []schemas.StepRun // for the new run: steps that are kept, and pending ones
 	Keep       []string          // keys of the values to copy
-	Generation int64             // generation of the workspace with which the new run begins; 0 if it was empty
+	Generation int64             // generation of the old run's workspace to begin with; 0 if it was empty
 	Changed    bool              // the steps that are repeated have changed the workspace since that generation
 }
 
@@ -40,6 +40,12 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 	if old.Steps[first].StartedAt.IsZero() {
 		return Rerun{}, &RerunError{errcode.UnknownStep, "the step " + from + " has not begun in that run"}
 	}
+	if old.Steps[first].Kept && slices.ContainsFunc(old.Steps, func(x schemas.StepRun) bool {
+		return x.Kept && x.After > 0
+	}) {
+		return Rerun{}, &RerunError{errcode.UnknownStep, fmt.Sprintf("the step %s is kept from the run %s, "+
+			"and the workspace of this run has no version from before the step: rerun that run", from, old.RerunOf)}
+	}
 	base := beganWith(old, first)
 	again := make([]bool, len(p.steps))
 	for i := range p.steps {
@@ -63,7 +69,11 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 			continue
 		}
 		x := old.Steps[i]
-		x.Kept, x.Items = true, nil
+		x.After = lastCommit(x)
+		x.Before, x.Kept, x.Items = 0, true, nil
+		if x.ResultBytes > 0 {
+			x.Result = nil // it is stored apart
+		}
 		out.Steps[i] = x
 		if x.ResultBytes > 0 && x.ResultBytes <= MaxValue {
 			out.Keep = append(out.Keep, ResultKey(s.ID, -1))
@@ -76,12 +86,17 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 // has used it. A step that began before the first task of the run had ended, such as a question, began with the
 // generation of that task.
 func beganWith(run schemas.WorkflowRun, step int) int64 {
-	if g := run.Steps[step].Before; g > 0 {
-		return g
+	if s := run.Steps[step]; s.Before > 0 && !s.Kept {
+		return s.Before
 	}
 	first := int64(math.MaxInt64)
 	consider := func(x schemas.StepRun) {
-		if x.Before > 0 || x.After > 0 {
+		if !x.Kept && (x.Before > 0 || x.After > 0) {
+	return earliest(run)
+}
+
+// earliest returns the generation of the workspace with which the first task of a run began, or 0 like beganWith.
+func earliest(run schemas.WorkflowRun) int64 {
 			first = min(first, x.Before)
 		}
 	}
@@ -110,7 +125,26 @@ func (p *Plan) repeats(old schemas.WorkflowRun, i, first int, base int64) bool {
 	return x.Status != schemas.WorkflowSucceeded && !failed && !skipped || changedSince(x, base) && !before
 }
 
-// changedSince reports whether a step has committed a later generation than base.
-func changedSince(x schemas.StepRun, base int64) bool {
-	return x.After > base || slices.ContainsFunc(x.Items, func(item schemas.StepRun) bool { return item.After > base })
+// changedSince reports whether a step has committed a later generation than base. A step that is kept has committed to
+// the workspace of an earlier run.
+func changedSince(x schemas.StepRun, base int64) bool { return !x.Kept && lastCommit(x) > base }
+
+// lastCommit returns the latest generation that a step has committed.
+func lastCommit(x schemas.StepRun) int64 {
+	last := x.After
+	for _, item := range x.Items {
+		last = max(last, item.After)
+	}
+	return last
+}
+
+// Versions returns the generations of its workspace with which a rerun of a run may begin.
+func Versions(run schemas.WorkflowRun) []int64 {
+	out := []int64{earliest(run)}
+	for _, s := range run.Steps {
+		if !s.Kept {
+			out = append(out, s.Before)
+		}
+	}
+	return out
 }

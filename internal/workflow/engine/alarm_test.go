@@ -93,3 +93,24 @@ func alarmIn(ctx context.Context, t *testing.T, e *Engine, id string) (found ala
 	}
 	return found
 }
+
+// TestRetainedVersions checks that the version is retained with which a workflow begins whose first step is a loop:
+// the step does not know it, but its items do.
+func TestRetainedVersions(t *testing.T) {
+	e := &Engine{}
+	var retained []int64
+	e.Retain = func(_ context.Context, _, _ string, generation int64, _ time.Time) error {
+		retained = append(retained, generation)
+		return nil
+	}
+	before := schemas.WorkflowRun{Steps: []schemas.StepRun{{ID: "a", Items: make([]schemas.StepRun, 2)}}}
+	after := schemas.WorkflowRun{Steps: []schemas.StepRun{
+		{ID: "a", Items: []schemas.StepRun{{Before: 7, After: 8}, {Before: 8, After: 9}}}, {ID: "b", Before: 9},
+	}}
+	if err := e.retainVersions(t.Context(), applied{before: before, after: after, changed: true}); err != nil {
+		t.Fatal(err)
+	}
+	if len(retained) != 2 || retained[0] != 7 || retained[1] != 9 {
+		t.Errorf("retained the versions %v, want 7 and 9", retained)
+	}
+}

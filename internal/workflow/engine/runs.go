@@ -154,8 +154,9 @@ func Attributes(ev event.Event) (map[string]any, error) {
 	return out, nil
 }
 
-// Forker creates a workspace with the files of a generation of another one.
-type Forker func(ctx context.Context, tenant, from string, generation int64, to string) error
+// Forker creates a workspace with the files of a generation of another one, and returns its generation. If an earlier
+// call has created the workspace, it returns the newest generation.
+type Forker func(ctx context.Context, tenant, from string, generation int64, to string) (int64, error)
 
 // Rerun starts a new run of the same workflow that keeps the results of the steps before a step. Its workspace is a
 // fork of the run's, with the files that the step began with. in.Set replaces inputs.
@@ -197,7 +198,8 @@ func (e *Engine) Rerun(
 	workspace := old.Workspace
 	if again.Generation > 0 {
 		workspace = forkName(old.Workspace, newID)
-		if err := fork(ctx, tenant, old.Workspace, again.Generation, workspace); err != nil {
+		again.Generation, err = fork(ctx, tenant, old.Workspace, again.Generation, workspace)
+		if err != nil {
 			return old, err
 		}
 	} else if again.Changed {

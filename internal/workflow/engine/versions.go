@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/workflow"
 )
 
 const (
@@ -23,19 +25,19 @@ func (e *Engine) retainVersions(ctx context.Context, a applied) error {
 	}
 	kept := map[int64]bool{0: true}
 	if a.changed {
-		for _, s := range a.before.Steps {
-			kept[s.Before] = true
+		for _, g := range workflow.Versions(a.before) {
+			kept[g] = true
 		}
 	}
 	run := a.after
 	until := run.Deadline.Add(runKept + retainUnit).Truncate(retainUnit)
-	for _, s := range run.Steps {
-		if kept[s.Before] {
+	for _, g := range workflow.Versions(run) {
+		if kept[g] {
 			continue
 		}
-		kept[s.Before] = true
-		if err := e.Retain(ctx, run.Tenant, run.Workspace, s.Before, until); err != nil {
-			return fmt.Errorf("retain generation %d for workflow run %s: %w", s.Before, run.RunID, err)
+		kept[g] = true
+		if err := e.Retain(ctx, run.Tenant, run.Workspace, g, until); err != nil {
+			return fmt.Errorf("retain generation %d for workflow run %s: %w", g, run.RunID, err)
 		}
 	}
 	return nil
