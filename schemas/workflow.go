@@ -203,6 +203,7 @@ type StepRun struct {
 
 	Result      json.RawMessage `json:"result,omitempty"`       // absent in a record if it is stored apart
 	ResultBytes int             `json:"result_bytes,omitempty"` // size of a result that is stored apart, or too large
+	ResultKey   string          `json:"result_key,omitempty"`   // key of a result from outside that is stored apart
 	Kept        bool            `json:"kept,omitempty"`         // the result is that of an earlier run
 
 	Before  int64     `json:"before,omitempty"`  // generation of the workspace that the step began with

@@ -250,8 +250,10 @@ func TestInterruptedStart(t *testing.T) {
 func TestTwoAnswers(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	e := engine.New(w.queue, quiet)
-	const asks = `{"name":"asks","steps":[{"id":"a","ask":{"form":{"type":"object","properties":{"who":{"type":"integer"}}}}}],
+	const asks = `{"name":"asks","steps":[{"id":"a","ask":{"form":{"type":"object",
+		"properties":{"who":{"type":"integer"},"why":{"type":"string"}}}}}],
 		"outputs":{"who":{"value":"${ steps.a.result.who }"}}}`
+	large := strings.Repeat("x", 1000) // the answer is kept apart from the record
 	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(asks)})
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +264,7 @@ func TestTwoAnswers(t *testing.T) {
 	for who := range 8 {
 		group.Go(func() {
 			_, err := e.Answer(t.Context(), "acme", run.RunID, schemas.WorkflowAnswer{
-				Step: "a", Values: json.RawMessage(fmt.Sprintf(`{"who":%d}`, who)),
+				Step: "a", Values: json.RawMessage(fmt.Sprintf(`{"who":%d,"why":%q}`, who, large)),
 			})
 			refused, ok := errors.AsType[*jobs.RefusedError](err)
 			mu.Lock()
@@ -278,37 +280,46 @@ func TestTwoAnswers(t *testing.T) {
 	group.Wait()
 	run, err = e.Get(t.Context(), "acme", run.RunID)
 	if err != nil || len(accepted) != 1 || string(run.Outputs) != fmt.Sprintf(`{"who":%d}`, accepted[0]) {
-		t.Errorf("accepted answers %v, outputs %s, %v, want one, which counts", accepted, run.Outputs, err)
+		t.Fatalf("accepted answers %v, outputs %s, %v, want one, which counts", accepted, run.Outputs, err)
+	}
+	want := fmt.Sprintf(`{"who":%d,"why":%q}`, accepted[0], large)
+	if got := string(run.Steps[0].Result); got != want {
+		t.Errorf("result of the step = %.20s, want the accepted answer %.20s", got, want)
 	}
 }
 
-// TestStepTimesOut checks that a step whose time has passed does not end while its task is queued, and that it ends
-// with step_timeout, and is tried again, if its task was not submitted in time.
-func TestStepTimesOut(t *testing.T) {
+// TestLargeAnswer checks that an answer which is refused does not replace the accepted one, and that a rerun keeps the
+// accepted one.
+func TestLargeAnswer(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	e := engine.New(w.queue, quiet)
-	const slow = `{"name":"slow","steps":[{"id":"a","code":"x","timeout":"2s","retry":{"attempts":2,"backoff":"1ms"}}]}`
-	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(slow)})
+	const asks = `{"name":"asks","steps":[
+		{"id":"a","ask":{"form":{"type":"object","properties":{"v":{"type":"string"}}}}},
+		{"id":"b","emit":{"type":"told"}}],
+		"outputs":{"n":{"value":"${ size(steps.a.result.v) }"}}}`
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(asks)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tick := func() schemas.StepRun {
-		t.Helper()
-		if err := e.Tick(t.Context(), "acme", run.RunID, time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		if run, err = e.Get(t.Context(), "acme", run.RunID); err != nil {
-			t.Fatal(err)
-		}
-		return run.Steps[0]
+	run, err = e.Answer(t.Context(), "acme", run.RunID, schemas.WorkflowAnswer{
+		Step: "a", Values: json.RawMessage(fmt.Sprintf(`{"v":%q}`, strings.Repeat("x", 1000))),
+	})
+	if err != nil || string(run.Outputs) != `{"n":1000}` {
+		t.Fatalf("run is %s with %s, %v, want succeeded with 1000", run.Status, run.Outputs, err)
 	}
-	<-time.After(time.Until(run.Steps[0].Due)) // the queue compares the time of a task with the clock
-	if s := tick(); s.Status != schemas.WorkflowRunning || s.Error != nil {
-		t.Errorf("step is %s, %v, want running until its task expires", s.Status, s.Error)
+	store, err := w.queue.Workflows(t.Context())
+	if err == nil { // as a process does that learns only then that another answer was accepted
+		err = store.Put(t.Context(), "acme", run.RunID, "result.a", []byte(`{"v":"another"}`))
 	}
-	w.purge(t, false, "TASKS", "KV_TASKSTATE") // as if the task of the step had not been submitted
-	if s := tick(); s.Status != schemas.WorkflowWaiting || s.Error == nil || s.Error.Code != "step_timeout" {
-		t.Errorf("step is %s, %v, want it to wait for the next attempt after step_timeout", s.Status, s.Error)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run, err = e.Get(t.Context(), "acme", run.RunID); err != nil || len(run.Steps[0].Result) != 1008 {
+		t.Errorf("result of the step is %d bytes, %v, want the accepted answer of 1008", len(run.Steps[0].Result), err)
+	}
+	run, err = e.Rerun(t.Context(), "acme", run.RunID, schemas.WorkflowRerun{From: "b"}, nil)
+	if err != nil || string(run.Outputs) != `{"n":1000}` {
+		t.Errorf("rerun is %s with %s, %v, want succeeded with the accepted answer", run.Status, run.Outputs, err)
 	}
 }
 

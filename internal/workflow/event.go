@@ -74,7 +74,7 @@ func (m *machine) apply(ev Event) error {
 		o := ev.Occurred
 		i, x := m.at(o.Place.Step, o.Place.Item)
 		if x != nil && x.Status == schemas.WorkflowWaiting && x.Attempt == o.Place.Attempt && m.isEventWait(i) {
-			m.succeed(i, o.Place.Item, x, o.Data)
+			m.accept(i, o.Place.Item, x, o.Data)
 		}
 	case ev.Cancel:
 		m.cancel()

@@ -52,7 +52,7 @@ func (m *machine) applyAnswer(a *Answered) error {
 	if err != nil {
 		return err
 	}
-	m.succeed(i, a.Item, x, values)
+	m.accept(i, a.Item, x, values)
 	return nil
 }
 

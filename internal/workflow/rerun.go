@@ -77,6 +77,9 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 		out.Steps[i] = x
 		if x.ResultBytes > 0 && x.ResultBytes <= MaxValue {
 			out.Keep = append(out.Keep, ResultKey(s.ID, -1))
+			if x.ResultKey != "" {
+				out.Keep = append(out.Keep, x.ResultKey)
+			}
 		}
 	}
 	return out, nil
@@ -89,14 +92,14 @@ func beganWith(run schemas.WorkflowRun, step int) int64 {
 	if s := run.Steps[step]; s.Before > 0 && !s.Kept {
 		return s.Before
 	}
-	first := int64(math.MaxInt64)
-	consider := func(x schemas.StepRun) {
-		if !x.Kept && (x.Before > 0 || x.After > 0) {
 	return earliest(run)
 }
 
 // earliest returns the generation of the workspace with which the first task of a run began, or 0 like beganWith.
 func earliest(run schemas.WorkflowRun) int64 {
+	first := int64(math.MaxInt64)
+	consider := func(x schemas.StepRun) {
+		if !x.Kept && (x.Before > 0 || x.After > 0) {
 			first = min(first, x.Before)
 		}
 	}

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,7 +42,7 @@ func (m *machine) keep(key string, x *schemas.StepRun, result json.RawMessage) {
 	if len(result) == 0 {
 		result = json.RawMessage("null")
 	}
-	x.Result, x.ResultBytes = nil, 0
+	x.Result, x.ResultBytes, x.ResultKey = nil, 0, ""
 	switch {
 	case len(result) <= inlineValue && m.inlineSize()+len(result) <= inlineAll:
 		x.Result = slices.Clone(result)
@@ -199,7 +200,7 @@ func (m *machine) result(id string, item int, x *schemas.StepRun) (json.RawMessa
 				"write large data into a file of the workspace", id, x.ResultBytes, MaxValue),
 		}
 	}
-	return m.read(ResultKey(id, item))
+	return m.read(cmp.Or(x.ResultKey, ResultKey(id, item)))
 }
 
 // read returns a value that is kept apart from the record.

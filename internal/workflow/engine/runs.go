@@ -48,7 +48,7 @@ func (e *Engine) Get(ctx context.Context, tenant, id string) (schemas.WorkflowRu
 			continue
 		}
 		room -= s.ResultBytes
-		if s.Result, err = load(workflow.ResultKey(s.ID, -1)); err != nil {
+		if s.Result, err = load(cmp.Or(s.ResultKey, workflow.ResultKey(s.ID, -1))); err != nil {
 			return run, explainNotFound(err, id)
 		}
 	}
