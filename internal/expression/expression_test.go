@@ -56,6 +56,27 @@ func TestHolds(t *testing.T) {
 	}
 }
 
+func TestUsesWhole(t *testing.T) {
+	for source, want := range map[string]bool{
+		"v.a":                           true,
+		"v['a']":                        true,
+		"v.a[v.b]":                      true,
+		`{"all": v.a, "s": v.a.status}`: true,
+		"v.a.status + v['a']['s']":      false,
+		"v.b":                           false,
+		"v":                             false,
+	} {
+		e, err := expression.CompileValue(source, "v")
+		if err != nil {
+			t.Errorf("CompileValue(%q) = %v, want nil", source, err)
+			continue
+		}
+		if got := e.UsesWhole("v", "a"); got != want {
+			t.Errorf("UsesWhole of %q = %t, want %t", source, got, want)
+		}
+	}
+}
+
 func TestCompileRefuses(t *testing.T) {
 	for _, c := range []struct{ source, want string }{
 		{"args.amount <", "Syntax error"},
