@@ -102,10 +102,14 @@ func readFlat(name string) (Skill, error) {
 	return New("", files)
 }
 
-// describe returns the first paragraph of the notes that is not a heading, or else a sentence about the program.
+// describe returns the first paragraph of the notes without headings, or else a sentence about the program.
 func describe(d Draft, notes string) string {
 	for paragraph := range strings.SplitSeq(strings.ReplaceAll(notes, "\r\n", "\n"), "\n\n") {
-		if line := text.OneLine(paragraph); line != "" && !strings.HasPrefix(line, "#") {
+		for paragraph = strings.TrimSpace(paragraph); strings.HasPrefix(paragraph, "#"); {
+			_, rest, _ := strings.Cut(paragraph, "\n")
+			paragraph = strings.TrimSpace(rest)
+		}
+		if line := text.OneLine(paragraph); line != "" {
 			return text.Truncate(line, maxDescription)
 		}
 	}

@@ -354,6 +354,18 @@ func TestFleetSkills(t *testing.T) {
 		if got := namesOf(t, l, "acme"); got != "notes@0 tax@0" {
 			t.Errorf("skills = %s, want notes@0 tax@0", got)
 		}
+		link := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(dir, link); err != nil {
+			t.Fatal(err)
+		}
+		linked := library(mem.New(), link)
+		if got := namesOf(t, linked, "acme"); got != "notes@0 tax@0" {
+			t.Errorf("skills of a link to the directory = %s, want notes@0 tax@0", got)
+		}
+		write("notes/SKILL.md", skillFile("name: notes", "description: Changed."))
+		if k, err := linked.Get(t.Context(), "acme", "notes", 0); err != nil || k.Description != "Changed." {
+			t.Errorf("description of a skill that changed behind a link = %q, %v, want Changed.", k.Description, err)
+		}
 		set, err := l.Of(t.Context(), "other")
 		if err != nil || len(set.Broken) != 1 || set.Broken[0].Path != "broken" {
 			t.Errorf("broken = %+v, %v, want the directory broken", set.Broken, err)
@@ -426,6 +438,25 @@ func TestRoundTrip(t *testing.T) {
 		}
 		if d := cmp.Diff(want, files); err != nil || d != "" {
 			t.Errorf("%s: files = %v (-want +got):\n%s", dir, err, d)
+		}
+	}
+}
+
+// TestFlatSkill reads skills in the older form, whose notes describe them.
+func TestFlatSkill(t *testing.T) {
+	for notes, want := range map[string]string{
+		"# Double\nDoubles a number.":                                 "Doubles a number.",
+		"# Double\r\n\r\n## Use\r\nDoubles\r\na number.\r\n\r\nMore.": "Doubles a number.",
+		"# Double\n": "The program double.py, as a skill.",
+	} {
+		name := filepath.Join(t.TempDir(), "double")
+		err := errors.Join(os.WriteFile(name+".py", []byte("def run(x):\n    return 2 * x\n"), 0o644),
+			os.WriteFile(name+".md", []byte(notes), 0o644))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k, err := skills.Read(name + ".py"); err != nil || k.Description != want {
+			t.Errorf("description of a skill with the notes %q = %q, %v, want %q", notes, k.Description, err, want)
 		}
 	}
 }
