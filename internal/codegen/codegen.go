@@ -71,7 +71,6 @@ const (
 type Program struct {
 	Code       string
 	By         string   // ByModel or ByRules
-	Tools      []string // ids of the selected tools that it imports
 	Understood []string // how the rules read the task: one line for each clause
 	Usage      Usage
 	Fallback   string // why the rules wrote it although there is a model; empty if they did not

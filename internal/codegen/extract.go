@@ -73,7 +73,8 @@ var (
 	codeLine = regexp.MustCompile(`^(?:import \w|from [\w.]+ import |def \w+\(|class \w+|async def |print\(|@\w|` +
 		`if .+:$|elif |else:|for .+ in .+:$|while .+:$|with .+:$|try:$|except|finally:|` +
 		`[A-Za-z_][\w.\[\]'", ]*\s*(?:[-+*/%|&]|//|\*\*)?=[^=]|[A-Za-z_][\w.]*\(.*\)$)`)
-	foreignLine = regexp.MustCompile(`^(?:const|let|var|function|#include|package|public|using|fn|SELECT|<\w+)\b`)
+	foreignLine = regexp.MustCompile(`^(?:(?:const|let|var|function|package|public|using|fn|SELECT)\s+[\w*{\["']|` +
+		`#include\s*[<"]|<\w)`)
 )
 
 // looksLikePython reports whether more than half of the lines look like statements of Python. A line of another
@@ -84,9 +85,9 @@ func looksLikePython(s string) bool {
 	for line := range strings.Lines(s) {
 		line = strings.TrimRight(line, " \n\t")
 		switch {
-		case line == "" || strings.ContainsAny(line[:1], "# \t)]}'\""):
 		case foreignLine.MatchString(line):
 			other += 2
+		case line == "" || strings.ContainsAny(line[:1], "# \t)]}'\""):
 		case codeLine.MatchString(line):
 			code++
 		default:
@@ -98,22 +99,3 @@ func looksLikePython(s string) bool {
 
 // excerpt returns the beginning of an untrusted text in one line, for an error message.
 func excerpt(s string) string { return text.Truncate(text.Printable(text.OneLine(s)), 120) }
-
-var serverImport = regexp.MustCompile(`(?m)^\s*from servers\.(\w+) import \(?([\w, ]+)`)
-
-// importedTools returns the ids of the selected tools that a program imports.
-func importedTools(code string, tools []Tool) []string {
-	var ids []string
-	for _, m := range serverImport.FindAllStringSubmatch(code, -1) {
-		for name := range strings.SplitSeq(m[2], ",") {
-			name, _, _ = strings.Cut(strings.TrimSpace(name), " ")
-			for i := range tools {
-				if t := &tools[i]; t.ModuleName() == m[1] && t.FunctionName() == name {
-					ids = append(ids, t.Server+"/"+t.Name)
-				}
-			}
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}

@@ -91,6 +91,7 @@ func TestExtract(t *testing.T) {
 			"a program that contains the tags", "```python\nx = s.split('</think>')\nprint('<think>')\n```",
 			"x = s.split('</think>')\nprint('<think>')\n",
 		},
+		{"words of other languages as names", "```\nvar = 5\nprint(var)\n```", "var = 5\nprint(var)\n"},
 		{"fence inside a fenced block", "````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''\n"},
 	} {
 		if got, err := Extract(c.response); err != nil || got != c.want {
@@ -99,6 +100,7 @@ func TestExtract(t *testing.T) {
 	}
 	for name, response := range map[string]string{
 		"empty": " \n", "prose": "I cannot do that.", "javascript": "```js\nconst x = 1;\n```",
+		"unlabelled C":     "```\n#include <math.h>\nx = sqrt(2)\n```",
 		"unlabelled prose": "```\nhello there, friend\n```",
 		"thoughts alone":   "<think>\n```python\nx = 1\n```\n", "bare javascript": "const x = 1;\nconsole.log(x);",
 	} {

@@ -84,7 +84,7 @@ func (w *Writer) Write(ctx context.Context, r Request, c Call) (Program, error) 
 	if err != nil {
 		return Program{}, err
 	}
-	return w.ask(ctx, r, messages, c)
+	return w.ask(ctx, messages, c)
 }
 
 // Repair asks for a corrected program after one failed. The caller limits the number of repairs. Errors are as in
@@ -94,7 +94,7 @@ func (w *Writer) Repair(ctx context.Context, r Request, f Failure, c Call) (Prog
 	if err != nil {
 		return Program{}, err
 	}
-	return w.ask(ctx, r, messages, c)
+	return w.ask(ctx, messages, c)
 }
 
 // Rules writes a program without a model. rules.Write implements it.
@@ -120,7 +120,7 @@ func Generate(ctx context.Context, w *Writer, rules Rules, r Request, c Call) (P
 }
 
 // ask sends the messages to the model and returns the program in its response, with private values restored.
-func (w *Writer) ask(ctx context.Context, r Request, messages []Message, c Call) (Program, error) {
+func (w *Writer) ask(ctx context.Context, messages []Message, c Call) (Program, error) {
 	bounded, cancel := context.WithTimeout(ctx, w.opts.Timeout)
 	defer cancel()
 	program := Program{By: ByModel, Usage: Usage{Model: w.model.Name()}}
@@ -139,7 +139,6 @@ func (w *Writer) ask(ctx context.Context, r Request, messages []Message, c Call)
 	if c.Private.Restore != nil {
 		program.Code = c.Private.Restore(program.Code)
 	}
-	program.Tools = importedTools(program.Code, r.Tools)
 	return program, err
 }
 

@@ -40,9 +40,7 @@ func Write(r codegen.Request) (codegen.Program, error) {
 	case len(w.body) == 0:
 		return refuse("the task contains no request that the rules know")
 	}
-	return codegen.Program{
-		Code: w.program(), By: codegen.ByRules, Tools: slices.Sorted(maps.Keys(w.tools)), Understood: w.understood,
-	}, nil
+	return codegen.Program{Code: w.program(), By: codegen.ByRules, Understood: w.understood}, nil
 }
 
 const maxWords = 10 // words that a refusal lists
