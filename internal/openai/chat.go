@@ -58,12 +58,12 @@ func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error
 		}
 		defer response.Body.Close()
 		events := ssestream.NewDecoder(response)
-		done, finished := false, false
+		finished := false
 		for events.Next() {
 			data := bytes.TrimSuffix(events.Event().Data, []byte("\n"))
-			done = done || string(data) == "[DONE]"
 			switch {
-			case done: // read to the end, so that the connection can be reused
+			case string(data) == "[DONE]": // an endpoint may keep the response open
+				return
 			case len(data) > maxEvent:
 				yield(Chunk{}, fmt.Errorf("read the response: %w", errLongEvent))
 				return
@@ -76,7 +76,6 @@ func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error
 			}
 		}
 		switch err := events.Err(); {
-		case done:
 		case err != nil:
 			yield(Chunk{}, fmt.Errorf("read the response: %w", err))
 		case !finished:
@@ -86,7 +85,7 @@ func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error
 }
 
 // stream returns the response with an unread body. It does not use the SDK's stream, which treats `"error": null` and
-// empty events as errors and closes the connection at [DONE].
+// empty events as errors.
 func (c *Client) stream(ctx context.Context, r ChatRequest) (*http.Response, error) {
 	var response *http.Response
 	bounds := guard("text/event-stream", limits{maxStream, maxEvent})

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 )
 
 const key = "key-of-the-test"
@@ -180,6 +182,29 @@ func TestResponsesAreLimited(t *testing.T) {
 	}
 	if _, err := c.Embed(t.Context(), EmbeddingRequest{Input: []string{"a"}}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("endless vectors: %v, want %v", err, ErrTooLarge)
+	}
+}
+
+// TestDoneEndsTheResponse checks that a response ends with [DONE], although the endpoint keeps it open.
+func TestDoneEndsTheResponse(t *testing.T) {
+	e, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		respond(hello)(w, r)
+		w.(http.Flusher).Flush() //nolint:forcetypeassert // the server's writer is one
+		<-r.Context().Done()     // the client has closed the connection
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	c, err := New(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range c.Chat(ctx, ChatRequest{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		t.Errorf("Chat waited for the endpoint to end the response: %v", err)
 	}
 }
 
