@@ -99,6 +99,18 @@ func TestSelectSeveralQueries(t *testing.T) {
 	}
 }
 
+// A word is matched if the catalogue has a synonym of it, also if another word of the query has found that first.
+func TestSynonymsOfTheSameWord(t *testing.T) {
+	tools := append(catalogue(), Tool{Server: "filesystem", Name: "delete", Description: "Delete a file."})
+	r, err := Build(tools).Select(Request{Queries: []string{"erase and wipe the disk"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Queries[0].UnmatchedTerms; !slices.Equal(got, []string{"disk"}) {
+		t.Errorf("unmatched terms = %q, want disk", got)
+	}
+}
+
 func TestSelectDetail(t *testing.T) {
 	s := Build(catalogue())
 	r, err := s.Select(Request{Queries: []string{"add numbers"}, Detail: DetailFull, Limit: 1, Explain: true})
