@@ -108,7 +108,7 @@ func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error 
 	if p.On.ETag != "" || p.On.Head.Generation > 0 {
 		return nil
 	}
-	floor, err := p.Repo.floorWithoutHead(ctx, p.Ref)
+	floor, err := p.Repo.FloorWithoutHead(ctx, p.Ref)
 	if err != nil || floor == 0 {
 		return err
 	}
