@@ -149,6 +149,9 @@ func explainSyncError(err error, hint string) error {
 	if errors.Is(err, dirsync.ErrOtherWorkspace) {
 		return usage("%v", err).try("use another directory, or remove its " + dirsync.BaseFileName)
 	}
+	if errors.Is(err, dirsync.ErrOlder) {
+		return &failure{code: errcode.ExitRefused, message: err.Error()}
+	}
 	return explainFileError(err)
 }
 

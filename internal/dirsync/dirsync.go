@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -75,7 +76,8 @@ type Remote interface {
 	// Read calls fn with the content of each of the files at paths, in any order.
 	Read(ctx context.Context, generation int64, paths []string, fn func(path string, content io.Reader) error) error
 	// Write commits edits that were made to the version base, and returns the new generation. If another commit has
-	// changed one of their paths since base, it writes nothing and returns a *ConflictError.
+	// changed one of their paths since base, it writes nothing and returns a *ConflictError, unless it can merge the
+	// two versions of a file: then the new version has the merged file.
 	Write(ctx context.Context, base int64, message string, edits []Edit) (int64, error)
 }
 
@@ -133,6 +135,10 @@ const BaseFileName = ".codefleet-workspace.json"
 // tempPrefix begins the names of files that are being written. They are never pushed.
 const tempPrefix = ".codefleet-tmp-"
 
+// ErrOlder is returned by Pull, Push and Sync if the workspace's newest version is older than the one that the
+// directory was synchronised with: the workspace's data was lost, or is that of another fleet. Nothing was changed.
+var ErrOlder = errors.New("the workspace's newest version is older than the directory's")
+
 // ErrOtherWorkspace is returned by Open for a directory that belongs to another workspace.
 var ErrOtherWorkspace = errors.New("the directory belongs to another workspace")
 
@@ -144,6 +150,9 @@ type Folder struct {
 	base   base
 	umask  fs.FileMode // set by apply
 	meter  meter       // of the current transfer
+
+	pushed map[string]hash.Hash // SHA-256 of the files that the current push has read, by path
+	behind bool                 // whether the last push wrote a file that the workspace has merged with another version
 
 	foldsCase func(*os.Root) (bool, error) // the function of the same name, except in tests
 }
@@ -165,9 +174,11 @@ func (m *meter) Write(b []byte) (int, error) {
 
 // base is what both sides had after the last synchronisation. It is stored in Options.BaseFile.
 type base struct {
-	Format    int                  `json:"format"`
-	Workspace string               `json:"workspace"`
-	Paths     map[string]*basePath `json:"paths"`
+	Format    int    `json:"format"`
+	Workspace string `json:"workspace"`
+	// Generation is the version that the directory was synchronised with; 0 if it is unknown.
+	Generation int64                `json:"generation,omitempty"`
+	Paths      map[string]*basePath `json:"paths"`
 }
 
 // basePath is one path of the base.

@@ -766,3 +766,52 @@ func TestNothingIsLost(t *testing.T) {
 		}
 	}
 }
+
+// TestLostWorkspace checks that nothing is removed from the directory if the workspace has lost its versions, and that
+// the directory can begin anew without its base.
+func TestLostWorkspace(t *testing.T) {
+	w := newFixture(t)
+	files := map[string]string{"a": "1", "d/b": "2"}
+	w.remote.set(map[string]string{"a": "0"})
+	w.remote.set(files)
+	w.pull(dirsync.Refuse)
+	for name, left := range map[string][]map[string]string{"all": nil, "the newest": {{}, {"a": "0"}}} {
+		w.remote.versions = left
+		w.open()
+		for call, fn := range map[string]func() (dirsync.Report, error){
+			"Pull": func() (dirsync.Report, error) { return w.folder.Pull(t.Context(), dirsync.Theirs) },
+			"Push": func() (dirsync.Report, error) { return w.folder.Push(t.Context(), "", dirsync.Ours) },
+			"Sync": func() (dirsync.Report, error) { return w.folder.Sync(t.Context(), "") },
+		} {
+			if _, err := fn(); !errors.Is(err, dirsync.ErrOlder) {
+				t.Errorf("%s() with %s versions lost = %v, want %v", call, name, err, dirsync.ErrOlder)
+			}
+		}
+		w.want("here", w.files(), files)
+	}
+	w.remote.versions = nil
+	w.remove(dirsync.BaseFileName)
+	w.open()
+	w.sync()
+	w.want("here", w.files(), files)
+	w.want("there", w.remote.current(), files)
+}
+
+// TestOldBase checks that a base without a generation is still read.
+func TestOldBase(t *testing.T) {
+	w := newFixture(t)
+	w.remote.set(map[string]string{"a": "1"})
+	w.pull(dirsync.Refuse)
+	file := filepath.Join(w.dir, dirsync.BaseFileName)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, bytes.Replace(data, []byte(`"generation":1,`), nil, 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	w.remote.versions = nil
+	w.pull(dirsync.Refuse)
+	w.want("here", w.files(), map[string]string{})
+}

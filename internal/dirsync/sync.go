@@ -2,8 +2,11 @@ package dirsync
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"maps"
@@ -39,6 +42,9 @@ type comparison struct {
 // compare compares both sides with the base. If both sides made the same change, it records the change in the base.
 func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 	if c.generation, err = f.remote.Newest(ctx); err != nil {
+		return c, err
+	}
+	if err := f.checkOlder(c.generation); err != nil {
 		return c, err
 	}
 	if c.files, err = f.remote.Files(ctx, c.generation); err != nil {
@@ -101,6 +107,17 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 	return c, nil
 }
 
+// checkOlder returns an error if newest is below the base's generation. Generations are never used again, so the
+// workspace is not the one that the base describes, and no commit removed what it lacks.
+func (f *Folder) checkOlder(newest int64) error {
+	if newest >= f.base.Generation || len(f.base.Paths) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: generation %d, although %s records generation %d; bring the workspace's data back, or "+
+		"remove this file to begin anew: then nothing is removed from the directory",
+		ErrOlder, newest, f.o.BaseFile, f.base.Generation)
+}
+
 // record sets the base of a path to e. l describes the path in the directory; it is nil if its stat is unknown.
 func (f *Folder) record(p string, e *FileInfo, l *local, began time.Time) {
 	if e == nil {
@@ -140,6 +157,7 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 	if len(r.Conflicts) > 0 && policy == Refuse {
 		return r, &ConflictError{r.Conflicts}
 	}
+	f.base.Generation = c.generation
 	err = f.apply(ctx, c.generation, todo, policy, &r)
 	slices.Sort(r.Conflicts)
 	r.Conflicts = slices.Compact(r.Conflicts)
@@ -160,6 +178,7 @@ func (f *Folder) Push(ctx context.Context, message string, policy Policy) (Repor
 }
 
 func (f *Folder) push(ctx context.Context, message string, policy Policy) (Report, error) {
+	f.behind = false
 	c, err := f.compare(ctx)
 	if err != nil {
 		return Report{}, err
@@ -190,10 +209,11 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 	if len(r.Conflicts) > 0 {
 		return r, &ConflictError{r.Conflicts}
 	}
+	f.base.Generation = c.generation
 	if len(edits) == 0 {
 		return r, f.save()
 	}
-	f.meter = meter{report: f.o.Progress}
+	f.meter, f.pushed = meter{report: f.o.Progress}, map[string]hash.Hash{}
 	for _, e := range edits {
 		if e.Kind == File {
 			f.meter.total += e.Bytes
@@ -203,6 +223,7 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 	if r.Generation, err = f.remote.Write(ctx, c.generation, message, edits); err != nil {
 		return r, err
 	}
+	f.base.Generation = r.Generation
 	return r, errors.Join(f.recordPush(ctx, r.Generation, c.list, began), f.save())
 }
 
@@ -241,13 +262,16 @@ func (f *Folder) edit(p string, l *local) Edit {
 			if err != nil {
 				return nil, err
 			}
-			return &stableReader{file, p, l.stat, &f.meter}, nil
+			f.pushed[p] = sha256.New()
+			return &stableReader{file, p, l.stat, io.MultiWriter(&f.meter, f.pushed[p])}, nil
 		}
 	}
 	return e
 }
 
-// recordPush records the pushed paths in the base, as they are in the new version.
+// recordPush records the pushed paths in the base, as they are in the new version. A file that the workspace has merged
+// with another version is recorded as it was pushed, so that the next Pull brings the merged one. Such files are small
+// and have no parts.
 func (f *Folder) recordPush(ctx context.Context, generation int64, list []difference, began time.Time) error {
 	files, err := f.remote.Files(ctx, generation)
 	if err != nil {
@@ -258,9 +282,17 @@ func (f *Folder) recordPush(ctx context.Context, generation int64, list []differ
 		there[files[i].Path] = &files[i]
 	}
 	for _, d := range list {
-		if d.ours {
-			f.record(d.path, there[d.path], d.here, began)
+		if !d.ours {
+			continue
 		}
+		e, sum := there[d.path], f.pushed[d.path]
+		if e != nil && e.Kind == File && len(e.Parts) == 0 && sum != nil {
+			if etag := hex.EncodeToString(sum.Sum(nil)); etag != e.ETag {
+				f.behind = true
+				e = &FileInfo{Path: e.Path, Kind: File, Mode: e.Mode, Bytes: d.here.stat.Size, Time: e.Time, ETag: etag}
+			}
+		}
+		f.record(d.path, e, d.here, began)
 	}
 	return nil
 }
@@ -270,13 +302,13 @@ type stableReader struct {
 	file    *os.File
 	path    string
 	scanned stat
-	meter   *meter
+	copy    io.Writer // of what is read; never fails
 }
 
 // Read implements io.Reader.
 func (s *stableReader) Read(b []byte) (int, error) {
 	n, err := s.file.Read(b)
-	_, _ = s.meter.Write(b[:n]) // never fails
+	_, _ = s.copy.Write(b[:n])
 	if errors.Is(err, io.EOF) {
 		if info, statErr := s.file.Stat(); statErr != nil || statOf(info) != s.scanned {
 			return n, fmt.Errorf("%s: %w", s.path, errChanging)
@@ -303,6 +335,9 @@ func (f *Folder) Sync(ctx context.Context, message string) (Report, error) {
 			continue // another commit came first: pull it
 		}
 		all.add(pushed)
+		if err == nil && f.behind {
+			continue // pull the merged files
+		}
 		return all, err
 	}
 	return all, fmt.Errorf("synchronise: the workspace changed during each of %d attempts", maxAttempts)

@@ -76,8 +76,8 @@ func (s *Store) newest(ctx context.Context, t *Tree, p *Prefetched) (*repo.Versi
 	case t.base != nil && t.base.ETag == p.etag:
 		t.base.ReadAt = p.began
 		return t.base, nil
-	case t.base != nil && p.etag == "":
-		return s.repo.Current(ctx, t.ref, t.base) // reports an error unless the workspace was purged
+	case p.etag == "":
+		return s.repo.Current(ctx, t.ref, t.base) // reports an error if HEAD is lost
 	}
 	return s.repo.VersionOf(ctx, t.ref, p.head, p.etag)
 }

@@ -114,6 +114,9 @@ func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *rep
 	if on.Head.Deleted || on.Head.Born > generation+1 || on.Head.Generation < generation {
 		return nil, ErrDeleted
 	}
+	if on.Head.Born == generation+1 { // the workspace was deleted then, and is in use again
+		return &repo.Version{Head: on.Head, Set: format.EmptySet, ReadAt: on.ReadAt}, nil
+	}
 	l, err := s.repo.Find(ctx, ref, generation)
 	if err != nil {
 		return nil, err
@@ -128,7 +131,10 @@ func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *rep
 func (s *Store) tryEdits(
 	ctx context.Context, ref Ref, opts EditOptions, base, on *repo.Version, list []storedEdit,
 ) (Commit, error) {
-	changes, err := editChanges(ref, base.Set, on.Set, list)
+	if err := checkConditions(ref, on.Set, list); err != nil {
+		return Commit{}, err
+	}
+	changes, err := editChanges(base.Set, on.Set, list)
 	if err == nil {
 		err = s.checkExcluded(ctx, ref.Tenant, on.Set, changes)
 	}
@@ -148,12 +154,13 @@ func (s *Store) tryEdits(
 		}
 	}
 	p.CheckQuota = true
+	p.Accepts = func(v *repo.Version) error { return checkConditions(ref, v.Set, list) }
 	c, _, err := p.Run(ctx)
 	return c, err
 }
 
 // editChanges returns the changes that edits make to base, without those that on has already.
-func editChanges(ref Ref, base, on *format.EntrySet, list []storedEdit) ([]format.Change, error) {
+func editChanges(base, on *format.EntrySet, list []storedEdit) ([]format.Change, error) {
 	edited := map[string]*format.Entry{} // by path; nil if the path is removed
 	at := func(path string) *format.Entry {
 		if e, ok := edited[path]; ok {
@@ -162,9 +169,6 @@ func editChanges(ref Ref, base, on *format.EntrySet, list []storedEdit) ([]forma
 		return base.Find(path)
 	}
 	for _, d := range list {
-		if err := d.checkCondition(ref, on.Find(d.Path)); err != nil {
-			return nil, err
-		}
 		switch {
 		case d.entry == nil:
 			for _, e := range base.Below(d.Path) {
@@ -208,6 +212,16 @@ func editChanges(ref Ref, base, on *format.EntrySet, list []storedEdit) ([]forma
 	}
 	format.SortChanges(changes)
 	return changes, nil
+}
+
+// checkConditions returns an error if a condition of an edit does not hold in a version.
+func checkConditions(ref Ref, set *format.EntrySet, list []storedEdit) error {
+	for _, d := range list {
+		if err := d.checkCondition(ref, set.Find(d.Path)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkCondition returns an error if a condition of the edit does not hold for the path's current entry.

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 
@@ -179,6 +180,25 @@ func TestEditConditions(t *testing.T) {
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, state.ErrConflict) {
 			t.Errorf("edit %d: %v, want ok %v", i, err, c.ok)
 		}
+	}
+	// One of several concurrent creations succeeds, although documents with different keys merge.
+	var created atomic.Int64
+	var creating sync.WaitGroup
+	for i := range 8 {
+		creating.Go(func() {
+			e := put("state.json", fmt.Sprintf(`{"k%d": 1}`, i))
+			e.IfNoneMatch = "*"
+			_, err := s.Edit(t.Context(), ref, newest, edits(e))
+			if err == nil {
+				created.Add(1)
+			} else if !errors.Is(err, state.ErrConflict) {
+				t.Error(err)
+			}
+		})
+	}
+	creating.Wait()
+	if n := created.Load(); n != 1 {
+		t.Errorf("%d of 8 creations of state.json succeeded, want 1", n)
 	}
 	// With conditions, each of several concurrent increments counts once.
 	if _, err := s.Edit(t.Context(), ref, newest, edits(put("n", "0"))); err != nil {

@@ -167,10 +167,7 @@ type remote struct {
 
 func (r remote) Newest(ctx context.Context) (int64, error) {
 	info, err := history.ReadInfo(ctx, r.store.Repo(), r.ref)
-	if err != nil || info.Files == 0 { // never written to, empty, or deleted
-		return 0, err
-	}
-	return info.Generation, nil
+	return info.Generation, err
 }
 
 func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.FileInfo, error) {
@@ -178,6 +175,12 @@ func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.FileInfo
 		return nil, nil
 	}
 	list, err := r.store.List(ctx, r.ref, generation, "")
+	if errors.Is(err, state.ErrNotFound) {
+		if info, infoErr := history.ReadInfo(ctx, r.store.Repo(), r.ref); infoErr == nil &&
+			info.Generation == generation && info.Files == 0 { // deleted
+			return nil, nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -204,9 +207,6 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 }
 
 func (r remote) Write(ctx context.Context, base int64, message string, edits []dirsync.Edit) (int64, error) {
-	if base == 0 { // never written to, empty, or deleted
-		base = state.Newest
-	}
 	c, err := r.store.Edit(ctx, r.ref, state.EditOptions{Base: base, Message: message}, stateEdits(edits))
 	if e, ok := errors.AsType[*state.ConflictError](err); ok {
 		return 0, &dirsync.ConflictError{Paths: e.Paths}

@@ -1,18 +1,25 @@
 package worker
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -102,4 +109,115 @@ func TestLiveFolderAfterCancel(t *testing.T) {
 			t.Errorf("the committed file in the live folder: %v, want it exported", err)
 		}
 	})
+}
+
+// beforePut calls fn once, before the first object is put after fn was set.
+type beforePut struct {
+	objects.Objects
+	fn func()
+}
+
+func (b *beforePut) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
+	if fn := b.fn; fn != nil {
+		b.fn = nil
+		fn()
+	}
+	return b.Objects.Put(ctx, key, data, sum)
+}
+
+// A change of a state document in the folder and a task's commit of another key, made during the upload, are merged,
+// and the folder gets the merged document.
+func TestLiveFolderMerges(t *testing.T) {
+	bucket := &beforePut{Objects: mem.New()}
+	store := state.New(bucket, state.Options{})
+	ref := state.Ref{Tenant: "acme", Workspace: "main"}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "state.json")
+	write := func(data string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"a":1,"b":1}`)
+	l, err := openLive(t.Context(), Live{Dir: dir, StatePath: filepath.Join(t.TempDir(), "base"), Ref: ref}, store,
+		slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.folder.Close()
+	write(`{"a":2,"b":1}`)
+	bucket.fn = func() {
+		edit := func(yield func(state.Edit, error) bool) {
+			yield(state.Edit{Path: "state.json", Kind: state.File, Content: strings.NewReader(`{"a":1,"b":2}`)}, nil)
+		}
+		if _, err := store.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, edit); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := l.sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, _, err := history.Open(t.Context(), store.Repo(), ref, 0, "state.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys map[string]int
+	if err := json.Unmarshal(here, &keys); err != nil || keys["a"] != 2 || keys["b"] != 2 || !bytes.Equal(here, there) {
+		t.Errorf("the folder has %s, the workspace %s, %v, want both changes in both", here, there, err)
+	}
+}
+
+// A deleted workspace empties the folder, and one that lost its data leaves it as it is.
+func TestLiveFolderOfLostWorkspace(t *testing.T) {
+	ref := state.Ref{Tenant: "acme", Workspace: "main"}
+	live := Live{Dir: t.TempDir(), StatePath: filepath.Join(t.TempDir(), "base"), Ref: ref}
+	file := filepath.Join(live.Dir, "a")
+	if err := os.WriteFile(file, []byte("1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func(store *state.Store) error {
+		l, err := openLive(t.Context(), live, store, slog.New(slog.DiscardHandler))
+		if err == nil {
+			err = l.folder.Close()
+		}
+		return err
+	}
+	store := state.New(mem.New(), state.Options{})
+	if err := open(store); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(state.New(mem.New(), state.Options{})); !errors.Is(err, dirsync.ErrOlder) {
+		t.Errorf("openLive() with a new bucket = %v, want %v", err, dirsync.ErrOlder)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("the file of a lost workspace: %v, want it kept", err)
+	}
+	if err := history.Delete(t.Context(), store.Repo(), ref); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(store); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file of a deleted workspace: %v, want %v", err, os.ErrNotExist)
+	}
+	if err := os.WriteFile(file, []byte("2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(store); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := history.ReadInfo(t.Context(), store.Repo(), ref); err != nil || info.Generation != 3 ||
+		info.Files != 1 {
+		t.Errorf("workspace after another change of the folder = %+v, %v, want generation 3 with a file", info, err)
+	}
 }

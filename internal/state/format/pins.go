@@ -23,17 +23,21 @@ type Pins struct {
 }
 
 // EncodePins returns the stored bytes of a workspace's pins. It returns an error that wraps ErrQuota if there are too
-// many.
+// many, but never for Kept and Lost, of which it stores the first MaxKept and MaxGaps.
 func EncodePins(ref Ref, keys *Keyring, p Pins) ([]byte, error) {
+	pins, err := json.Marshal(p.Pins)
+	if err != nil {
+		return nil, err
+	}
+	if len(pins) > maxPins {
+		return nil, fmt.Errorf("%w: too many pins", ErrQuota)
+	}
+	p.Kept, p.Lost = p.Kept[:min(len(p.Kept), MaxKept)], p.Lost[:min(len(p.Lost), MaxGaps)]
 	body, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
 	}
-	data := keys.encrypt(ref.pinsIdentity(), AppendDigest(body))
-	if len(data) > maxPins {
-		return nil, fmt.Errorf("%w: too many pins", ErrQuota)
-	}
-	return data, nil
+	return keys.encrypt(ref.pinsIdentity(), AppendDigest(body)), nil
 }
 
 // DecodePins decrypts and parses the stored bytes of a workspace's pins.
@@ -63,10 +67,11 @@ type Gap struct {
 	Before *ManifestRef `json:"before,omitempty"` // the newest earlier version that can be read
 }
 
+// Limits of the object, which together keep it below 128 KiB, the largest object that can be swapped.
 const (
-	// MaxGaps is how many gaps fit into the object together with the pins.
+	MaxKept = 600
 	MaxGaps = 40
-	maxPins = 8 << 10 // bytes of the object
+	maxPins = 8 << 10 // bytes of the pins
 )
 
 // FindLost returns a lost manifest's gap, or nil.

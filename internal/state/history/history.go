@@ -60,7 +60,7 @@ func Diff(ctx context.Context, r *repo.Repo, ref format.Ref, from, to int64) ([]
 
 // Restore commits an earlier generation again. It copies no content, and the versions in between stay.
 func Restore(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, message string) (repo.Commit, error) {
-	old, err := r.Find(ctx, ref, generation)
+	old, err := r.Fresh().Find(ctx, ref, generation) // cached objects may have been removed
 	if err != nil {
 		return repo.Commit{}, fmt.Errorf("restore: %w", err)
 	}
@@ -76,21 +76,46 @@ func Fork(
 	if err := target.Check(); err != nil {
 		return repo.Commit{}, err
 	}
-	old, err := findRetained(ctx, r, ref, generation)
+	c, err := fork(ctx, r, ref, generation, target, message)
 	if err != nil {
 		return repo.Commit{}, fmt.Errorf("fork: %w", err)
 	}
-	h, _, err := r.ReadHead(ctx, target, "")
+	return c, nil
+}
+
+func fork(
+	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, target format.Ref, message string,
+) (repo.Commit, error) {
+	old, err := findRetained(ctx, r.Fresh(), ref, generation) // cached objects may have been removed
 	if err != nil {
-		return repo.Commit{}, fmt.Errorf("fork: %w", err)
+		return repo.Commit{}, err
 	}
-	if h.Manifest != nil {
-		return repo.Commit{}, fmt.Errorf("fork: workspace %s exists: %w", target, objects.ErrConflict)
+	isNew := func(v *repo.Version) error {
+		if v.Head.Manifest != nil {
+			return fmt.Errorf("workspace %s exists: %w", target, objects.ErrConflict)
+		}
+		return nil
+	}
+	v, err := r.Current(ctx, target, nil)
+	if err == nil {
+		err = isNew(v)
+	}
+	if err != nil {
+		return repo.Commit{}, err
 	}
 	if err := r.Fold(ctx, ref); err != nil { // the target refers to packs that HEAD may carry
-		return repo.Commit{}, fmt.Errorf("fork: %w", err)
+		return repo.Commit{}, err
 	}
-	return r.Replace(ctx, target, old.Set, message)
+	changes := v.Set.Diff(old.Set)
+	if len(changes) == 0 {
+		return v.NoChange(), nil
+	}
+	p := &repo.Proposal{
+		Repo: r, Ref: target, Options: repo.CommitOptions{Message: message}, Changes: changes, Base: v, On: v,
+		Accepts: isNew,
+	}
+	c, _, err := p.Run(ctx)
+	return c, err
 }
 
 // Delete deletes a workspace. Commits that build on earlier versions fail with repo.ErrDeleted; later tasks begin with

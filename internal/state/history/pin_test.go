@@ -1,6 +1,8 @@
 package history_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -8,7 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/format"
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
@@ -50,4 +54,75 @@ func TestPinRemovedVersion(t *testing.T) {
 			statetest.Strict)
 		statetest.Must(t, err)
 	})
+}
+
+// TestRemovedVersion checks that a version that garbage collection has removed is neither restored nor retained, even
+// if it is still in memory, and that an object that retains it does not stop garbage collection.
+func TestRemovedVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		w := statetest.Committed(t, bucket, 47)
+		r := w.Store.Repo()
+		at, err := r.FindManifest(t.Context(), ref, 16)
+		statetest.Must(t, err)
+		for range 3 {
+			statetest.Advance(t, 25*time.Hour)
+			_, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
+				statetest.Strict)
+			statetest.Must(t, err)
+		}
+		if _, err := history.Restore(t.Context(), r, ref, 16, ""); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("Restore() of a removed version = %v, want %v", err, state.ErrNotFound)
+		}
+		if _, err := history.Fork(t.Context(), r, ref, 16, "fork", ""); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("Fork() of a removed version = %v, want %v", err, state.ErrNotFound)
+		}
+		until := time.Now().Add(60 * 24 * time.Hour)
+		if err := w.Store.Retain(t.Context(), ref, 16, until); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("Retain() of a removed version = %v, want %v", err, state.ErrNotFound)
+		}
+		data, err := json.Marshal(format.Retained{At: *at})
+		statetest.Must(t, err)
+		statetest.Must(t, bucket.Put(t.Context(), ref.RetainedKey(16, until.Unix()), data, objects.Sum(data)))
+		_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
+			statetest.Strict)
+		if err != nil {
+			t.Errorf("CollectGarbage() with a retained version that is gone = %v, want nil", err)
+		}
+	})
+}
+
+// beforeHead calls fn once, before the HEAD at key is swapped.
+type beforeHead struct {
+	objects.Objects
+	key string
+	fn  func()
+}
+
+func (b *beforeHead) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	if fn := b.fn; key == b.key && fn != nil {
+		b.fn = nil
+		fn()
+	}
+	return b.Objects.CompareAndSwap(ctx, key, old, data)
+}
+
+// TestForkRace checks that a fork does not change a workspace that is created at the same time.
+func TestForkRace(t *testing.T) {
+	bucket := mem.New()
+	statetest.Committed(t, bucket, 2)
+	target := state.Ref{Tenant: ref.Tenant, Workspace: "fork"}
+	race := &beforeHead{bucket, target.HeadKey(), func() {
+		w := statetest.NewWorker(t, bucket, target, state.Options{})
+		w.Checkout()
+		w.Write("mine", "1")
+		w.Commit("task-1")
+	}}
+	_, err := history.Fork(t.Context(), state.New(race, state.Options{}).Repo(), ref, 0, "fork", "")
+	if !errors.Is(err, objects.ErrConflict) {
+		t.Errorf("Fork() to a workspace that was created meanwhile = %v, want %v", err, objects.ErrConflict)
+	}
+	w := statetest.NewWorker(t, bucket, target, state.Options{})
+	w.Checkout()
+	w.Want(map[string]string{"mine": "1"})
 }

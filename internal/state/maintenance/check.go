@@ -121,9 +121,6 @@ func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckR
 		all = joined.Unwrap()
 	}
 	for _, err := range all {
-		if format.IsDamage(err) && slices.Contains(out.Problems, err.Error()) {
-			continue // recorded above
-		}
 		if err := out.recordDamage(err); err != nil {
 			return refs, err
 		}
@@ -146,11 +143,13 @@ func checkLostHead(ctx context.Context, r *repo.Repo, ref format.Ref, out *Check
 	return nil
 }
 
-// recordDamage records err if it means damage, and returns any other error.
+// recordDamage records err once if it means damage, and returns any other error.
 func (c *CheckResult) recordDamage(err error) error {
-	if format.IsDamage(err) {
-		c.Problems = append(c.Problems, err.Error())
-		return nil
+	if !format.IsDamage(err) {
+		return err
 	}
-	return err
+	if !slices.Contains(c.Problems, err.Error()) {
+		c.Problems = append(c.Problems, err.Error())
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package maintenance_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -150,6 +151,43 @@ func TestCollectAtOnce(t *testing.T) {
 		}
 		if left == 0 || left > 16 { // the newest manifest and those that it builds on
 			t.Errorf("%d of 30 manifests are left, want 1 to 16", left)
+		}
+	})
+}
+
+// TestCollectManyDaily checks that garbage collection goes on however many versions retention keeps behind newer ones
+// that it removes.
+func TestCollectManyDaily(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		w := statetest.OpenWorker(t, bucket)
+		const days = 80
+		for day := range days {
+			for i := range 2 {
+				w.Checkout()
+				w.Write("n", fmt.Sprint(day, " ", i))
+				w.Commit(fmt.Sprint("task-", day, "-", i))
+			}
+			statetest.Advance(t, 24*time.Hour)
+		}
+		keep := maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: 2 * days}}
+		for range 2 {
+			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", keep); err != nil {
+				t.Fatal(err)
+			}
+			statetest.Advance(t, 25*time.Hour)
+		}
+		fresh := state.New(bucket, state.Options{}).Repo()
+		if _, _, err := history.Open(t.Context(), fresh, ref, 1, "n"); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("Open() of the first version = %v, want %v", err, state.ErrNotFound)
+		}
+		for day := range days {
+			if _, _, err := history.Open(t.Context(), fresh, ref, int64(2*day+2), "n"); err != nil {
+				t.Errorf("Open() of the last version of day %d = %v, want nil", day, err)
+			}
+		}
+		if err := bucket.Violations(); err != nil {
+			t.Error(err)
 		}
 	})
 }

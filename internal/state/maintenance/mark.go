@@ -50,12 +50,12 @@ func (c *collector) markRetained(ctx context.Context, ref format.Ref, h format.H
 			return err
 		}
 		m, err := c.repo.ReadManifest(ctx, ref, at.Name, &at.Digest)
-		if err != nil {
-			return err
+		if err == nil {
+			v := c.newVersionMarker(ref, format.Pins{})
+			v.keep(*at, m, false)
+			err = v.finish(ctx)
 		}
-		v := c.newVersionMarker(ref, format.Pins{})
-		v.keep(*at, m, false)
-		if err := v.finish(ctx); err != nil {
+		if err != nil && !errors.Is(err, objects.ErrNotFound) { // a missing one was removed before it was retained
 			return err
 		}
 	}

@@ -308,10 +308,21 @@ func TestLostHead(t *testing.T) {
 // neither a commit nor the fence of a task hides the versions that a repair can recover.
 func TestLostHeadElsewhere(t *testing.T) {
 	bucket := mem.New()
-	statetest.Committed(t, bucket, 2)
-	bucket.Damage("acme/w/main/HEAD", statetest.Gone)
 	w := statetest.OpenWorker(t, bucket)
 	w.Checkout()
+	statetest.Committed(t, bucket, 2)
+	bucket.Damage("acme/w/main/HEAD", statetest.Gone)
+	other := statetest.OpenWorker(t, bucket)
+	for name, prefetched := range map[string]*state.Prefetched{
+		"": nil, "prefetched": other.Store.Prefetch(t.Context(), ref),
+	} {
+		if _, err := other.Store.Checkout(t.Context(), other.Tree, prefetched); !errors.Is(err, objects.ErrCorrupt) {
+			t.Errorf("%s Checkout() without HEAD = %v, want %v", name, err, objects.ErrCorrupt)
+		}
+	}
+	if info, err := history.ReadInfo(t.Context(), w.Store.Repo(), ref); !errors.Is(err, objects.ErrCorrupt) {
+		t.Errorf("ReadInfo() without HEAD = %+v, %v, want %v", info, err, objects.ErrCorrupt)
+	}
 	w.Write("n", "3")
 	_, err := w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: "task-3", Attempt: 1})
 	if !errors.Is(err, objects.ErrCorrupt) {

@@ -426,3 +426,28 @@ func TestCollectWithDamagedMarks(t *testing.T) {
 		}
 	})
 }
+
+// TestCheckNamesAll checks that damaged pins do not hide a damaged manifest.
+func TestCheckNamesAll(t *testing.T) {
+	bucket := mem.New()
+	_, manifests := damagedHistory(t, bucket)
+	r := state.New(bucket, state.Options{}).Repo()
+	statetest.Must(t, history.Pin(t.Context(), r, ref, "pin", 5))
+	for _, key := range []string{ref.PinsKey(), manifests[3]} {
+		bucket.Damage(key, truncated)
+	}
+	out, err := maintenance.Check(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
+		maintenance.CheckOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{ref.PinsKey(), manifests[3]} {
+		naming := 0
+		for _, p := range out.Problems {
+			naming += strings.Count(p, key)
+		}
+		if naming != 1 {
+			t.Errorf("Check() names %s %d times, want once: %q", key, naming, out.Problems)
+		}
+	}
+}

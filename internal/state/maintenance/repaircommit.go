@@ -103,7 +103,6 @@ func (r *repairer) recordGaps(ctx context.Context) error {
 			return slices.ContainsFunc(gaps, func(x format.Gap) bool { return x.Name == g.Name })
 		})
 		p.Lost = append(gaps, p.Lost...)
-		p.Lost = p.Lost[:min(len(p.Lost), format.MaxGaps)]
 	})
 }
 

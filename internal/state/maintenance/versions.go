@@ -63,6 +63,7 @@ func (c *collector) markVersions(ctx context.Context, ref format.Ref, born int64
 	if err := v.finish(ctx); err != nil {
 		return err
 	}
+	v.orphans = v.orphans[:min(len(v.orphans), format.MaxKept)] // the next run collects the others
 	deleted := func(x format.Pin) bool { return x.Generation < born }
 	current := p.Key == c.keyID || etag == ""
 	if c.opts.DryRun || current && slices.Equal(v.orphans, p.Kept) && !slices.ContainsFunc(p.Pins, deleted) {

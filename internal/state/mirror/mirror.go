@@ -132,6 +132,9 @@ func (u *update) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if err := u.checkLost(ctx, v); err != nil {
+			return err
+		}
 		h := &v.Head
 		if u.etag != "" && len(u.mark.Touched) == 0 && u.mark.Generation == h.Generation && u.mark.Commit == h.Commit {
 			u.out.Generation, u.out.Skipped = u.mark.Generation, u.mark.Skipped
@@ -154,6 +157,21 @@ func (u *update) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// checkLost returns objects.ErrCorrupt if the mirror has a later version than v, which is the newest, and the workspace
+// was not purged since. The mirror may be all that is left of the workspace.
+func (u *update) checkLost(ctx context.Context, v *repo.Version) error {
+	if u.mark.Generation <= v.Head.Generation {
+		return nil
+	}
+	floor, _, err := u.repo.ReadFloor(ctx, u.ref.Tenant) // a purge raises it to the last generation
+	if err != nil || u.mark.Generation <= floor.Generation {
+		return err
+	}
+	return fmt.Errorf("the newest generation is %d, although the mirror has generation %d: "+
+		"remove %s from the mirror to begin it anew: %w",
+		v.Head.Generation, u.mark.Generation, markKey(u.ref), objects.ErrCorrupt)
 }
 
 // read reads mirror.json.

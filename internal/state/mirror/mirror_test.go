@@ -330,3 +330,40 @@ func TestNoMirror(t *testing.T) {
 		t.Errorf("Update() without a mirror = %v, want %v", err, mirror.ErrNotConfigured)
 	}
 }
+
+// TestMirrorOfLostWorkspace checks that a mirror keeps its files if the workspace is lost, and loses them if the
+// workspace was purged.
+func TestMirrorOfLostWorkspace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket, target := mem.New(), mem.New()
+		w, mirrored := mirroredWorker(t, bucket, target)
+		w.Checkout()
+		w.Write("a", "1")
+		w.Commit("task-1")
+		w.Checkout()
+		w.Write("a", "2")
+		w.Commit("task-2")
+		mirrored.Close(t.Context())
+		bucket.Damage(ref.HeadKey(), statetest.Gone)
+		for name, left := range map[string]objects.Objects{"HEAD is lost": bucket, "the bucket is new": mem.New()} {
+			_, m := mirroredWorker(t, left, target)
+			if _, err := m.Update(t.Context(), ref); !errors.Is(err, objects.ErrCorrupt) {
+				t.Errorf("%s: Update() = %v, want %v", name, err, objects.ErrCorrupt)
+			}
+			if diff := cmp.Diff(map[string]string{"a": "2"}, statetest.MirroredFiles(t, target)); diff != "" {
+				t.Errorf("%s: mirrored files (-want +got):\n%s", name, diff)
+			}
+			m.Close(t.Context())
+		}
+		purged := mem.New()
+		p, m := mirroredWorker(t, purged, target)
+		defer m.Close(t.Context())
+		statetest.Must(t, p.Store.Repo().RaiseFloor(t.Context(), ref.Tenant, 3))
+		if _, err := m.Update(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		if got := statetest.MirroredFiles(t, target); len(got) > 0 {
+			t.Errorf("mirrored files of a purged workspace = %v, want none", got)
+		}
+	})
+}

@@ -30,6 +30,8 @@ type Proposal struct {
 	Relocation *Relocation // relocation of content of On; nil lets Run decide
 	Full       bool        // write a full manifest
 	CheckQuota bool        // the caller has not checked the quota
+	// Accepts returns an error if the commit must not be made on a version, which another commit made. Nil accepts all.
+	Accepts func(*Version) error
 
 	Merged bool // set by Rebase and Run if changes of others were merged
 
@@ -108,7 +110,7 @@ func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error 
 	if p.On.ETag != "" || p.On.Head.Generation > 0 {
 		return nil
 	}
-	floor, err := p.Repo.floorWithoutHead(ctx, p.Ref)
+	floor, err := p.Repo.FloorWithoutHead(ctx, p.Ref)
 	if err != nil || floor == 0 {
 		return err
 	}
@@ -126,6 +128,11 @@ func (p *Proposal) follow(ctx context.Context, h format.Head, etag string) (err 
 	}
 	if p.On, err = p.Repo.VersionOf(ctx, p.Ref, h, etag); err != nil {
 		return err
+	}
+	if p.Accepts != nil {
+		if err := p.Accepts(p.On); err != nil {
+			return err
+		}
 	}
 	return p.Rebase(ctx)
 }

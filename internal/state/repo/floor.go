@@ -27,10 +27,10 @@ func (r *Repo) ReadFloor(ctx context.Context, tenant string) (f format.Floor, et
 	return f, obj.ETag, nil
 }
 
-// floorWithoutHead returns the tenant's floor for a workspace that has no HEAD, and ErrCorrupt if HEAD is lost. It is
+// FloorWithoutHead returns the tenant's floor for a workspace that has no HEAD, and ErrCorrupt if HEAD is lost. It is
 // lost if there is a manifest above the first generation, because such a manifest is built on a version that a HEAD
 // referred to. One of the first generation may be left from a commit that failed.
-func (r *Repo) floorWithoutHead(ctx context.Context, ref format.Ref) (int64, error) {
+func (r *Repo) FloorWithoutHead(ctx context.Context, ref format.Ref) (int64, error) {
 	f, _, err := r.ReadFloor(ctx, ref.Tenant)
 	if err != nil {
 		return 0, err

@@ -67,7 +67,7 @@ func (r *Repo) SwapHead(ctx context.Context, ref format.Ref, etag string, h *for
 }
 
 // Current returns the newest version. If old, which may be nil, is still the newest, it returns old after one small
-// request.
+// request. It returns objects.ErrCorrupt if HEAD is lost.
 func (r *Repo) Current(ctx context.Context, ref format.Ref, old *Version) (*Version, error) {
 	etag := ""
 	if old != nil {
@@ -78,7 +78,11 @@ func (r *Repo) Current(ctx context.Context, ref format.Ref, old *Version) (*Vers
 		old.ReadAt = time.Now()
 		return old, nil
 	}
-	if err == nil && etag == "" {
+	switch {
+	case err != nil || etag != "":
+	case old == nil:
+		_, err = r.FloorWithoutHead(ctx, ref)
+	default:
 		err = r.checkPurged(ctx, ref, old)
 	}
 	if err != nil {

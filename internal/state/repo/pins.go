@@ -50,10 +50,14 @@ func (r *Repo) SwapPins(ctx context.Context, ref format.Ref, etag string, p form
 }
 
 // Retain keeps a version from garbage collection until a time, or until the workspace is deleted. It may be repeated.
+// It returns objects.ErrNotFound if the version was removed.
 func (r *Repo) Retain(ctx context.Context, ref format.Ref, generation int64, until time.Time) error {
 	at, err := r.FindManifest(ctx, ref, generation)
 	if err == nil && generation == 0 { // the newest version changes
 		err = objects.ErrNotFound
+	}
+	if err == nil {
+		_, err = r.ReadNamed(ctx, ref, at.Name) // what is in memory may have been removed
 	}
 	if err != nil {
 		return fmt.Errorf("retain generation %d: %w", generation, err)

@@ -62,7 +62,7 @@ func (r *Repo) tryFence(
 	}
 	now := time.Now().UTC()
 	if etag == "" {
-		floor, err := r.floorWithoutHead(ctx, ref)
+		floor, err := r.FloorWithoutHead(ctx, ref)
 		if err != nil {
 			return nil, err
 		}
