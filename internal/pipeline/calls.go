@@ -57,7 +57,7 @@ func (p *Pipeline) approver(t task, deadline func() time.Time) broker.Approver {
 		a, err := t.job.RequestApproval(ctx, schemas.Approval{
 			Call: q.Call, Server: q.Server, Tool: q.Tool, Signature: q.Signature, Effects: q.Effects,
 			ExpiresAt: expires.UTC(),
-			Arguments: broker.Preview(t.tokenisedArguments(ctx, q.Args)), ArgsHash: q.ArgsHash, ArgsBytes: len(q.Args),
+			Arguments: broker.Preview(t.tokenisedJSON(ctx, q.Args)), ArgsHash: q.ArgsHash, ArgsBytes: len(q.Args),
 		})
 		return broker.Approval{State: broker.ApprovalState(a.State), By: a.By, Reason: a.Reason}, err
 	}

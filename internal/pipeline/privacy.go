@@ -24,22 +24,23 @@ func (t task) tokenisedDescription(ctx context.Context) string {
 	return t.tokens.Replace(ctx, t.job.Task.Description)
 }
 
-// tokenisedArguments returns the arguments of a call, with tokens in place of values, for the person who decides about
-// the call.
-func (t task) tokenisedArguments(ctx context.Context, args json.RawMessage) json.RawMessage {
-	tokenised, err := t.tokens.ReplaceJSON(ctx, args)
+// tokenisedJSON returns the arguments or the result of a call with tokens in place of values, for the person who
+// decides about the call, and for the model that repairs the program.
+func (t task) tokenisedJSON(ctx context.Context, v json.RawMessage) json.RawMessage {
+	tokenised, err := t.tokens.ReplaceJSON(ctx, v)
 	if err != nil {
-		return json.RawMessage(`"(arguments that are not valid JSON)"`)
+		return json.RawMessage(`"(a value that is not valid JSON)"`)
 	}
 	return tokenised
 }
 
 // privacyHooks returns the hooks that replace values in tools' results with tokens, and tokens in the arguments of
-// permitted tools with values. They are nil unless the mode is broker.
+// permitted tools with values. They are nil unless the mode is broker, except Excerpt, which replaces values for the
+// model that repairs the program.
 func (p *Pipeline) privacyHooks(ctx context.Context, s steps) broker.Hooks {
 	tokens := s.task.tokens
 	if !tokens.Broker() {
-		return broker.Hooks{}
+		return broker.Hooks{Excerpt: s.task.tokenisedJSON}
 	}
 	if s.draft.by == codegen.ByModel { // tokens must know the prompt's tokens, even if an earlier run sent the prompt
 		private := s.task.promptPrivacy()
@@ -57,6 +58,6 @@ func (p *Pipeline) privacyHooks(ctx context.Context, s steps) broker.Hooks {
 		Tokenise: func(ctx context.Context, _ broker.Call, v json.RawMessage) (json.RawMessage, error) {
 			return tokens.ReplaceJSON(ctx, v)
 		},
-		Seal: tokens.Seal, Open: tokens.Open,
+		Seal: tokens.Seal, Open: tokens.Open, Excerpt: s.task.tokenisedJSON,
 	}
 }

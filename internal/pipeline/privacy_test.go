@@ -13,6 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/internal/toolsearch"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -36,6 +37,47 @@ func privateWorker(t *testing.T, id, description string) (*Pipeline, task, broke
 	}
 	s := steps{task: private, draft: draft{by: codegen.ByModel, request: codegen.Request{Task: description}}}
 	return p, private, p.privacyHooks(t.Context(), s)
+}
+
+// With the mode egress, a program gets values. The model that repairs it gets tokens, even in place of a value that
+// only the name of its member shows to be private.
+func TestRepairsHideCalls(t *testing.T) {
+	f, err := privacy.NewFilter(privacy.Options{
+		Key: []byte("key"), TTL: time.Hour, Fleet: privacy.Settings{Mode: privacy.Egress, Types: privacy.Types()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const private = "correct-horse"
+	listing := tools.NewListing([]tools.Tool{{Server: "crm", Name: "create_user", State: tools.Approved, Hash: "1"}})
+	s := steps{
+		task:  task{ref: state.Ref{Tenant: "acme"}, tokens: f.Task("acme", "1")},
+		tools: toolset{index: toolsearch.New(nil).Index(listing)},
+	}
+	result := `{"password":"` + private + `","text":"` + strings.Repeat("x", 1000) + `"}`
+	e, err := broker.New(t.Context(), broker.Config{
+		Task:      broker.Task{ID: "1", Tenant: "acme", Run: 1, Allow: []string{"*"}},
+		Catalogue: listing, Journal: &recorded{}, Audit: noAudit{}, Policy: broker.Policy{Destructive: broker.Allow},
+		Hooks: (&Pipeline{Parts: Parts{Privacy: f}}).privacyHooks(t.Context(), s),
+		Upstream: func(context.Context, tools.Request) (tools.Result, error) {
+			return tools.Result{Structured: json.RawMessage(result)}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := `{"phone":5550123,"password":"` + private + `"}`
+	got, err := e.Call(t.Context(), broker.Call{Server: "crm", Tool: "create_user", Args: json.RawMessage(args)})
+	if err != nil || string(got.Value) != result {
+		t.Fatalf("call = %.200s, %v; want the values", got.Value, err)
+	}
+	failure := s.with(attempt{execution: execution{calls: e.Calls()}}).failure()
+	if len(failure.Done) != 1 || !strings.Contains(failure.Done[0], "[SECRET_") {
+		t.Fatalf("done = %q, want one call with a token", failure.Done)
+	}
+	if done := failure.Done[0]; strings.Contains(done, private) || strings.Contains(done, "5550123") {
+		t.Errorf("done = %s, want no values", done)
+	}
 }
 
 type recorded struct{ entries []broker.JournalEntry }

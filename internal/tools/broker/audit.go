@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -78,9 +79,8 @@ func audit(cfg Config, e *Execution) layer {
 		record.Replayed, record.ResultBytes = r.Replayed, r.size()
 		if failure, ok := errors.AsType[*Error](asError(ctx, c, err)); ok && err != nil {
 			record.Code = failure.Code
-			e.overBudget.CompareAndSwap(false, failure.Code == errcode.OverBudget)
 		}
-		e.addCall(record, c, r)
+		e.addCall(ctx, record, c, r)
 		end := func() error { return auditEnd(ctx, cfg, record) }
 		if !record.Mutates {
 			e.audits.enqueue(end)
@@ -106,15 +106,23 @@ func newAuditRecord(cfg Config, c Call) AuditRecord {
 }
 
 // addCall adds a call to Calls. Only the tenant reads these, so they have the names that the program used.
-func (e *Execution) addCall(record AuditRecord, c Call, r Result) {
+func (e *Execution) addCall(ctx context.Context, record AuditRecord, c Call, r Result) {
 	record.Server, record.Tool = text.Printable(c.Server), text.Printable(c.Tool)
 	if record.Mutates && record.OK {
-		record.ArgsExcerpt = text.Truncate(string(c.Args), maxExcerpt)
-		record.ResultExcerpt = text.Truncate(string(r.Value), maxExcerpt)
+		record.ArgsExcerpt, record.ResultExcerpt = e.excerpt(ctx, c.Args), e.excerpt(ctx, r.Value)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.calls = append(e.calls, record)
+}
+
+// excerpt returns the start of a JSON value, without private values. They are replaced before the value is cut, because
+// part of a JSON value does not show which member a value belongs to.
+func (e *Execution) excerpt(ctx context.Context, v json.RawMessage) string {
+	if e.cfg.Hooks.Excerpt != nil {
+		v = e.cfg.Hooks.Excerpt(ctx, v)
+	}
+	return text.Truncate(string(v), maxExcerpt)
 }
 
 func auditEnd(ctx context.Context, cfg Config, record AuditRecord) error {

@@ -67,11 +67,17 @@ type Result struct {
 	Replayed bool            // from the journal
 
 	raw   *tools.Result // set by upstream, for convert
-	files []File        // spilled by convert, for record
+	files []File        // spilled by convert, for record and size
 }
 
-// size returns the bytes of the result, without its files.
-func (r Result) size() int { return len(r.Value) + len(r.Content) }
+// size returns the bytes of the result, with its files.
+func (r Result) size() int {
+	n := len(r.Value) + len(r.Content)
+	for _, f := range r.files {
+		n += len(f.Data)
+	}
+	return n
+}
 
 // handler makes a call.
 type handler func(ctx context.Context, c Call) (Result, error)
@@ -97,6 +103,8 @@ type Hooks struct {
 	Rate    func(ctx context.Context, server, tool string) error
 	Approve Approver // decides about calls for RequireApproval
 	Spill   Spill    // stores results that are too large, or not JSON
+	// Excerpt returns the arguments or the result of a call with privacy tokens in place of values, for Calls.
+	Excerpt func(ctx context.Context, v json.RawMessage) json.RawMessage
 }
 
 // Spill writes a file that the program can read, and returns its path in the box. The path depends only
@@ -139,7 +147,7 @@ type Execution struct {
 	opened     time.Time
 	audits     *auditQueue
 	persister  persister
-	overBudget atomic.Bool // a budget is exhausted
+	overBudget atomic.Bool // a budget is exhausted; set by budget
 
 	mu    sync.Mutex
 	calls []AuditRecord
@@ -161,7 +169,7 @@ func New(ctx context.Context, cfg Config) (*Execution, error) {
 		return nil, fmt.Errorf("open broker of task %s: %w", cfg.Task.ID, err)
 	}
 	e.handle = chain(upstream(cfg),
-		span(cfg), audit(cfg, e), budget(cfg.Budget), authorise(cfg), definition(cfg), replay(cfg, past),
+		span(cfg), audit(cfg, e), budget(cfg.Budget, &e.overBudget), authorise(cfg), definition(cfg), replay(cfg, past),
 		record(cfg, e.journal), restore(cfg.Hooks), arguments(cfg.Schemas), policy(cfg), rate(cfg),
 		intent(cfg, e.journal), convert(cfg))
 	return e, nil

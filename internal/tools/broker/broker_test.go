@@ -787,13 +787,19 @@ func TestBudgets(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		budget broker.Budget
+		reply  tools.Result
 		calls  int // how many are made before one is rejected
 	}{
-		{"calls", broker.Budget{Calls: 3}, 3},
-		{"bytes", broker.Budget{Bytes: 100}, 4}, // 20 for the arguments and 4 for the result
+		{"calls", broker.Budget{Calls: 3}, text("ok"), 3},
+		{"bytes", broker.Budget{Bytes: 100}, text("ok"), 4}, // 20 for the arguments and 4 for the result
+		{"files", broker.Budget{Bytes: 1 << 20}, text(strings.Repeat("x", 400<<10)), 3},
+		{"images", broker.Budget{Bytes: 1 << 20}, tools.Result{
+			Content: []tools.Content{{Type: "image", MediaType: "image/png", Data: make([]byte, 400<<10)}},
+		}, 3},
 	} {
 		w := newWorld(t)
 		w.cfg.Budget = test.budget
+		w.reply["put"] = func(tools.Request) (tools.Result, error) { return test.reply, nil }
 		e := w.open()
 		for i := range 10 {
 			_, err := w.call(e, "put", fmt.Sprintf(`{"x":"%d-345678901"}`, i))
@@ -805,6 +811,65 @@ func TestBudgets(t *testing.T) {
 			t.Errorf("%s: %d calls listed, %d audited, want %d made and the first rejected one", test.name,
 				len(e.Calls()), len(w.ended), test.calls)
 		}
+	}
+}
+
+// The errors of tools count against the budget, too.
+func TestBudgetOfErrors(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Budget.Bytes = 300 << 10
+	w.reply["put"] = func(tools.Request) (tools.Result, error) {
+		value := object(`"` + strings.Repeat("x", 100<<10) + `"`)
+		return tools.Result{IsError: true, Structured: value, Content: text(strings.Repeat("y", 100<<10)).Content}, nil
+	}
+	e := w.open()
+	for i, want := range []string{errcode.ToolFailed, errcode.ToolFailed, errcode.OverBudget} {
+		if _, err := w.call(e, "put", fmt.Sprintf(`{"i":%d}`, i)); code(err) != want {
+			t.Errorf("call %d = %s, want %s", i+1, code(err), want)
+		}
+	}
+}
+
+// A call that the tenant's rate refuses is over budget, but the budget of the execution is not exhausted: later calls
+// are audited.
+func TestAuditAfterRate(t *testing.T) {
+	w := newWorld(t)
+	refuse := errors.New("not now")
+	w.cfg.Hooks.Rate = func(context.Context, string, string) error { return refuse }
+	e := w.open()
+	if _, err := w.call(e, "put", `{"i":1}`); code(err) != errcode.OverBudget {
+		t.Errorf("call that the rate refuses = %v, want over_budget", err)
+	}
+	refuse = nil
+	if _, err := w.call(e, "put", `{"i":2}`); err != nil {
+		t.Errorf("next call = %v, want nil", err)
+	}
+	if calls := e.Calls(); len(calls) != 2 || !calls[1].OK || len(w.begun) != 2 || len(w.ended) != 2 {
+		t.Errorf("%+v, %d begun, %d ended in the audit; want both calls in each", calls, len(w.begun), len(w.ended))
+	}
+}
+
+// The files of two tools have different names, even if what people can read in them is the same.
+func TestFilesOfSimilarTools(t *testing.T) {
+	w := newWorld(t)
+	long := strings.Repeat("long_", 8)
+	for _, name := range []string{"get-x", "get_x", long + "a", long + "b"} {
+		w.cfg.Catalogue.Tools = append(w.cfg.Catalogue.Tools, tools.Tool{
+			Server: "s", Name: name, State: tools.Approved, Annotations: tools.Annotations{ReadOnly: true},
+			InputSchema: object(`{"type":"object"}`),
+		})
+	}
+	w.cfg.Catalogue = tools.NewListing(w.cfg.Catalogue.Tools)
+	e := w.open()
+	for _, name := range []string{"get-x", "get_x", long + "a", long + "b"} {
+		large := text(name + strings.Repeat("x", 300<<10))
+		w.reply[name] = func(tools.Request) (tools.Result, error) { return large, nil }
+		if _, err := w.call(e, name, `{}`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(w.files) != 4 {
+		t.Errorf("%d files, want 4", len(w.files))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -66,12 +67,14 @@ func (s *spending) add(d time.Duration, resultBytes int) {
 }
 
 // budget checks the budget before each call, lets a call wait while Concurrent others run, and ends a call after
-// PerCall. A call that begins within the budget may exceed it, but only by its own result and time.
-func budget(b Budget) layer {
+// PerCall. A call that begins within the budget may exceed it, but only by its own result and time. Once a call exceeds
+// the budget, so do all later ones, and exhausted is set.
+func budget(b Budget, exhausted *atomic.Bool) layer {
 	s := &spending{Budget: b}
 	slots := make(chan struct{}, b.Concurrent)
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		if err := s.admit(c); err != nil {
+			exhausted.Store(true)
 			return Result{}, err
 		}
 		select {
@@ -84,8 +87,8 @@ func budget(b Budget) layer {
 		defer cancel()
 		started := time.Now()
 		r, err := next(limited, c)
-		s.add(time.Since(started), r.size())
-		_, known := errors.AsType[*Error](err)
+		failure, known := errors.AsType[*Error](err)
+		s.add(time.Since(started), r.size()+failure.size())
 		if err != nil && !known && ctx.Err() == nil && errors.Is(context.Cause(limited), errCallTime) {
 			err = markSent(fail(c, errcode.Timeout, "the call took more than %s", b.PerCall))
 		}

@@ -34,7 +34,7 @@ func convert(cfg Config) layer {
 		}
 		value, extra, err := conv.convert(ctx, *r.raw)
 		if err != nil {
-			return Result{}, markSent(asError(ctx, c, err))
+			return Result{files: conv.files}, markSent(asError(ctx, c, err))
 		}
 		return Result{Value: value, Content: extra, files: conv.files}, nil
 	}
@@ -279,8 +279,9 @@ func (c *converter) spill(ctx context.Context, suffix, mediaType string, data []
 		return nil, fail(c.call, errcode.ResultTooLarge,
 			"the result is %d bytes of %s, and this task cannot store files", len(data), mediaType)
 	}
-	name := fmt.Sprintf("%s-%s-%s-%d-%s",
-		fileNamePart(c.call.Server), fileNamePart(c.call.Tool), c.call.key.ArgsHash[:8], c.call.key.N, suffix)
+	// The parts are for people. Only the call's name differs for each call: the parts of two tools may be the same.
+	name := fmt.Sprintf("%s-%s-%s-%s",
+		fileNamePart(c.call.Server), fileNamePart(c.call.Tool), c.call.key.name(), suffix)
 	path, err := c.cfg.Hooks.Spill(ctx, name, mediaType, data)
 	if err != nil {
 		return nil, fmt.Errorf("write the result to a file: %w", err)

@@ -32,6 +32,14 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
+// size returns the bytes of what the tool sent with the error, without its files. It is 0 for nil.
+func (e *Error) size() int {
+	if e == nil {
+		return 0
+	}
+	return len(e.Structured) + len(e.Content)
+}
+
 func fail(c Call, code string, format string, args ...any) *Error {
 	return &Error{Server: c.Server, Tool: c.Tool, Code: code, Message: fmt.Sprintf(format, args...)}
 }

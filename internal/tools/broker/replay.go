@@ -133,7 +133,7 @@ func recordedResult(ctx context.Context, cfg Config, c Call, recorded JournalEnt
 		}
 	}
 	if recorded.Error != nil {
-		return Result{Replayed: true}, recorded.Error
+		return Result{Replayed: true, files: recorded.Files}, recorded.Error
 	}
-	return Result{Value: recorded.Value, Content: recorded.Content, Replayed: true}, nil
+	return Result{Value: recorded.Value, Content: recorded.Content, Replayed: true, files: recorded.Files}, nil
 }

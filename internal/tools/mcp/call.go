@@ -121,12 +121,15 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, refused
 	case isWire && wire.Code == codeTooLarge:
 		out.Reason, out.Err = tools.TooLarge, errors.New(wire.Message)
 	case isWire && wire.Code == codeMalformed:
-		out.Reason, out.Err = tools.Protocol, errors.New(wire.Message)
+		out.Reason, out.Err = tools.Protocol, errors.New(text.Printable(u.redactor.excerpt(wire.Message, maxMessage)))
 	case isWire && !transportCode(wire.Code):
 		s.invalidateTools()
-		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(text.Printable(text.Truncate(wire.Message,
-			maxMessage)))
+		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(text.Printable(text.Truncate(
+			u.redactor.redact(wire.Message), maxMessage)))
 		c.markUsed(s)
+	case errors.Is(err, errRequests): // says more than the exit of the process, which follows
+		out.Reason, out.Err = tools.Lost, errRequests
+		c.drop(s)
 	case errors.Is(err, errTooLarge):
 		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the response exceeds %d bytes", u.Limits.MaxResultBytes)
 		c.drop(s)
@@ -138,7 +141,7 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, refused
 		c.drop(s)
 	default:
 		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s",
-			text.Printable(text.Truncate(s.endReason(err), maxMessage)))
+			text.Printable(text.Truncate(u.redactor.redact(s.endReason(err)), maxMessage)))
 		c.drop(s)
 	}
 	return out
@@ -173,6 +176,9 @@ func (s *mcpSession) endReason(err error) string {
 	}
 	return err.Error()
 }
+
+// deaf reports whether the server does not read its input, so that the connection is about to end.
+func (s *mcpSession) deaf() bool { return s.proc != nil && s.proc.deaf.Load() }
 
 func (s *mcpSession) close() {
 	s.once.Do(func() {

@@ -119,6 +119,8 @@ type eventReader struct {
 	data   []byte // their content
 	unread []byte
 	err    error // ends the stream after unread
+
+	requests *requests // may be nil
 }
 
 func newEventReader(source io.ReadCloser, limit int) *eventReader {
@@ -172,7 +174,12 @@ func (r *eventReader) event() []byte {
 	if len(data) == 0 || data[0] != '{' {
 		return lines
 	}
-	if out, _ := decodable(data); out != nil && !bytes.Equal(out, data) {
+	out, err := decodable(data, r.requests)
+	if errors.Is(err, errRequests) {
+		r.err = err
+		return nil
+	}
+	if out != nil && !bytes.Equal(out, data) {
 		return append([]byte("data: "), out...) // out ends with a newline
 	}
 	return lines
@@ -191,7 +198,7 @@ func (b *exactBody) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		if len(data) > 0 && data[0] == '{' {
-			if out, _ := decodable(data); out != nil {
+			if out, _ := decodable(data, nil); out != nil { // the response to a request of ours: one at a time
 				data = out
 			}
 		}

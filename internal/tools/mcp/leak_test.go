@@ -1,8 +1,10 @@
 package mcp_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -69,6 +71,43 @@ func TestForgottenSession(t *testing.T) {
 	}
 }
 
+// The stream with the response to a call is cut, and the server, which has made the call, does not resume it. The call
+// is lost: it was neither refused nor answered by the error that refuses the stream.
+func TestStreamThatIsNotResumed(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"plain": "no such stream", "JSON-RPC": `{"jsonrpc":"2.0","id":3,"error":{"code":-32000,"message":"restarted"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := sdk.NewServer(&sdk.Implementation{Name: "web"}, nil)
+			handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil)
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				data, _ := io.ReadAll(r.Body)
+				r.Body = io.NopCloser(bytes.NewReader(data))
+				switch {
+				case r.Header.Get("Last-Event-ID") != "":
+					w.WriteHeader(http.StatusBadRequest)
+					_, _ = io.WriteString(w, body)
+				case bytes.Contains(data, []byte("tools/call")):
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = io.WriteString(w, "id: 1\ndata: \n\n")
+				case r.Method == http.MethodGet:
+					w.WriteHeader(http.StatusMethodNotAllowed)
+				default:
+					handler.ServeHTTP(w, r)
+				}
+			}))
+			defer web.CloseClientConnections()
+			m, _ := manager(t, mcp.Server{Name: "web", URL: web.URL})
+			_, err := m.Call(t.Context(), tools.Request{Server: "web", Tool: "x", Args: json.RawMessage(`{}`)})
+			if ue, ok := errors.AsType[*tools.UpstreamError](err); !ok || ue.Reason != tools.Lost || !ue.Sent {
+				t.Errorf("call = %#v, want it lost and sent", err)
+			}
+		})
+	}
+}
+
 // No error, log line or health status contains a secret from the server's settings, even if the server wrote
 // the text.
 func TestSecretsAreRedacted(t *testing.T) {
@@ -84,7 +123,8 @@ func TestSecretsAreRedacted(t *testing.T) {
 	defer echo.Close()
 	headers := map[string]string{"Authorization": "Bearer s3cr3t-header", "X-Team": "s3cr3t-team"}
 	process := hostileServer(t, "secret")
-	process.Env["API_TOKEN"] = "s3cr3t-env"
+	process.Env["API_TOKEN"], process.Env["API_KEY"] = "s3cr3t-env", "/s3cr3t/key"
+	process.Env["PEM"] = "s3cr3t-line-1\ns3cr3t-line-2\n"
 	process.Args = []string{"--key", "s3cr3t-arg"}
 	for name, s := range map[string]mcp.Server{
 		"unreachable": {URL: "http://u:s3cr3t-password@127.0.0.1:1/mcp?api_key=s3cr3t-query", Headers: headers},

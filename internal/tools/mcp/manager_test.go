@@ -149,6 +149,44 @@ func TestHostileCalls(t *testing.T) {
 	}
 }
 
+// A server that reads no more, with a call's arguments larger than a pipe, ends neither that call's time limit nor
+// later calls: they use a new connection.
+func TestDeafServer(t *testing.T) {
+	t.Parallel()
+	s := hostileServer(t, "deaf")
+	s.Limits.CallTimeout, s.Limits.Concurrency = 4*time.Second, 1
+	m, _ := manager(t, s)
+	args := `{"a":"` + strings.Repeat("x", 200<<10) + `"}`
+	if _, err := callHostile(t, m, "echo", args); reason(t, err) != tools.Timeout && reason(t, err) != tools.Lost {
+		t.Errorf("call of a server that does not read = %v, want timeout or lost", err)
+	}
+	if got, err := callHostile(t, m, "echo", args); err != nil || string(got.Structured) != args {
+		t.Errorf("next call = %.100s, %v; want its arguments", got.Structured, err)
+	}
+}
+
+// A server that sends requests without end and reads no response loses its connection.
+func TestEndlessRequests(t *testing.T) {
+	t.Parallel()
+	m, _ := manager(t, hostileServer(t, "pings"))
+	if _, err := callHostile(t, m, "echo", `{}`); reason(t, err) != tools.Lost ||
+		!strings.Contains(err.Error(), "does not wait for the responses") {
+		t.Errorf("call of a server that sends endless requests = %v, want lost", err)
+	}
+}
+
+// The lines that a server writes are logged up to a rate.
+func TestManyLines(t *testing.T) {
+	t.Parallel()
+	m, out := manager(t, hostileServer(t, "chat"))
+	if got, err := callHostile(t, m, "chat", `{}`); err != nil || got.Content[0].Text != "after the lines" {
+		t.Errorf("chat = %+v, %v, want a result", got, err)
+	}
+	if n := strings.Count(out.String(), "discarded non-message output"); n == 0 || n > 1200 { // a minute may end
+		t.Errorf("%d lines logged, want at most 600 a minute", n)
+	}
+}
+
 func TestHostileStarts(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{"die": "exit status 3", "hang": "no handshake within", "nosuch": ""} {
@@ -228,6 +266,9 @@ func TestAboutServer(t *testing.T) {
 	t.Parallel()
 	s := hostileServer(t, "boast")
 	s.Env["HOSTILE_KEY"] = "sk-1234567890"
+	if err := os.WriteFile(s.Env["HOSTILE_MARK"], nil, 0o600); err != nil { // a path is shown if it exists
+		t.Fatal(err)
+	}
 	m, _ := manager(t, s)
 	_, got, err := m.Definitions(t.Context(), "hostile", "", "")
 	if err != nil {

@@ -30,7 +30,8 @@ type messageReader struct {
 	in        *bufio.Reader
 	limit     int // bytes per message
 	onInvalid func(line string)
-	unread    []byte // the rest of the current message
+	requests  *requests // may be nil
+	unread    []byte    // the rest of the current message
 }
 
 func newMessageReader(source io.ReadCloser, limit int, onInvalid func(string)) *messageReader {
@@ -68,36 +69,49 @@ func (r *messageReader) nextMessage() ([]byte, error) {
 	}
 	if batch := []json.RawMessage(nil); trimmed[0] == '[' && json.Unmarshal(trimmed, &batch) == nil {
 		var all []byte
-		for _, message := range batch {
-			all = append(all, r.message(message)...)
+		for _, data := range batch {
+			message, err := r.message(data)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, message...)
 		}
 		return all, nil
 	}
-	return r.message(trimmed), nil
+	return r.message(trimmed)
 }
 
 // message returns a message with a newline, in a form that the SDK can decode, or nil if there is none. It passes data
-// that is not a message, or not valid JSON, to onInvalid.
-func (r *messageReader) message(data []byte) []byte {
-	out, err := decodable(data)
+// that is not a message, or not valid JSON, to onInvalid, with one byte more than maxLine if it is longer. An error
+// ends the connection.
+func (r *messageReader) message(data []byte) ([]byte, error) {
+	out, err := decodable(data, r.requests)
+	if errors.Is(err, errRequests) {
+		return nil, err
+	}
 	if err != nil && (out == nil || !json.Valid(data)) { // the content of results does not belong in logs
-		r.onInvalid(text.Printable(string(bytes.ToValidUTF8(data[:min(len(data), maxLine)], []byte("?")))))
+		r.onInvalid(string(data[:min(len(data), maxLine+1)]))
 	}
 	if out == nil {
-		return nil
+		return nil, nil
 	}
-	return append(bytes.TrimSuffix(out, []byte("\n")), '\n')
+	return append(bytes.TrimSuffix(out, []byte("\n")), '\n'), nil
 }
 
 // decodable returns a message with exact content. It returns an error for a message that the SDK cannot decode, and, if
-// that is a response with an id, an error response to the same request.
-func decodable(message []byte) ([]byte, error) {
+// that is a response with an id, an error response to the same request. If the message is one request too many, the
+// error is errRequests.
+func decodable(message []byte, open *requests) ([]byte, error) {
 	if !json.Valid(message) {
 		err := errors.New("the response is not valid JSON: " + syntaxError(message))
 		return malformed(message, err), err
 	}
-	if _, err := jsonrpc.DecodeMessage(message); err != nil {
+	decoded, err := jsonrpc.DecodeMessage(message)
+	if err != nil {
 		return malformed(message, fmt.Errorf("the response is malformed: %w", err)), err
+	}
+	if err := open.received(decoded, len(message)); err != nil {
+		return nil, err
 	}
 	message = exactSchemas(exactContent(message))
 	if err := checkResult(message); err != nil {
@@ -117,7 +131,7 @@ func malformed(response []byte, err error) []byte {
 	if m.ID == nil {
 		return nil
 	}
-	return errorResponse(m.ID, codeMalformed, text.Printable(text.Truncate(err.Error(), maxMessage)))
+	return errorResponse(m.ID, codeMalformed, text.Truncate(err.Error(), 2*maxMessage)) // classify shortens it
 }
 
 // checkResult returns an error if a message is the response to a call, or a list of tools, that the SDK cannot decode.

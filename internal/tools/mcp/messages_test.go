@@ -42,7 +42,7 @@ func TestMessageReader(t *testing.T) {
 			`{"jsonrpc":"2.0","id":7,"method":"x","params":NaN}` + "\n" + a + "\n", a + "\n",
 			`{"jsonrpc":"2.0","id":7,"method":"x","params":NaN}`,
 		},
-		{`{"result":NaN,"id":"00` + "\x01" + `"}` + "\n" + a + "\n", a + "\n", `{"result":NaN,"id":"00<U+0001>"}`},
+		{`{"result":NaN,"id":"00` + "\x01" + `"}` + "\n" + a + "\n", a + "\n", `{"result":NaN,"id":"00` + "\x01" + `"}`},
 	} {
 		var invalid []string
 		l := newMessageReader(io.NopCloser(strings.NewReader(test.in)), limit,

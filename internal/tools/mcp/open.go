@@ -13,6 +13,8 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // open starts the process or connects to the server, and performs the handshake. base is the connection's
@@ -74,9 +76,14 @@ func (u *upstream) newTransport(ctx context.Context, s *mcpSession, log *slog.Lo
 			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.sdkLimit(), MaxRetries: 1,
 		}, nil
 	}
+	rate := &lineRate{}
 	output := func(log func(line string)) func(line string) {
 		return func(line string) {
-			if line = u.redactor.redact(line); u.manager.onOutput != nil {
+			if !rate.allow() {
+				return
+			}
+			line = text.Printable(strings.ToValidUTF8(u.redactor.excerpt(line, maxLine), "?"))
+			if u.manager.onOutput != nil {
 				u.manager.onOutput(u.Name, line)
 				return
 			}
@@ -93,7 +100,9 @@ func (u *upstream) newTransport(ctx context.Context, s *mcpSession, log *slog.Lo
 	in := newMessageReader(proc.stdout, u.Limits.MaxResultBytes, output(func(line string) {
 		log.WarnContext(ctx, "discarded non-message output of tool server", "line", line)
 	}))
-	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.sdkLimit()}, nil
+	in.requests = newRequests(u.Limits.MaxResultBytes)
+	out := requestWriter{WriteCloser: proc, requests: in.requests}
+	return &sdk.IOTransport{Reader: in, Writer: out, MaxLineLength: u.sdkLimit()}, nil
 }
 
 // sdkLimit is the SDK's limit of a message, in bytes. The readers before the SDK apply MaxResultBytes.
@@ -139,6 +148,7 @@ func httpClient(s Server) *http.Client {
 	return &http.Client{
 		Transport: &roundTripper{
 			base: base, scheme: u.Scheme, host: u.Host, headers: s.Headers, maxBytes: int64(s.Limits.MaxResultBytes),
+			requests: newRequests(s.Limits.MaxResultBytes),
 		},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
@@ -157,9 +167,15 @@ type roundTripper struct {
 	scheme, host string
 	headers      map[string]string
 	maxBytes     int64
+	requests     *requests
 }
 
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.GetBody != nil {
+		if body, err := r.GetBody(); err == nil { // it is in memory
+			defer t.requests.sent(body)
+		}
+	}
 	if r.URL.Host != t.host || r.URL.Scheme != t.scheme {
 		noteOtherHost(r.Context()) // an SSE server names the address for messages
 		return nil, errOtherHost
@@ -171,14 +187,23 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	resp, err := t.base.RoundTrip(r)
-	if err == nil && resp.StatusCode >= 400 && r.Method != http.MethodDelete {
-		noteRefusal(r.Context(), resp)
-	}
 	if err != nil {
 		return resp, err
 	}
+	switch {
+	case resp.StatusCode < 400 || r.Method == http.MethodDelete:
+	case r.Header.Get("Last-Event-ID") != "": // the call whose response is lost with the stream was not refused
+	default:
+		noteRefusal(r.Context(), resp)
+	}
+	if resp.StatusCode >= 400 && r.Method == http.MethodGet { // it was to open a stream
+		// The SDK would pass a JSON-RPC error in the body to all calls of the connection, as if it were their response.
+		_ = resp.Body.Close()
+		resp.Body = http.NoBody
+	}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") { // each event has its own limit
-		resp.Body = newEventReader(resp.Body, int(t.maxBytes))
+		events := newEventReader(resp.Body, int(t.maxBytes))
+		events.requests, resp.Body = t.requests, events
 		return resp, nil
 	}
 	resp.Body = &exactBody{ReadCloser: &limitedBody{ReadCloser: resp.Body, left: t.maxBytes}}

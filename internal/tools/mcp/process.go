@@ -12,20 +12,22 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/codefleet/codefleet/internal/text"
 )
 
 // process is a started server. It and its descendants form one process group.
 type process struct {
 	cmd    *exec.Cmd
-	stdin  io.WriteCloser
+	stdin  *os.File
 	stdout io.ReadCloser
 	done   chan struct{}
 	err    error // valid once done is closed
 	once   sync.Once
+
+	writeTimeout time.Duration
+	deaf         atomic.Bool // a write failed: part of a message may be lost, and later messages with it
 }
 
 // grace is how long a server may take to exit when its input ends, and again after SIGTERM.
@@ -44,25 +46,28 @@ func startProcess(s Server, onStderr func(line string)) (*process, error) {
 	stderr := &lineLog{emit: onStderr}
 	cmd.Stderr = stderr
 	cmd.WaitDelay = grace
-	stdin, err := cmd.StdinPipe()
+	read, stdin, err := os.Pipe() // not StdinPipe, because its type has no deadline
 	if err != nil {
 		return nil, err
 	}
 	stdout, write, err := os.Pipe() // not StdoutPipe, which Wait closes while the reader may still use it
 	if err != nil {
+		_, _ = read.Close(), stdin.Close()
 		return nil, err
 	}
-	cmd.Stdout = write
+	cmd.Stdin, cmd.Stdout = read, write
 	err = cmd.Start()
-	_ = write.Close() // the child has a copy
+	_, _ = read.Close(), write.Close() // the child has copies
 	if err != nil {
-		_ = stdout.Close()
+		_, _ = stdin.Close(), stdout.Close()
 		if strings.Contains(s.Command, " ") && errors.Is(err, exec.ErrNotFound) {
 			err = fmt.Errorf("%w (command must not contain arguments: put them in args)", err)
 		}
 		return nil, fmt.Errorf("start %s: %w", s.Command, err)
 	}
-	p := &process{cmd: cmd, stdin: stdin, stdout: stdout, done: make(chan struct{})}
+	p := &process{
+		cmd: cmd, stdin: stdin, stdout: stdout, done: make(chan struct{}), writeTimeout: s.Limits.CallTimeout,
+	}
 	go func() { // ends with the process
 		defer close(p.done)
 		p.err = cmd.Wait()
@@ -111,6 +116,31 @@ func (p *process) signal(s syscall.Signal) {
 	_ = syscall.Kill(-p.cmd.Process.Pid, s) // fails if the group is gone
 }
 
+// Write writes a message to the server's standard input. A server that does not read it within writeTimeout gets no
+// more messages and is stopped: otherwise the caller, which the SDK lets wait without a limit, would never return.
+func (p *process) Write(message []byte) (int, error) {
+	if p.deaf.Load() {
+		return 0, errDeaf
+	}
+	n, err := 0, p.stdin.SetWriteDeadline(time.Now().Add(p.writeTimeout))
+	if err == nil {
+		n, err = p.stdin.Write(message)
+	}
+	if err != nil {
+		p.deaf.Store(true)
+		go p.stop() // ends after at most two graces; close waits for it
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errDeaf
+	}
+	return n, err
+}
+
+// Close closes the server's standard input.
+func (p *process) Close() error { return p.stdin.Close() }
+
+var errDeaf = errors.New("the server does not read its input")
+
 // stop ends the process group: it closes the input, then sends SIGTERM, then SIGKILL.
 func (p *process) stop() {
 	p.once.Do(func() {
@@ -139,12 +169,11 @@ func (p *process) exit() error {
 	return nil
 }
 
-// lineLog emits the lines that a server writes to standard error. It limits their length and rate.
+// lineLog emits the lines that a server writes to standard error. It limits their length to maxLine and one byte, which
+// shows that a line is longer.
 type lineLog struct {
-	emit    func(line string)
-	buf     []byte
-	window  time.Time // start of the current minute
-	written int       // lines in that minute
+	emit func(line string)
+	buf  []byte
 }
 
 const (
@@ -152,11 +181,29 @@ const (
 	maxLines = 600  // per minute
 )
 
+// lineRate limits the rate of the lines that are logged for a process.
+type lineRate struct {
+	mu      sync.Mutex
+	window  time.Time // start of the current minute
+	written int       // lines in that minute
+}
+
+// allow reports whether another line may be logged.
+func (r *lineRate) allow() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.Sub(r.window) > time.Minute {
+		r.window, r.written = now, 0
+	}
+	r.written++
+	return r.written <= maxLines
+}
+
 func (w *lineLog) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
 		line, rest, ended := bytes.Cut(p, []byte("\n"))
-		if room := maxLine - len(w.buf); room > 0 {
+		if room := maxLine + 1 - len(w.buf); room > 0 {
 			w.buf = append(w.buf, line[:min(room, len(line))]...)
 		}
 		if ended {
@@ -168,11 +215,8 @@ func (w *lineLog) Write(p []byte) (int, error) {
 }
 
 func (w *lineLog) flush() {
-	if now := time.Now(); now.Sub(w.window) > time.Minute {
-		w.window, w.written = now, 0
-	}
-	if w.written++; w.written <= maxLines && len(bytes.TrimSpace(w.buf)) > 0 {
-		w.emit(text.Printable(string(bytes.ToValidUTF8(w.buf, []byte("?")))))
+	if len(bytes.TrimSpace(w.buf)) > 0 {
+		w.emit(string(w.buf))
 	}
 	w.buf = w.buf[:0]
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,7 +18,10 @@ import (
 
 // A redactor removes the secrets in a server's settings from texts that leave this package: errors, which
 // reach programs, and the server's output, which is logged. It is not used for tool results.
-type redactor struct{ secrets *strings.Replacer }
+type redactor struct {
+	secrets *strings.Replacer
+	texts   []string // all that secrets replaces
+}
 
 // sessionID matches the ID of an HTTP session, which is secret, in errors of the SDK.
 var sessionID = regexp.MustCompile(` \(session ID: [^)]*\)`)
@@ -32,12 +36,32 @@ const (
 	minSecret = 8 // bytes; a shorter text occurs in too many other texts
 )
 
+// excerpt returns the first limit bytes of an untrusted text, without secrets. The cut may divide a secret, so excerpt
+// removes what may be the start of one.
+func (r redactor) excerpt(text string, limit int) string {
+	if len(text) <= limit {
+		return r.redact(text)
+	}
+	text = r.redact(text[:limit])
+	start := 0 // how many of the last bytes begin a secret
+	for _, secret := range r.texts {
+		for n := min(len(secret)-1, len(text)); n > start; n-- {
+			if strings.HasSuffix(text, secret[:n]) {
+				start = n
+			}
+		}
+	}
+	return text[:len(text)-start]
+}
+
 // newRedactor returns a redactor for the headers, the environment and the URLs in a server's settings.
 func newRedactor(s Server) redactor {
 	replacements := map[string]string{}
 	secret := func(text string) {
-		if len(text) >= minSecret {
-			replacements[text] = redacted
+		for _, part := range append(strings.Split(text, "\n"), text) { // a key of several lines is often printed by line
+			if part = strings.TrimSpace(part); len(part) >= minSecret {
+				replacements[part] = redacted
+			}
 		}
 	}
 	for _, text := range s.Headers {
@@ -46,7 +70,7 @@ func newRedactor(s Server) redactor {
 		secret(key)
 	}
 	for _, text := range s.Env {
-		if !filepath.IsAbs(text) {
+		if !arePaths(text) {
 			secret(text)
 		}
 	}
@@ -68,7 +92,17 @@ func newRedactor(s Server) redactor {
 	for _, text := range slices.SortedFunc(maps.Keys(replacements), longestFirst) {
 		pairs = append(pairs, text, replacements[text])
 	}
-	return redactor{strings.NewReplacer(pairs...)}
+	return redactor{strings.NewReplacer(pairs...), slices.Collect(maps.Keys(replacements))}
+}
+
+// arePaths reports whether a text is the path of a file that exists, or a list of such paths. A key may begin with a
+// slash, too.
+func arePaths(text string) bool {
+	list := filepath.SplitList(text)
+	return len(list) > 0 && !slices.ContainsFunc(list, func(path string) bool {
+		_, err := os.Stat(path)
+		return !filepath.IsAbs(path) || err != nil
+	})
 }
 
 // withStars returns the URL as net/http prints it in errors.

@@ -74,7 +74,7 @@ func (f *refusal) explain(r redactor) (status int, reason string) {
 		return 0, ""
 	}
 	reason = fmt.Sprintf("the server responded with %d %s", f.status, http.StatusText(f.status))
-	body := text.Printable(text.OneLine(r.redact(strings.ToValidUTF8(f.body, "?"))))
+	body := text.Printable(text.OneLine(strings.ToValidUTF8(r.excerpt(f.body, maxRefusalBody-1), "?")))
 	if body = text.Truncate(strings.TrimSpace(body), maxRefusalText); body != "" {
 		reason += ": " + body
 	}

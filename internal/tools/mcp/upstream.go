@@ -82,8 +82,7 @@ func (u *upstream) connection(ctx context.Context, tenant, session string) (*con
 func (c *conn) connect(ctx context.Context) (*mcpSession, error) {
 	for {
 		c.up.mu.Lock()
-		if c.session != nil {
-			s := c.session
+		if s := c.session; s != nil && !s.deaf() {
 			c.up.mu.Unlock()
 			return s, nil
 		}
