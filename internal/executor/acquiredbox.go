@@ -105,11 +105,8 @@ func (a *AcquiredBox) runWatched(ctx context.Context, program Program, hooks Hoo
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		if used := watchWorkspace(ctx, a.box.dir, limitMB<<20); used > 0 {
-			cancel(&Failure{
-				Code:    errcode.WorkspaceLimit,
-				Message: fmt.Sprintf("the workspace grew to %d MiB; the limit is %d MiB", used>>20, limitMB),
-			})
+		if problem := watchWorkspace(ctx, a.box.dir, limitMB); problem != "" {
+			cancel(&Failure{Code: errcode.WorkspaceLimit, Message: problem})
 		}
 	})
 	verdict, err := a.box.runner.run(ctx, program, hooks)

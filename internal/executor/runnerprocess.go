@@ -36,9 +36,11 @@ type runnerProcess struct {
 	code    int               // exit code
 	err     error             // why the frames ended; nil after a normal end of the stream
 	stderr  tail
-	writing sync.Mutex   // held for a whole message
-	busy    bool         // has not reported ready since its last program; owned by run
-	kill    func() error // destroys the box, once
+	writing sync.Mutex // held for a whole message
+	busy    bool       // has not reported ready since its last program; owned by run
+
+	killing   sync.Mutex // held while the box is being destroyed
+	destroyed bool       // guarded by killing
 
 	// Owned by startRunner.
 	preload   []string
@@ -85,7 +87,6 @@ func bootRunner(
 		killed:  make(chan struct{}),
 		done:    make(chan struct{}),
 	}
-	r.kill = sync.OnceValue(r.destroyBox)
 	if g, ok := box.(GuestReporter); ok {
 		r.guest = g.Guest()
 	}
@@ -220,7 +221,7 @@ func (r *runnerProcess) wasKilled() bool {
 	}
 }
 
-// close destroys the box and waits until the reader has ended. It may be called again.
+// close destroys the box and waits until the reader has ended. It may be called again, even after an error.
 func (r *runnerProcess) close(ctx context.Context) error {
 	err := r.kill()
 	if r.session == nil {
@@ -234,13 +235,22 @@ func (r *runnerProcess) close(ctx context.Context) error {
 	}
 }
 
-func (r *runnerProcess) destroyBox() error {
-	close(r.killed)
+// kill destroys the box, unless it is destroyed. It may be called again after an error.
+func (r *runnerProcess) kill() error {
+	r.killing.Lock()
+	defer r.killing.Unlock()
+	if r.destroyed {
+		return nil
+	}
+	if !r.wasKilled() {
+		close(r.killed)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), destroyWait)
 	defer cancel()
 	if err := r.box.Destroy(ctx); err != nil {
 		return fmt.Errorf("destroy box: %w", err)
 	}
+	r.destroyed = true
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,6 +141,48 @@ func TestRunnerThatMisbehaves(t *testing.T) {
 				t.Errorf("Close() = %v, want nil", err)
 			}
 		})
+	}
+}
+
+// lasting is a driver whose boxes fail to be destroyed the first time.
+type lasting struct{ impostor }
+
+type lastingBox struct {
+	executor.Box
+	calls *atomic.Int32
+}
+
+func (d lasting) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
+	box, err := d.impostor.Create(ctx, spec)
+	return lastingBox{box, new(atomic.Int32)}, err
+}
+
+func (b lastingBox) Destroy(ctx context.Context) error {
+	switch b.calls.Add(1) {
+	case 1:
+		return errors.New("the host is busy")
+	case 2:
+		return b.Box.Destroy(ctx)
+	}
+	return errors.New("destroyed again")
+}
+
+// TestBoxIsDestroyedLater checks that a failed destruction is tried again until it succeeds, and then no more.
+func TestBoxIsDestroyedLater(t *testing.T) {
+	single, err := executor.NewSingle(t.Context(), lasting{impostor{script: "hello()\nread()"}},
+		executor.Spec{Workspace: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // the runner does not end before its box is destroyed
+	if err := single.Close(ended); err == nil || !strings.Contains(err.Error(), "the host is busy") || single.Alive() {
+		t.Errorf("Close() = %v, alive %v, want the driver's error and a box that is not used again", err, single.Alive())
+	}
+	for range 2 {
+		if err := single.Close(t.Context()); err != nil {
+			t.Errorf("Close() after a failure = %v, want nil", err)
+		}
 	}
 }
 

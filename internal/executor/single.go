@@ -84,5 +84,5 @@ func (s *Single) Restored() bool { return s.runner.restored() }
 // Python returns the version of the interpreter in the box.
 func (s *Single) Python() string { return s.runner.python }
 
-// Close destroys the box. It may be called again.
+// Close destroys the box. It may be called again, even after an error.
 func (s *Single) Close(ctx context.Context) error { return s.runner.close(ctx) }

@@ -107,7 +107,8 @@ func (v *views) linkSkills(workspace, version string) (links map[string]string, 
 	return links, nil
 }
 
-// unlinkSkills removes the links, so that they are in no version of the workspace. No program may run in the box.
+// unlinkSkills removes the links, wherever the program has moved them, so that they are in no version of the workspace.
+// No program may run in the box.
 func unlinkSkills(workspace string, links map[string]string) error {
 	if len(links) == 0 {
 		return nil
@@ -120,9 +121,39 @@ func unlinkSkills(workspace string, links map[string]string) error {
 	if info, statErr := root.Lstat("skills"); statErr == nil && info.IsDir() && info.Mode()&0o700 != 0o700 {
 		err = root.Chmod("skills", info.Mode().Perm()|0o700) // a program has removed its own access, and this process's
 	}
+	moved := map[string]bool{} // targets of links that the program has removed, replaced or moved
 	for link, target := range links {
-		if got, readErr := root.Readlink(link); readErr == nil && got == target { // else the program has removed it
+		if got, readErr := root.Readlink(link); readErr == nil && got == target {
 			err = errors.Join(err, root.Remove(link))
+		} else {
+			moved[target] = true
+		}
+	}
+	if len(moved) > 0 {
+		err = errors.Join(err, removeLinks(root, moved, 1))
+	}
+	return err
+}
+
+// removeLinks removes the links to the targets in a directory and below it.
+func removeLinks(dir *os.Root, targets map[string]bool, depth int) (err error) {
+	list, openErr := dir.Open(".")
+	if openErr != nil {
+		return nil //nolint:nilerr // a program has closed the directory
+	}
+	entries, _ := list.ReadDir(-1)
+	list.Close()
+	for _, entry := range entries {
+		name := entry.Name()
+		switch {
+		case entry.Type()&fs.ModeSymlink != 0:
+			if got, readErr := dir.Readlink(name); readErr == nil && targets[got] {
+				err = errors.Join(err, dir.Remove(name))
+			}
+		case entry.IsDir() && depth < maxWorkspaceDepth:
+			if below, openErr := dir.OpenRoot(name); openErr == nil {
+				err = errors.Join(err, removeLinks(below, targets, depth+1), below.Close())
+			}
 		}
 	}
 	return err

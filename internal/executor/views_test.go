@@ -120,6 +120,17 @@ func TestSkillLinks(t *testing.T) {
 		t.Errorf("stat of skills afterwards = %v, %v, want mode 0700", info, err)
 	}
 
+	// A program moves the directory.
+	made, err = v.linkSkills(workspace, "v1")
+	elsewhere := filepath.Join(workspace, "a/b\xff")
+	err = errors.Join(err, os.MkdirAll(filepath.Dir(elsewhere), 0o700), os.Rename(skills, elsewhere))
+	if err = errors.Join(err, unlinkSkills(workspace, made)); err != nil || len(made) != 2 {
+		t.Fatalf("unlinkSkills of %v = %v, want nil, and the links saved and gone", made, err)
+	}
+	if diff := cmp.Diff(map[string]string{"own": "main.py", "changed": "mine"}, links(t, elsewhere)); diff != "" {
+		t.Errorf("links in a directory that a program has moved (-want +got):\n%s", diff)
+	}
+
 	for name, place := range map[string]func() error{
 		"nothing": func() error { return nil },
 		"a file":  func() error { return os.WriteFile(skills, nil, 0o600) },

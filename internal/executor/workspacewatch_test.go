@@ -3,6 +3,7 @@ package executor
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -19,6 +20,7 @@ func TestWorkspaceSize(t *testing.T) {
 	}
 	write(filepath.Join(outside, "large"), 8<<20)
 	write(filepath.Join(dir, "a/b/file"), 1<<20)
+	write(filepath.Join(dir, "d\xff/file\xff"), 1<<20)
 	write(filepath.Join(dir, "empty"), 0)
 	for _, link := range []string{"dir", "a/file"} {
 		if err := os.Symlink(outside, filepath.Join(dir, link)); err != nil {
@@ -33,14 +35,51 @@ func TestWorkspaceSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	sparse.Close()
-	const blocks = 8 * 4096 // ., a, a/b, three files, two links
-	if got, want := workspaceSize(t.Context(), dir, 1<<30), int64(1<<20+blocks); got != want {
-		t.Errorf("workspaceSize = %d, want %d", got, want)
+	const blocks = 10 * 4096 // ., three directories, four files, two links
+	if got, err := workspaceSize(t.Context(), dir, 1<<30); got != 2<<20+blocks || err != nil {
+		t.Errorf("workspaceSize = %d, %v, want %d", got, err, 2<<20+blocks)
 	}
-	if got := workspaceSize(t.Context(), dir, 5000); got <= 5000 || got > 1<<20 {
-		t.Errorf("workspaceSize beyond its limit = %d, want it to stop early", got)
+	if got, err := workspaceSize(t.Context(), dir, 5000); got <= 5000 || got > 2<<20 || err != nil {
+		t.Errorf("workspaceSize beyond its limit = %d, %v, want it to stop early", got, err)
 	}
-	if got := workspaceSize(t.Context(), filepath.Join(dir, "missing"), 1); got != 0 {
-		t.Errorf("workspaceSize of a missing directory = %d, want 0", got)
+	if got, err := workspaceSize(t.Context(), filepath.Join(dir, "missing"), 1); got != 0 || err != nil {
+		t.Errorf("workspaceSize of a missing directory = %d, %v, want 0", got, err)
+	}
+}
+
+// TestWorkspaceThatCannotBeMeasured checks that a program cannot hide files from the check.
+func TestWorkspaceThatCannotBeMeasured(t *testing.T) {
+	deepest := "." + strings.Repeat("/d", maxWorkspaceDepth-1)
+	for _, c := range []struct {
+		name, dir string
+		mode      os.FileMode
+		want      string
+	}{
+		{"deep enough", deepest, 0o700, ""},
+		{"too deep", deepest + "/d", 0o700, "directories are nested more than 256 deep"},
+		{"cannot be listed", "d", 0o300, `a program has closed the directory "d"`},
+		{"cannot be searched", "d", 0o600, `a program has closed the directory of the file "file"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.mode != 0o700 && os.Geteuid() == 0 {
+				t.Skip("root can read every directory")
+			}
+			ws := t.TempDir()
+			dir := filepath.Join(ws, c.dir)
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(dir, c.mode); err != nil {
+				t.Fatal(err)
+			}
+			defer os.Chmod(dir, 0o700)
+			_, err := workspaceSize(t.Context(), ws, 1<<30)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {
+				t.Errorf("workspaceSize = %v, want %q", err, c.want)
+			}
+		})
 	}
 }

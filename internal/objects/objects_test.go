@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,6 +92,42 @@ func TestRetryEndsWithTotalTime(t *testing.T) {
 		if took := time.Since(start); !errors.Is(err, objects.ErrTemporary) || took < 100*time.Second ||
 			took > 2*time.Minute {
 			t.Errorf("Get() = %v after %v, want a temporary error after about 2 min", err, took)
+		}
+	})
+}
+
+// stalling is a store whose lists stall after an object.
+type stalling struct{ objects.Objects }
+
+func (stalling) List(ctx context.Context, _, after string) iter.Seq2[objects.ObjectInfo, error] {
+	return func(yield func(objects.ObjectInfo, error) bool) {
+		for _, key := range []string{"a", "b", "c"} {
+			if key > after && yield(objects.ObjectInfo{Key: key}, nil) {
+				<-ctx.Done()
+				yield(objects.ObjectInfo{}, ctx.Err())
+				return
+			}
+		}
+	}
+}
+
+// TestRetryOfLists checks that a list that stalls is resumed, however long its consumer takes, and that it can be
+// ranged over twice.
+func TestRetryOfLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := objects.WithRetry(stalling{}, objects.RetryPolicy{}).List(t.Context(), "", "")
+		for range 2 {
+			got := ""
+			for info, err := range list {
+				if err != nil {
+					t.Fatalf("List() = %v, want nil", err)
+				}
+				got += info.Key
+				time.Sleep(time.Hour)
+			}
+			if got != "abc" {
+				t.Errorf("List() yielded %q, want abc", got)
+			}
 		}
 	})
 }

@@ -76,7 +76,8 @@ func (r *reopening) CompareAndSwap(ctx context.Context, key, old string, data []
 // List implements Objects.
 func (r *reopening) List(ctx context.Context, prefix, after string) iter.Seq2[ObjectInfo, error] {
 	return func(yield func(ObjectInfo, error) bool) {
-		stopped, err := reopened(r, func(o Objects) (bool, error) { return listAfter(ctx, o, prefix, &after, yield) })
+		last := after
+		stopped, err := reopened(r, func(o Objects) (bool, error) { return listAfter(ctx, o, prefix, &last, yield) })
 		if err != nil && !stopped {
 			yield(ObjectInfo{}, err)
 		}

@@ -3,6 +3,7 @@ package objects_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/objects"
@@ -49,5 +50,35 @@ func TestReopening(t *testing.T) {
 	unchanged := objects.Reopening(failing{err: objects.ErrDenied}, func() objects.Objects { return nil })
 	if _, err := unchanged.Get(t.Context(), "a", objects.GetOptions{}); !errors.Is(err, objects.ErrDenied) {
 		t.Errorf("Get from a store that has not moved = %v, want %v", err, objects.ErrDenied)
+	}
+}
+
+// keys is a store with the objects a and b.
+type keys struct{ objects.Objects }
+
+func (keys) List(_ context.Context, _, after string) iter.Seq2[objects.ObjectInfo, error] {
+	return func(yield func(objects.ObjectInfo, error) bool) {
+		for _, key := range []string{"a", "b"} {
+			if key > after && !yield(objects.ObjectInfo{Key: key}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// TestReopenedListTwice checks that a list can be ranged over twice.
+func TestReopenedListTwice(t *testing.T) {
+	list := objects.Reopening(keys{}, nil).List(t.Context(), "", "")
+	for range 2 {
+		got := ""
+		for info, err := range list {
+			if err != nil {
+				t.Fatalf("List() = %v, want nil", err)
+			}
+			got += info.Key
+		}
+		if got != "ab" {
+			t.Errorf("List() yielded %q, want ab", got)
+		}
 	}
 }

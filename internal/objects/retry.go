@@ -69,16 +69,51 @@ func (r retrying) CompareAndSwap(ctx context.Context, key, old string, data []by
 	return etag, err
 }
 
-// List implements Objects. A retry resumes after the last key that was yielded.
+// List implements Objects. A retry resumes after the last key that was yielded. The time limits are for the wait for
+// the next object: how long the consumer takes does not count.
 func (r retrying) List(ctx context.Context, prefix, after string) iter.Seq2[ObjectInfo, error] {
 	return func(yield func(ObjectInfo, error) bool) {
-		stopped, err := retry(ctx, r.policy, func(context.Context) (stopped bool, err error) {
-			return listAfter(ctx, r.Objects, prefix, &after, yield)
-		})
-		if err != nil && !stopped {
-			yield(ObjectInfo{}, err)
+		last := after
+		for {
+			first := last
+			stopped, err := retry(ctx, r.policy, func(context.Context) (stopped bool, err error) {
+				stopped, err = r.listOnce(ctx, prefix, &last, yield)
+				if last != first && Temporary(ctx, err) {
+					err = errResume
+				}
+				return stopped, err
+			})
+			if errors.Is(err, errResume) {
+				continue
+			}
+			if err != nil && !stopped {
+				yield(ObjectInfo{}, err)
+			}
+			return
 		}
 	}
+}
+
+// errResume ends the attempts to list the next object, because one has arrived: the policy's limits begin anew.
+var errResume = errors.New("resume the list")
+
+// listOnce is listAfter with a time limit for each wait for an object.
+func (r retrying) listOnce(
+	ctx context.Context, prefix string, after *string, yield func(ObjectInfo, error) bool,
+) (stopped bool, err error) {
+	attempt, cancel := context.WithCancel(ctx)
+	defer cancel()
+	limit := time.AfterFunc(r.policy.Request, cancel)
+	defer limit.Stop()
+	stopped, err = listAfter(attempt, r.Objects, prefix, after, func(info ObjectInfo, err error) bool {
+		limit.Stop()
+		defer limit.Reset(r.policy.Request)
+		return yield(info, err)
+	})
+	if err != nil && ctx.Err() == nil && attempt.Err() != nil {
+		err = fmt.Errorf("%w: %w", ErrTemporary, err)
+	}
+	return stopped, err
 }
 
 // listAfter yields the objects whose keys are after *after, and sets *after to the last key that was yielded, so that

@@ -39,18 +39,29 @@ type feed struct {
 	begun       chan struct{} // closed after the first poll; subscribers are notified of changes from then on
 }
 
+// openStream counts a stream, which closed ends. closed is nil if there are too many streams.
+func (fs *feeds) openStream() (closed func()) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.streams >= maxStreams {
+		return nil
+	}
+	fs.streams++
+	return sync.OnceFunc(func() {
+		fs.mu.Lock()
+		defer fs.mu.Unlock()
+		fs.streams--
+	})
+}
+
 // subscribe returns a feed, and a channel that receives a value after changes, until cancel is called. The channel is
-// closed if the fleet refuses the token. The feed is nil if there are too many streams.
+// closed if the fleet refuses the token.
 func (p *Page) subscribe(token string) (f *feed, changes <-chan struct{}, cancel func()) {
 	key := sha256.Sum256([]byte(token))
 	ch := make(chan struct{}, 1)
 	fs := &p.feeds
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if fs.streams >= maxStreams {
-		return nil, nil, nil
-	}
-	fs.streams++
 	f = fs.byToken[key]
 	if f == nil {
 		ctx, stop := context.WithCancel(p.stopping)
@@ -62,7 +73,6 @@ func (p *Page) subscribe(token string) (f *feed, changes <-chan struct{}, cancel
 	return f, ch, sync.OnceFunc(func() {
 		fs.mu.Lock()
 		defer fs.mu.Unlock()
-		fs.streams--
 		delete(f.subscribers, ch)
 		if len(f.subscribers) == 0 {
 			f.stop()
@@ -194,10 +204,12 @@ var errBusy = &pageError{http.StatusServiceUnavailable, "Too many pages are open
 
 // getLive tells a page when to refresh its live parts.
 func getLive(q *request) error {
-	f, changes, cancel := q.p.subscribe(q.s.Token)
-	if f == nil {
+	closed := q.p.feeds.openStream()
+	if closed == nil {
 		return errBusy
 	}
+	defer closed()
+	f, changes, cancel := q.p.subscribe(q.s.Token)
 	defer cancel()
 	select { // wait for the first poll: the page refreshes when it gets hello, and so misses no earlier change
 	case <-f.begun:
@@ -239,6 +251,11 @@ func getLive(q *request) error {
 
 // getTaskStream sends the stages and the output of a task as they arrive, and finally the event "end".
 func getTaskStream(q *request) error {
+	closed := q.p.feeds.openStream()
+	if closed == nil {
+		return errBusy
+	}
+	defer closed()
 	after, _ := strconv.ParseUint(q.r.Header.Get("Last-Event-ID"), 10, 64) // 0, the beginning, without one
 	ctx, cancel := context.WithTimeout(q.ctx, min(streamTime, time.Until(q.s.Expires)))
 	defer cancel()

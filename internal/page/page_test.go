@@ -15,8 +15,10 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -667,6 +669,88 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// through makes the page send its requests to the fleet through a handler, which returns false to pass one on.
+func (v *visitor) through(f *ingesttest.Fleet, handle func(http.ResponseWriter, *http.Request) bool) {
+	v.t.Helper()
+	target, err := url.Parse(f.URL)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !handle(w, r) {
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	v.t.Cleanup(server.Close)
+	v.p.o.Fleet.URL = server.URL
+}
+
+// TestSlowAction checks that the time limit of a form's body does not end its action.
+func TestSlowAction(t *testing.T) {
+	const bodyTime = 50 * time.Millisecond
+	f, v := start(t, 0, Options{})
+	v.login(ingesttest.Token)
+	id := queueTask(t, f, "print 1")
+	v.through(f, func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet {
+			select {
+			case <-time.After(4 * bodyTime):
+			case <-r.Context().Done(): // the page has given up
+			}
+		}
+		return false
+	})
+	guarded := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost { // as the fleet does for a page that it serves
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+		}
+		v.p.ServeHTTP(w, r)
+	}))
+	t.Cleanup(guarded.Close)
+	v.base = guarded.URL + root
+	v.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	if status, _, body := v.post("/" + path("tasks", id, "cancel")); status != http.StatusSeeOther {
+		t.Errorf("a form whose action takes longer than the body may: status %d, want 303: %q", status, body)
+	}
+}
+
+// TestRefusedDiff checks that a page does not show a refusal of the fleet as a property of a file.
+func TestRefusedDiff(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	v.login(ingesttest.Token)
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var versions []string
+	for _, text := range []string{"old", "new"} {
+		k, err := c.Workspace("w").Put(t.Context(), "file", strings.NewReader(text), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		versions = append(versions, strconv.FormatInt(k.Generation, 10))
+	}
+	diff := "/workspaces/w/diff?from=" + versions[0] + "&to=" + versions[1]
+	if status, _, body := v.get(diff); status != http.StatusOK || !strings.Contains(body, "new") {
+		t.Fatalf("%s: status %d, want the changed line:\n%s", diff, status, body)
+	}
+	v.through(f, func(w http.ResponseWriter, r *http.Request) bool {
+		refused := strings.HasSuffix(r.URL.Path, "/files/file")
+		if refused {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"error":{"code":"unauthorized","message":"the token was revoked"}}`)
+		}
+		return refused
+	})
+	if _, at, body := v.get(diff); strings.Contains(body, "It is a directory or a link.") ||
+		!strings.HasPrefix(at, "/login") {
+		t.Errorf("a diff with a revoked token led to %s, want the login:\n%s", at, body)
+	}
+}
+
 // TestRerunWithoutSubmission checks that the form for a copy says so if large data of the earlier task is not kept.
 func TestRerunWithoutSubmission(t *testing.T) {
 	f, v := start(t, 1, Options{})
@@ -862,8 +946,10 @@ func TestStreamsAreLimited(t *testing.T) {
 	_, v := start(t, 0, Options{})
 	v.login(ingesttest.Token)
 	v.p.feeds.streams = maxStreams
-	if status, _, _ := v.get("/live"); status != http.StatusServiceUnavailable {
-		t.Errorf("one stream too many: status %d, want 503", status)
+	for _, path := range []string{"/live", "/tasks/t1/stream"} {
+		if status, _, _ := v.get(path); status != http.StatusServiceUnavailable {
+			t.Errorf("%s, one stream too many: status %d, want 503", path, status)
+		}
 	}
 }
 

@@ -391,6 +391,8 @@ func (q *request) parseForm() error {
 	if err != nil {
 		return errTooLarge
 	}
+	// The time limit of the body would end an action that takes longer.
+	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{})
 	sent := q.r.PostForm.Get("csrf")
 	if sameOrigin.Check(q.r) != nil || subtle.ConstantTimeCompare([]byte(sent), []byte(q.s.CSRF)) != 1 {
 		return errForged

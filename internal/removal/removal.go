@@ -83,8 +83,12 @@ func (r *remover) moveUp(path string) error {
 	for {
 		r.moved++
 		free := ".removed-" + strconv.Itoa(r.moved)
-		if _, err := r.top.Lstat(free); errors.Is(err, fs.ErrNotExist) {
+		_, err := r.top.Lstat(free)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			return r.top.Rename(path, free)
+		case err != nil:
+			return err
 		}
 	}
 }

@@ -56,7 +56,7 @@ type owner struct {
 	root   string // root file system of boxes without an image; empty until it is prepared
 	python string // path of the interpreter in root
 	lock   *hostdir.Lock
-	boxes  map[string]bool // names of the boxes created by this process
+	boxes  map[string]bool // boxes of this process by name; false if one is left of a failed creation
 }
 
 // maxBoxDir is the longest path of a box directory, in bytes. The path of a socket is at most 107 bytes long;
@@ -130,16 +130,19 @@ func (d *Driver) create(ctx context.Context, spec executor.Spec, image *imageRoo
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	o, dir, err := d.reserve(spec.Owner, spec.Name, image == nil)
+	b, err := d.reserve(spec, image == nil)
 	if err != nil {
 		return nil, err
 	}
-	b := &box{driver: d, spec: spec, dir: dir, owner: o, root: o.root, python: o.python}
 	if image != nil {
 		b.root, b.python, b.spec.Image = image.dir, image.python, image.dir
 	}
 	if err := b.prepare(d.groups()); err != nil {
-		return nil, errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
+		destroyErr := b.Destroy(context.WithoutCancel(ctx))
+		if destroyErr != nil {
+			d.abandon(spec)
+		}
+		return nil, errors.Join(err, destroyErr)
 	}
 	return b, nil
 }
@@ -151,34 +154,41 @@ func validName(s string) bool {
 }
 
 // reserve locks the owner, unless this process already holds the lock, reserves a box name, and makes the box's
-// directory. If defaultRoot is set, it also prepares the owner's root file system, once.
-func (d *Driver) reserve(ownerName, boxName string, defaultRoot bool) (o *owner, dir string, err error) {
+// directory. If defaultRoot is set, it also prepares the owner's root file system, once, and the box uses it.
+func (d *Driver) reserve(spec executor.Spec, defaultRoot bool) (*box, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if o, err = d.lockOwner(ownerName); err != nil {
-		return nil, "", err
+	o, err := d.lockOwner(spec.Owner)
+	if err != nil {
+		return nil, err
 	}
 	if o.root == "" && defaultRoot {
 		if o.root, o.python, err = d.prepareRoot(o.dir); err != nil {
-			return nil, "", err
+			return nil, err
 		}
 	}
-	dir = filepath.Join(o.dir, "b", boxName)
+	dir := filepath.Join(o.dir, "b", spec.Name)
 	if len(dir) > maxBoxDir {
-		return nil, "", fmt.Errorf("path %s is %d bytes; the limit is %d; choose a shorter state directory",
+		return nil, fmt.Errorf("path %s is %d bytes; the limit is %d; choose a shorter state directory",
 			dir, len(dir), maxBoxDir)
 	}
-	if o.boxes[boxName] {
-		return nil, "", fmt.Errorf("duplicate name: %w", os.ErrExist)
+	used, left := o.boxes[spec.Name]
+	if used {
+		return nil, fmt.Errorf("duplicate name: %w", os.ErrExist)
+	}
+	if left {
+		if err := hostdir.Remove(dir); err != nil {
+			return nil, err
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	o.boxes[boxName] = true
-	return o, dir, nil
+	o.boxes[spec.Name] = true
+	return &box{driver: d, spec: spec, dir: dir, owner: o, root: o.root, python: o.python}, nil
 }
 
 func (d *Driver) groups() cgroups {
@@ -208,6 +218,16 @@ func (d *Driver) freeName(spec executor.Spec) {
 	defer d.mu.Unlock()
 	if o := d.owners[spec.Owner]; o != nil {
 		delete(o.boxes, spec.Name)
+	}
+}
+
+// abandon lets the next creation have the name of a box that could neither be created nor removed. Such a box has no
+// processes.
+func (d *Driver) abandon(spec executor.Spec) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if o := d.owners[spec.Owner]; o != nil {
+		o.boxes[spec.Name] = false
 	}
 }
 

@@ -74,7 +74,7 @@ type Driver struct {
 // owner is an owner of boxes whose lock this process holds.
 type owner struct {
 	lock  *hostdir.Lock
-	boxes map[string]bool // names of the sandboxes created by this process
+	boxes map[string]bool // sandboxes of this process by name; false if one is left of a failed creation
 }
 
 // New returns a driver. Probe tests whether it works.
@@ -130,15 +130,25 @@ func (d *Driver) create(ctx context.Context, spec executor.Spec) (*box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	name, err := d.reserve(spec.Owner, spec.Name)
+	name, left, err := d.reserve(spec.Owner, spec.Name)
 	if err != nil {
 		return nil, err
 	}
 	b := &box{driver: d, spec: spec, name: name}
-	if err := b.boot(ctx); err != nil {
-		return nil, errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
+	if left {
+		err = d.remove(ctx, name, true)
 	}
-	return b, nil
+	if err == nil {
+		err = b.boot(ctx)
+	}
+	if err == nil {
+		return b, nil
+	}
+	if destroyErr := b.Destroy(context.WithoutCancel(ctx)); destroyErr != nil {
+		d.abandon(spec.Owner, name)
+		err = errors.Join(err, destroyErr)
+	}
+	return nil, err
 }
 
 // validName reports whether msb accepts s as a part of a name.
@@ -151,20 +161,22 @@ func validName(s string) bool {
 	return s != "" && len(s) <= 60
 }
 
-// reserve locks the owner, unless this process already holds the lock, and reserves a sandbox name.
-func (d *Driver) reserve(ownerName, boxName string) (name string, err error) {
+// reserve locks the owner, unless this process already holds the lock, and reserves a sandbox name. left
+// says that a failed creation may have left a sandbox of that name.
+func (d *Driver) reserve(ownerName, boxName string) (name string, left bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o, err := d.lockOwner(ownerName)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	name = ownerName + "." + boxName
-	if o.boxes[name] {
-		return "", fmt.Errorf("duplicate name: %w", os.ErrExist)
+	used, left := o.boxes[name]
+	if used {
+		return "", false, fmt.Errorf("duplicate name: %w", os.ErrExist)
 	}
 	o.boxes[name] = true
-	return name, nil
+	return name, left, nil
 }
 
 // lockOwner returns the owner. It locks the owner unless this process already holds the lock; d.mu is held.
@@ -206,6 +218,15 @@ func (d *Driver) freeName(ownerName, name string) {
 	defer d.mu.Unlock()
 	if o := d.owners[ownerName]; o != nil {
 		delete(o.boxes, name)
+	}
+}
+
+// abandon lets the next creation have the name of a sandbox that could neither be created nor removed.
+func (d *Driver) abandon(ownerName, name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if o := d.owners[ownerName]; o != nil {
+		o.boxes[name] = false
 	}
 }
 

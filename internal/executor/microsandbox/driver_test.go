@@ -168,6 +168,30 @@ func TestCreateThatFails(t *testing.T) {
 	}
 }
 
+// TestCreateAfterAFailure checks that a name can be used again after msb could neither create nor remove its sandbox.
+func TestCreateAfterAFailure(t *testing.T) {
+	home := ""
+	d := fake(t, func(o *microsandbox.Options) { home = o.Dir })
+	create(t, d, "w1")
+	broken := filepath.Join(home, "broken")
+	if err := os.WriteFile(broken, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "o"}); err == nil ||
+			!strings.Contains(err.Error(), "database is locked") {
+			t.Errorf("Create with a broken msb = %v, want its error", err)
+		}
+	}
+	if err := os.Remove(broken); err != nil {
+		t.Fatal(err)
+	}
+	create(t, d, "w0")
+	if _, err := d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "o"}); !errors.Is(err, os.ErrExist) {
+		t.Errorf("Create with a name in use = %v, want ErrExist", err)
+	}
+}
+
 // TestSweep checks that Sweep removes what a dead worker left behind, and nothing that belongs to running workers.
 func TestSweep(t *testing.T) {
 	home := ""

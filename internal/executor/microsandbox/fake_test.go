@@ -99,6 +99,14 @@ func fakeMsb(args []string) int {
 	}
 	var err error
 	switch args[0] {
+	case "remove", "list":
+		err = fakeFailure(home)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return 1
+	}
+	switch args[0] {
 	case "--version":
 		fmt.Println("msb " + microsandbox.Version)
 	case "create":
@@ -134,6 +142,14 @@ func fakeMsb(args []string) int {
 	return 0
 }
 
+// fakeFailure returns an error while the file broken exists.
+func fakeFailure(home string) error {
+	if _, err := os.Stat(filepath.Join(home, "broken")); err == nil {
+		return errors.New("database is locked")
+	}
+	return nil
+}
+
 // fakeCreate starts the process of a sandbox, which outlives this one. After a failed start, msb still lists the
 // sandbox.
 func fakeCreate(home string, flags map[string][]string, rest []string) error {
@@ -150,6 +166,9 @@ func fakeCreate(home string, flags map[string][]string, rest []string) error {
 	}
 	if len(rest) != 1 || strings.Contains(name, "fails") {
 		return errors.New("boot failed")
+	}
+	if err := fakeFailure(home); err != nil {
+		return err
 	}
 	socket := fakeSocket(home, name)
 	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
