@@ -104,7 +104,12 @@ func TestRerunOfRerun(t *testing.T) {
 	run, err := c.RunWorkflow(t.Context(), client.WorkflowRequest{Workflow: json.RawMessage(definition)})
 	for i := range 3 {
 		if err == nil && i > 0 {
-			run, err = c.RerunWorkflow(t.Context(), run.RunID, client.WorkflowRerun{From: "ask"})
+			in := client.WorkflowRerun{From: "ask", Key: "k"}
+			old := run.RunID
+			run, err = c.RerunWorkflow(t.Context(), old, in)
+			if again, err := c.RerunWorkflow(t.Context(), old, in); err != nil || again.RunID != run.RunID {
+				t.Errorf("rerun with the same key = %s, %v, want %s", again.RunID, err, run.RunID)
+			}
 		}
 		if err == nil {
 			answer := client.WorkflowAnswer{Step: "ask", Values: json.RawMessage(`{"ok": true}`)}
