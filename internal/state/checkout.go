@@ -23,11 +23,15 @@ type Prefetched struct {
 // begins with what others have committed since.
 const prefetchMaxAge = time.Second
 
-// Prefetch reads HEAD for a later Checkout. It sends one small request. If that fails, Checkout reads HEAD itself.
+// Prefetch reads HEAD for a later Checkout. It sends one small request, and two more if there is no HEAD. If one fails
+// or HEAD is lost, Checkout reads HEAD itself.
 func (s *Store) Prefetch(ctx context.Context, ref Ref) *Prefetched {
 	p := &Prefetched{ref: ref, began: time.Now()}
 	if p.err = ref.Check(); p.err == nil {
 		p.head, p.etag, p.err = s.repo.ReadHead(ctx, ref, "")
+	}
+	if p.err == nil && p.etag == "" {
+		_, p.err = s.repo.FloorWithoutHead(ctx, ref)
 	}
 	return p
 }
@@ -76,8 +80,8 @@ func (s *Store) newest(ctx context.Context, t *Tree, p *Prefetched) (*repo.Versi
 	case t.base != nil && t.base.ETag == p.etag:
 		t.base.ReadAt = p.began
 		return t.base, nil
-	case p.etag == "":
-		return s.repo.Current(ctx, t.ref, t.base) // reports an error if HEAD is lost
+	case t.base != nil && p.etag == "":
+		return s.repo.Current(ctx, t.ref, t.base) // reports an error unless the workspace was purged
 	}
 	return s.repo.VersionOf(ctx, t.ref, p.head, p.etag)
 }
