@@ -120,8 +120,8 @@ func (c *Client) fetchData(ctx context.Context, s *submission) error {
 }
 
 // read reads the record, or makes one for an event without a record, and reports whether this message owns it.
-// It acknowledges a message whose task is completed, after it has announced the result again, and a message whose task
-// another message carries. It requeues a message that arrives too early.
+// It acknowledges a message whose task is completed, after it has announced the result again, and removes its data. It
+// acknowledges a message whose task another message carries. It requeues a message that arrives too early.
 func (r *run) read(ctx context.Context) (owned bool, err error) {
 	rec, err := r.w.c.load(ctx, r.tenant, r.id)
 	if err == nil && !r.owns(rec) || errors.Is(err, ErrUnknownTask) && r.w.c.clustered() {
@@ -148,7 +148,11 @@ func (r *run) read(ctx context.Context) (owned bool, err error) {
 		r.wakeAfter(r.lane, requeueDelay)
 		return false, err
 	case !r.owns(rec):
-		return false, r.m.acknowledge(ctx, r.w.c)
+		if err := r.m.acknowledge(ctx, r.w.c); err != nil {
+			return false, err
+		}
+		r.dropData(ctx)
+		return false, nil
 	}
 	return true, nil
 }
