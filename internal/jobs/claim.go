@@ -20,8 +20,10 @@ const (
 
 // process handles a message. The task runs here, is completed without a run, or is delayed; or the message is
 // acknowledged as a duplicate, or left for redelivery. If the message is requeued with a delay, wakeAfter makes
-// the dispatcher look for messages of the lane again after the delay.
-func (w *Worker) process(work, late context.Context, m *message, wakeAfter func(lane, time.Duration)) {
+// the dispatcher look for messages of the lane again after the delay. process reports whether a run began.
+func (w *Worker) process(
+	work, late context.Context, m *message, wakeAfter func(lane, time.Duration),
+) (began bool) {
 	ctx, cancel := detached(work, late, w.opts.AckWait)
 	defer cancel()
 	r, err := w.claim(ctx, m, wakeAfter)
@@ -36,6 +38,7 @@ func (w *Worker) process(work, late context.Context, m *message, wakeAfter func(
 		defer r.release()
 		r.execute(work, late)
 	}
+	return r != nil
 }
 
 // claim decides what to do with a message. If the task is to run here and now, claim returns the run, with the
@@ -142,17 +145,17 @@ func (r *run) read(ctx context.Context) (owned bool, err error) {
 		if err := r.announce(ctx); err != nil { // the event was submitted again, perhaps with another replyto
 			return false, err
 		}
-		return false, r.m.acknowledge(ctx, r.w.c)
-	case r.early(rec):
-		err := r.m.requeue(r.w.c, requeueDelay)
-		r.wakeAfter(r.lane, requeueDelay)
-		return false, err
-	case !r.owns(rec):
 		if err := r.m.acknowledge(ctx, r.w.c); err != nil {
 			return false, err
 		}
 		r.dropData(ctx)
 		return false, nil
+	case r.early(rec):
+		err := r.m.requeue(r.w.c, requeueDelay)
+		r.wakeAfter(r.lane, requeueDelay)
+		return false, err
+	case !r.owns(rec):
+		return false, r.m.acknowledge(ctx, r.w.c)
 	}
 	return true, nil
 }
