@@ -191,6 +191,16 @@ func (r *run) finalResult(cause, err error) *schemas.Result {
 	return nil
 }
 
+// RetriesOn reports whether the task runs again if this run returns a result of this status.
+func (j *Job) RetriesOn(status schemas.Status) bool {
+	if j.Task.Retry == nil {
+		return false
+	}
+	j.r.mu.Lock()
+	defer j.r.mu.Unlock()
+	return j.r.retriesOn(status)
+}
+
 // retriesOn reports whether the task asks for another attempt after a result of this status, and has one left.
 func (r *run) retriesOn(status schemas.Status) bool {
 	return r.task.Retry != nil && slices.Contains(r.task.Retry.On, string(status)) && r.attempts() < r.maxAttempts()
