@@ -51,7 +51,7 @@ func (r *run) execute(work, late context.Context) {
 	after, done := detached(ctx, late, r.w.opts.AckWait)
 	defer done()
 	err = r.finish(after, job, l, cause, result, err)
-	r.w.tally.countRun(r.tenant, took, len(r.data), r.rec.Result)
+	r.w.tally.countRun(r.tenant, took, len(r.data), r.ended)
 	if err != nil {
 		span.SetStatus(codes.Error, spanStatus(err))
 		r.w.log.WarnContext(ctx, "run not finished", "task", r.id, "run", r.rec.Run, "error", err)

@@ -242,7 +242,7 @@ func TestTokenRate(t *testing.T) {
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		r, err := succeed(ctx, j)
 		if j.Task.Description != "" {
-			r.Usage = &schemas.Usage{Model: "m", PromptTokens: 60, CompletionTokens: 40}
+			err = errors.Join(err, j.CountTokens(ctx, 100))
 		}
 		return r, err
 	}})
