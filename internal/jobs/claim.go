@@ -20,8 +20,10 @@ const (
 
 // process handles a message. The task runs here, is completed without a run, or is delayed; or the message is
 // acknowledged as a duplicate, or left for redelivery. If the message is requeued with a delay, wakeAfter makes
-// the dispatcher look for messages of the lane again after the delay.
-func (w *Worker) process(work, late context.Context, m *message, wakeAfter func(lane, time.Duration)) {
+// the dispatcher look for messages of the lane again after the delay. process reports whether a run began.
+func (w *Worker) process(
+	work, late context.Context, m *message, wakeAfter func(lane, time.Duration),
+) (began bool) {
 	ctx, cancel := detached(work, late, w.opts.AckWait)
 	defer cancel()
 	r, err := w.claim(ctx, m, wakeAfter)
@@ -36,6 +38,7 @@ func (w *Worker) process(work, late context.Context, m *message, wakeAfter func(
 		defer r.release()
 		r.execute(work, late)
 	}
+	return r != nil
 }
 
 // claim decides what to do with a message. If the task is to run here and now, claim returns the run, with the
@@ -120,8 +123,8 @@ func (c *Client) fetchData(ctx context.Context, s *submission) error {
 }
 
 // read reads the record, or makes one for an event without a record, and reports whether this message owns it.
-// It acknowledges a message whose task is completed, after it has announced the result again, and a message whose task
-// another message carries. It requeues a message that arrives too early.
+// It acknowledges a message whose task is completed, after it has announced the result again, and removes its data. It
+// acknowledges a message whose task another message carries. It requeues a message that arrives too early.
 func (r *run) read(ctx context.Context) (owned bool, err error) {
 	rec, err := r.w.c.load(ctx, r.tenant, r.id)
 	if err == nil && !r.owns(rec) || errors.Is(err, ErrUnknownTask) && r.w.c.clustered() {
@@ -142,7 +145,11 @@ func (r *run) read(ctx context.Context) (owned bool, err error) {
 		if err := r.announce(ctx); err != nil { // the event was submitted again, perhaps with another replyto
 			return false, err
 		}
-		return false, r.m.acknowledge(ctx, r.w.c)
+		if err := r.m.acknowledge(ctx, r.w.c); err != nil {
+			return false, err
+		}
+		r.dropData(ctx)
+		return false, nil
 	case r.early(rec):
 		err := r.m.requeue(r.w.c, requeueDelay)
 		r.wakeAfter(r.lane, requeueDelay)

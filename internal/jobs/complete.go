@@ -59,11 +59,9 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 		}
 		return err
 	}
+	r.ended = result
 	if !dead && (r.rec.Run > 1 || !r.claimed && r.rec.Run > 0) { // an earlier run may have left a letter
 		c.deleteLetters(ctx, r.tenant, r.id)
-	}
-	if u := result.Usage; u != nil {
-		r.w.logError(ctx, "model tokens not counted", r.w.spendTokens(ctx, r.tenant, u.PromptTokens+u.CompletionTokens))
 	}
 	if !dead { // a dead letter has the event
 		c.keepEvent(ctx, r.tenant, r.id, r.m.msg)
@@ -82,10 +80,15 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 	if err := r.m.acknowledge(ctx, c); err != nil {
 		return fmt.Errorf("acknowledge: %w", err) // the message is delivered again, and the record is terminal
 	}
-	if ref := extension(r.event, "dataref"); ref != "" { // a dead letter has the data, too
-		c.dropData(ctx, r.tenant, ref)
-	}
+	r.dropData(ctx)
 	return nil
+}
+
+// dropData removes the data of a task that is completed. A dead letter has a copy.
+func (r *run) dropData(ctx context.Context) {
+	if ref := extension(r.event, "dataref"); ref != "" {
+		r.w.c.dropData(ctx, r.tenant, ref)
+	}
 }
 
 // withdrawLetter removes the dead letter of a task that another process has completed, unless that process

@@ -83,6 +83,7 @@ type slotEvent struct {
 	kind    slotEventKind
 	pending int
 	took    time.Duration // how long the slot was in use
+	unused  bool          // a count against the tenant's rate was undone, so held tasks may start
 	until   time.Time     // with slotHeld: when the tenant may start tasks again
 }
 
@@ -179,6 +180,10 @@ func (d *dispatcher) dispatch(accept, work, late context.Context) {
 				s.empty(e.lane, e.took)
 				d.holdUntil(e.lane, e.until)
 			}
+			if _, held := d.heldUntil[e.tenant]; held && e.unused {
+				delete(d.heldUntil, e.tenant)
+				d.askForScan()
+			}
 			free++
 		case <-stopping:
 			stopping = nil
@@ -220,8 +225,8 @@ func (d *dispatcher) holdUntil(l lane, until time.Time) {
 	d.wakeLater(l, time.Until(until))
 }
 
-// useSlot fetches one message of a lane and processes it, unless the tenant's rate of tasks is used up. It reports to
-// the dispatcher what the slot does.
+// useSlot fetches one message of a lane and processes it, unless the tenant's rate of tasks is used up. A message with
+// which no run begins does not count against the rate. useSlot reports to the dispatcher what the slot does.
 func (d *dispatcher) useSlot(accept, work, late context.Context, l lane) {
 	began := time.Now()
 	start, until, err := d.w.c.countRate(accept, l.tenant, rateTasks, d.w.limitsOf(l.tenant).TaskRate)
@@ -241,14 +246,24 @@ func (d *dispatcher) useSlot(accept, work, late context.Context, l lane) {
 		m = nil
 	}
 	if m == nil {
-		d.w.logError(accept, "rate of tasks not corrected", d.w.c.uncount(accept, start))
-		d.events <- slotEvent{lane: l, kind: slotEmpty, took: time.Since(began)}
+		d.events <- slotEvent{lane: l, kind: slotEmpty, took: time.Since(began), unused: d.uncount(accept, late, start)}
 		return
 	}
 	began = time.Now()
 	d.events <- slotEvent{lane: l, kind: slotStarted, pending: m.pending}
-	d.w.process(work, late, m, d.wakeLater)
-	d.events <- slotEvent{lane: l, kind: slotDone, took: time.Since(began)}
+	ran := d.w.process(work, late, m, d.wakeLater)
+	d.events <- slotEvent{
+		lane: l, kind: slotDone, took: time.Since(began), unused: !ran && d.uncount(accept, late, start),
+	}
+}
+
+// uncount undoes a count against a tenant's rate of tasks, also after accept has ended, and reports whether there was
+// one.
+func (d *dispatcher) uncount(accept, late context.Context, counter string) bool {
+	ctx, cancel := detached(accept, late, requestTimeout)
+	defer cancel()
+	d.w.logError(ctx, "rate of tasks not corrected", d.w.c.uncount(ctx, counter))
+	return counter != ""
 }
 
 // wakeLater wakes a lane after a delay: the server sends no wake-up for a requeued message.

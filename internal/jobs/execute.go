@@ -51,7 +51,7 @@ func (r *run) execute(work, late context.Context) {
 	after, done := detached(ctx, late, r.w.opts.AckWait)
 	defer done()
 	err = r.finish(after, job, l, cause, result, err)
-	r.w.tally.countRun(r.tenant, took, len(r.data), r.rec.Result)
+	r.w.tally.countRun(r.tenant, took, len(r.data), r.ended)
 	if err != nil {
 		span.SetStatus(codes.Error, spanStatus(err))
 		r.w.log.WarnContext(ctx, "run not finished", "task", r.id, "run", r.rec.Run, "error", err)
@@ -189,6 +189,16 @@ func (r *run) finalResult(cause, err error) *schemas.Result {
 		return resultWith(schemas.Dead, e)
 	}
 	return nil
+}
+
+// RetriesOn reports whether the task runs again if this run returns a result of this status.
+func (j *Job) RetriesOn(status schemas.Status) bool {
+	if j.Task.Retry == nil {
+		return false
+	}
+	j.r.mu.Lock()
+	defer j.r.mu.Unlock()
+	return j.r.retriesOn(status)
 }
 
 // retriesOn reports whether the task asks for another attempt after a result of this status, and has one left.

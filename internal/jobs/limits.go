@@ -228,6 +228,15 @@ func (j *Job) AwaitToolRate(ctx context.Context, server, tool string) error {
 	return nil
 }
 
+// CountTokens counts model tokens that the run has used, whether or not it completes the task.
+func (j *Job) CountTokens(ctx context.Context, tokens int) error {
+	if j.r == nil { // a test made it
+		return nil
+	}
+	j.r.w.tally.countTokens(j.r.tenant, tokens)
+	return j.r.w.spendTokens(ctx, j.r.tenant, tokens)
+}
+
 // spendTokens counts the model tokens of a run against the tenant's rate.
 func (w *Worker) spendTokens(ctx context.Context, tenant string, tokens int) error {
 	_, per, err := w.limitsOf(tenant).TokenRate.Parse()

@@ -187,6 +187,22 @@ func TestTaskRate(t *testing.T) {
 	}
 }
 
+// A task that is cancelled, or waits for its time, does not count against the rate until it starts.
+func TestTaskRateCountsStarts(t *testing.T) {
+	f := newFleet(t)
+	f.limit(t, schemas.TenantLimits{TaskRate: "1/h"})
+	f.work(t, WorkerOptions{Slots: 4, Handler: succeed})
+	cancelled := f.submit(t, "cancelled", `{"code":"x","not_before":"2100-01-01T00:00:00Z"}`)
+	if _, err := f.Cancel(t.Context(), "acme", cancelled.TaskID); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)
+	rec := f.await(t, f.submit(t, "later", `{"code":"x","not_before":"`+at+`"}`).TaskID)
+	if rec.Status != schemas.Succeeded || rec.Run != 1 {
+		t.Errorf("task = %s after %d runs, want succeeded after one", rec.Status, rec.Run)
+	}
+}
+
 // A cap that is raised at run time takes effect at once.
 func TestMaxRunningAtRunTime(t *testing.T) {
 	f := newFleet(t)
@@ -226,7 +242,7 @@ func TestTokenRate(t *testing.T) {
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		r, err := succeed(ctx, j)
 		if j.Task.Description != "" {
-			r.Usage = &schemas.Usage{Model: "m", PromptTokens: 60, CompletionTokens: 40}
+			err = errors.Join(err, j.CountTokens(ctx, 100))
 		}
 		return r, err
 	}})

@@ -21,9 +21,10 @@ type run struct {
 
 	mu      sync.Mutex // Job's methods may be called on any goroutine
 	rec     storedRecord
-	claimed bool    // whether this worker has changed the record to running
-	handler Handler // returned by Prepare; nil means the worker's
-	stop    func()  // returned by Prepare; nil if it was not called
+	claimed bool            // whether this worker has changed the record to running
+	ended   *schemas.Result // the whole result, if this run ended the task
+	handler Handler         // returned by Prepare; nil means the worker's
+	stop    func()          // returned by Prepare; nil if it was not called
 }
 
 // Job is one run of one task, as its Handler sees it.

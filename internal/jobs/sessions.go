@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -33,18 +34,23 @@ const (
 	sessionsRetention = 90 * 24 * time.Hour
 	sessionsPerTenant = 20_000 // tasks and checkpoints that are kept
 	maxSessionMessage = 128 << 10
+	maxSessionHeaders = 1 << 10
 	defaultSession    = 100 // tasks that Session returns
 	listedCheckpoints = 20  // newest checkpoints that Session returns
 	workspaceInBox    = "/workspace/"
 )
 
-// Limits of the texts of a task in a session's log, in bytes.
+// Limits of the texts of a task in a session's log, in bytes. As JSON, a text may have twice as many. All texts and
+// state files fit into maxSessionMessage.
 const (
 	maxSessionDescription = 4 << 10
 	maxSessionCode        = 32 << 10
-	maxSessionText        = 8 << 10 // bytes of the result, and of the output
-	maxSessionFiles       = 100     // state files of a task
+	maxSessionText        = 8 << 10  // bytes of the result, and of the output
+	maxSessionFiles       = 100      // state files of a task
+	maxSessionFileBytes   = 16 << 10 // bytes of their paths as JSON
 )
+
+var errLargeEntry = fmt.Errorf("the entry is larger than %d KiB", maxSessionMessage>>10)
 
 // sessionMessage is a message of the stream SESSIONS: a task, or a checkpoint.
 type sessionMessage struct {
@@ -60,16 +66,15 @@ func sessionSubject(tenant, session, kind string) string {
 
 // logSession adds the task, and the checkpoint that it has set, to the log of its session. It is called before the
 // record is completed, so that the log is complete when the caller learns of the result. If the run fails after that,
-// the next run's entry replaces this one.
+// the next run's entry replaces this one. An entry that is too large for the log is left out.
 func (r *run) logSession(ctx context.Context, result *schemas.Result) error {
-	session := r.rec.Session
-	if session == "" {
+	if r.rec.Session == "" {
 		return nil
 	}
-	c, id := r.w.c, r.id+"."+strconv.Itoa(r.rec.Run)
+	id := r.id + "." + strconv.Itoa(r.rec.Run)
 	hide := r.w.opts.SessionText.of(ctx, r.tenant)
 	entry := sessionMessage{Task: sessionTask(r.task.Summary(), result, hide)}
-	if err := c.publishSession(ctx, sessionSubject(r.tenant, session, "task"), id, entry); err != nil {
+	if err := r.addEntry(ctx, "task", id, entry); err != nil {
 		return err
 	}
 	if len(result.Checkpoint) > 0 {
@@ -78,15 +83,24 @@ func (r *run) logSession(ctx context.Context, result *schemas.Result) error {
 			return err
 		}
 		entry = sessionMessage{Checkpoint: data, LastTask: r.id, Timestamp: result.EndedAt}
-		err = c.publishSession(ctx, sessionSubject(r.tenant, session, "checkpoint"), "c."+id, entry)
-		if err != nil {
+		if err := r.addEntry(ctx, "checkpoint", "c."+id, entry); err != nil {
 			return err
 		}
 	}
 	if rand.N(trimInterval) == 0 { //nolint:gosec // not a secret
-		c.trimSessions(ctx, r.tenant)
+		r.w.c.trimSessions(ctx, r.tenant)
 	}
 	return nil
+}
+
+// addEntry adds an entry to the log of the task's session, unless it is too large.
+func (r *run) addEntry(ctx context.Context, kind, id string, entry sessionMessage) error {
+	err := r.w.c.publishSession(ctx, sessionSubject(r.tenant, r.rec.Session, kind), id, entry)
+	if errors.Is(err, errLargeEntry) {
+		r.w.log.WarnContext(ctx, "session entry not added", "task", r.id, "entry", kind, "error", err)
+		return nil
+	}
+	return err
 }
 
 // SessionText returns the function that replaces personal data and secrets in the texts of a tenant's sessions before
@@ -103,7 +117,10 @@ func (f SessionText) of(ctx context.Context, tenant string) func(string) string 
 }
 
 func (c *Client) publishSession(ctx context.Context, subject, id string, m sessionMessage) error {
-	data, err := json.Marshal(m)
+	data, err := marshalUnescaped(m)
+	if err == nil && len(data) > maxSessionMessage-maxSessionHeaders {
+		err = errLargeEntry
+	}
 	if err == nil {
 		_, err = c.js.Publish(ctx, subject, data, jetstream.WithMsgID(id))
 	}
@@ -113,10 +130,34 @@ func (c *Client) publishSession(ctx context.Context, subject, id string, m sessi
 	return nil
 }
 
+// marshalUnescaped is like json.Marshal, but does not replace <, > and & by escape sequences of six bytes.
+func marshalUnescaped(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// bounded truncates s to limit bytes, and to twice as many as JSON.
+func bounded(s string, limit int) string {
+	s = text.Truncate(s, limit)
+	for size := jsonSize(s); size > 2*limit; size = jsonSize(s) {
+		s = text.Truncate(s, len(s)*2*limit/size) // shorter, because size > 2*limit
+	}
+	return s
+}
+
+// jsonSize returns how many bytes s has as JSON.
+func jsonSize(s string) int {
+	data, _ := marshalUnescaped(s) // a string has a form as JSON
+	return len(data)
+}
+
 // sessionTask returns the entry of a task in a session's log.
 func sessionTask(description string, r *schemas.Result, hide func(string) string) *schemas.SessionTask {
 	// hide gets the whole text, because it does not recognize a part of a value, or truncated JSON.
-	logged := func(s string, limit int) string { return text.Truncate(hide(s), limit) }
+	logged := func(s string, limit int) string { return bounded(hide(s), limit) }
 	t := &schemas.SessionTask{
 		TaskID: r.TaskID, Description: logged(description, maxSessionDescription),
 		Code: logged(r.Code, maxSessionCode), Result: logged(resultText(r.Result), maxSessionText),
@@ -126,11 +167,17 @@ func sessionTask(description string, r *schemas.Result, hide func(string) string
 	if r.Error != nil {
 		t.Error = logged(r.Error.Code+": "+r.Error.Message, maxText)
 	}
+	left := maxSessionFileBytes
 	for _, changed := range r.Workspace.Changed {
 		isState := strings.HasPrefix(changed, "state/") ||
 			path.Base(changed) == changed && statedoc.CheckName(changed) == nil
-		if isState && path.Ext(changed) != "" && len(t.StateFiles) < maxSessionFiles {
-			t.StateFiles = append(t.StateFiles, workspaceInBox+hide(changed))
+		if !isState || path.Ext(changed) == "" || len(t.StateFiles) == maxSessionFiles {
+			continue
+		}
+		file := workspaceInBox + hide(changed)
+		if size := jsonSize(file); size <= left {
+			t.StateFiles = append(t.StateFiles, file)
+			left -= size
 		}
 	}
 	return t

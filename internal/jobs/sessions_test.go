@@ -127,6 +127,55 @@ func testCheckpoints(t *testing.T, f *fleet, log schemas.Session) {
 	}
 }
 
+// Texts that are larger as JSON, and entries that are too large for the log, do not keep a task from completing.
+func TestSessionEntryIsBounded(t *testing.T) {
+	f := newFleet(t)
+	long := strings.Repeat("\x01", 40<<10)
+	code := strings.Repeat("<b>a && b</b>\n", 2500)
+	var files []string
+	for i := range maxSessionFiles {
+		files = append(files, fmt.Sprintf("state/%s%d.json", strings.Repeat("x", 4000), i))
+	}
+	swollen := func(string) func(context.Context, string) string { // as if tokens were longer than what they replace
+		return func(_ context.Context, s string) string {
+			return strings.Replace(s, `{"big":""}`, `{"big":"`+strings.Repeat("x", maxSessionMessage)+`"}`, 1)
+		}
+	}
+	f.work(t, WorkerOptions{
+		Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
+			r := &schemas.Result{
+				Status: schemas.Succeeded, Code: code, Checkpoint: json.RawMessage(`{"big":""}`),
+				Workspace: schemas.WorkspaceChange{Changed: files},
+			}
+			if j.Task.Code == "long" {
+				r.Code, r.Output = long, long
+			}
+			return r, nil
+		},
+		Hooks: Hooks{SessionText: swollen},
+	})
+	for _, id := range []string{"html", "long"} {
+		if rec := f.await(t, f.submit(t, id, `{"code":"`+id+`"}`, "session", "s").TaskID); rec.Run != 1 {
+			t.Errorf("task %s ended after %d runs, want one", id, rec.Run)
+		}
+	}
+	log, err := f.Session(t.Context(), "acme", "s", 0)
+	if err != nil || len(log.Tasks) != 2 || log.Checkpoint != nil {
+		t.Fatalf("Session = %d tasks, checkpoint %v, %v; want two without the checkpoint", len(log.Tasks),
+			log.Checkpoint, err)
+	}
+	html, other := log.Tasks[0], log.Tasks[1]
+	if n := len(html.Code); n != maxSessionCode || !strings.HasPrefix(code, strings.TrimSuffix(html.Code, "…")) {
+		t.Errorf("the log has %d bytes of the code, want its first %d", n, maxSessionCode)
+	}
+	if n := jsonSize(other.Code); n > 2*maxSessionCode || n < maxSessionCode {
+		t.Errorf("code of control characters has %d bytes as JSON, want up to %d", n, 2*maxSessionCode)
+	}
+	if n := len(html.StateFiles); n == 0 || n > maxSessionFileBytes/4000 {
+		t.Errorf("the log has %d files with paths of 4,000 bytes, want those in %d bytes", n, maxSessionFileBytes)
+	}
+}
+
 // TestManySessions lists more sessions than the server permits subjects in one request.
 func TestManySessions(t *testing.T) {
 	f := newFleet(t)

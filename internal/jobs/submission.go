@@ -79,7 +79,21 @@ func (c *Client) newSubmission(ctx context.Context, tenant string, ev event.Even
 	if err != nil {
 		return submission{}, err
 	}
-	return s, s.check(c.opts.AnyInbox, policy)
+	return s, cmp.Or(s.check(c.opts.AnyInbox, policy), c.checkKept(&s))
+}
+
+// isLarge reports whether the data does not fit into the task's message.
+func (s *submission) isLarge() bool { return len(s.data) > inlineMax }
+
+// checkKept returns a *RefusedError if the object store would not keep the task's data until its not_before.
+func (c *Client) checkKept(s *submission) error {
+	kept := c.opts.Storage.Retention
+	if !s.isLarge() || c.opts.Producer || s.task.NotBefore == nil || time.Until(*s.task.NotBefore) <= kept {
+		return nil
+	}
+	r := refuse(errcode.BadData, "/not_before", "data above %d KiB is kept for %s only", inlineMax>>10, kept)
+	r.Hint = "submit the task later, or pass the data in a workspace"
+	return r
 }
 
 // check checks s.event and s.data, derives the other fields, and returns the first error, a *RefusedError. A

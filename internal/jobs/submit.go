@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -141,10 +142,11 @@ func (c *Client) existing(ctx context.Context, r storedRecord) (schemas.Record, 
 
 // enqueue publishes the task's message and returns its sequence in TASKS.
 func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
-	ev := s.event
-	if len(s.data) > inlineMax && !c.opts.Producer {
+	ev, stored := s.event, ""
+	if s.isLarge() && !c.opts.Producer {
 		ev = ev.Clone()
-		name := s.tenant + "/" + s.id + dataName
+		// Each submission needs a new name, because a task may use the data of another submission with the same key.
+		name := s.tenant + "/" + s.id + "/" + rand.Text() + dataName
 		err := c.reserve(ctx, s.tenant, int64(len(s.data)))
 		if err == nil {
 			err = c.putObject(ctx, name, s.data)
@@ -153,7 +155,8 @@ func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 			return 0, fmt.Errorf("submit task %s: %w", s.id, err)
 		}
 		ev.DataEncoded = nil
-		ev.SetExtension("dataref", objectRef(name))
+		stored = objectRef(name)
+		ev.SetExtension("dataref", stored)
 	}
 	if limit := c.nc.MaxPayload(); int64(len(ev.DataEncoded)) > limit-64<<10 {
 		return 0, refuse(errcode.TooLarge, "", "data of %d bytes does not fit into a message; the limit is %d: "+
@@ -168,6 +171,9 @@ func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 		header.Set("ce-traceparent", origin)
 	}
 	seq, err := c.publishOnce(ctx, &nats.Msg{Subject: s.subject(), Header: header, Data: data}, s.id+".0")
+	if stored != "" && (isSubjectFull(err) || err == nil && c.refersElsewhere(ctx, seq, header)) {
+		c.dropData(ctx, s.tenant, stored)
+	}
 	if isSubjectFull(err) {
 		return 0, ErrBacklogFull
 	}
@@ -175,4 +181,15 @@ func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 		return 0, fmt.Errorf("publish task %s: %w", s.id, err)
 	}
 	return seq, nil
+}
+
+// refersElsewhere reports whether message seq in TASKS is one of another submission, with data of its own: header is
+// that of a duplicate, which was not stored.
+func (c *Client) refersElsewhere(ctx context.Context, seq uint64, header nats.Header) bool {
+	tasks, err := c.js.Stream(ctx, streamTasks)
+	if err != nil {
+		return false
+	}
+	m, err := tasks.GetMsg(ctx, seq)
+	return err == nil && m.Header.Get("ce-dataref") != header.Get("ce-dataref")
 }

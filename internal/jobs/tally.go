@@ -128,11 +128,13 @@ func (t *tally) countRun(tenant string, took time.Duration, data int, result *sc
 		for _, e := range result.Egress {
 			counts[countBytesSent] += int(e.Bytes)
 		}
-		if u := result.Usage; u != nil {
-			counts[countTokens] = u.PromptTokens + u.CompletionTokens
-		}
 	}
 	t.add(tallyKey{tenant, time.Now().Unix() / secondsPerDay}, &counts)
+}
+
+// countTokens counts models' tokens.
+func (t *tally) countTokens(tenant string, tokens int) {
+	t.add(tallyKey{tenant, time.Now().Unix() / secondsPerDay}, &tallyCounts{countTokens: tokens})
 }
 
 // countWait counts how long a task was queued before its first run.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,21 +17,28 @@ import (
 // Usage counts what tasks of each tenant used, including runs that were repeated, once the worker has stopped.
 func TestUsage(t *testing.T) {
 	f := newFleet(t)
-	stop := f.work(t, WorkerOptions{Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
+	large := strings.Repeat("x", 300<<10)
+	stop := f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		time.Sleep(30 * time.Millisecond) //nolint:forbidigo // the time that is measured
+		if err := j.CountTokens(ctx, 7); err != nil {
+			return nil, err
+		}
 		if j.Task.Code == "twice" && j.Record.Run == 1 {
 			return nil, errors.New("once")
 		}
+		if j.Task.Code == "large" {
+			return &schemas.Result{Status: schemas.Succeeded, Output: large}, nil
+		}
 		return &schemas.Result{
 			Status: schemas.Succeeded, Output: "12345", Artifacts: []schemas.Artifact{{Path: "a", Bytes: 10}},
-			Usage:  &schemas.Usage{PromptTokens: 3, CompletionTokens: 4},
+			Usage:  &schemas.Usage{PromptTokens: 3, CompletionTokens: 4}, // a run counts its tokens itself
 			Egress: []schemas.EgressAttempt{{Host: "example.org", Bytes: 100}},
 		}, nil
 	}})
 	const data = `{"code":"x"}`
 	f.await(t, f.submit(t, "1", data).TaskID)
 	f.await(t, f.submit(t, "2", `{"code":"twice","retry":{"backoff_s":0.01}}`).TaskID)
-	rec, err := f.Submit(t.Context(), "other", taskEvent("1", data))
+	rec, err := f.Submit(t.Context(), "other", taskEvent("1", `{"code":"large"}`))
 	if err == nil {
 		_, err = f.Wait(t.Context(), "other", rec.TaskID)
 	}
@@ -51,14 +59,15 @@ func TestUsage(t *testing.T) {
 	}
 	all[0].BoxSeconds, all[0].WaitP50S, all[0].WaitP99S = 0, 0, 0
 	want := schemas.TenantUsage{
-		Tenant: "acme", Day: now.UTC().Format(time.DateOnly), Tasks: 2, Tokens: 14,
+		Tenant: "acme", Day: now.UTC().Format(time.DateOnly), Tasks: 2, Tokens: 21,
 		BytesIn: len(data) + len(`{"code":"twice","retry":{"backoff_s":0.01}}`), BytesOut: 30, NetworkBytes: 200,
 	}
 	if all[0] != want {
 		t.Errorf("usage of acme = %+v, want %+v", all[0], want)
 	}
-	if one, err := f.Usage(t.Context(), "other", now, now); err != nil || len(one) != 1 || one[0].Tasks != 1 {
-		t.Errorf("Usage(other) = %+v, %v, want one task", one, err)
+	if one, err := f.Usage(t.Context(), "other", now, now); err != nil || len(one) != 1 || one[0].Tasks != 1 ||
+		one[0].BytesOut != len(large) {
+		t.Errorf("Usage(other) = %+v, %v, want one task with %d bytes", one, err, len(large))
 	}
 	before := now.AddDate(0, 0, -1)
 	if none, err := f.Usage(t.Context(), "", before, before); err != nil || len(none) != 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -267,8 +268,14 @@ func TestBacklogFull(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.Storage.MaxBacklog = 2 })
 	f.submit(t, "1", `{"code":"x"}`)
 	f.submit(t, "2", `{"code":"x"}`)
-	if _, err := f.Submit(t.Context(), "acme", taskEvent("3", `{"code":"x"}`)); !errors.Is(err, ErrBacklogFull) {
-		t.Errorf("Submit = %v, want %v", err, ErrBacklogFull)
+	for _, code := range []string{"x", strings.Repeat("x", 300<<10)} {
+		_, err := f.Submit(t.Context(), "acme", taskEvent("3", `{"code":"`+code+`"}`))
+		if !errors.Is(err, ErrBacklogFull) {
+			t.Errorf("Submit of %d bytes = %v, want %v", len(code), err, ErrBacklogFull)
+		}
+	}
+	if list, err := f.listObjects(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("after the refusals, the store has %d objects, %v, want none", len(list), err)
 	}
 	if _, err := f.Submit(t.Context(), "other", taskEvent("3", `{"code":"x"}`)); err != nil {
 		t.Errorf("Submit of another tenant = %v, want nil", err)
@@ -303,6 +310,66 @@ func TestBacklogIsLoweredWithoutLoss(t *testing.T) {
 	f.awaitEmpty(t)
 	if got := provisioned(2).Config.MaxMsgsPerSubject; got != 2 {
 		t.Errorf("limit with MaxBacklog 2 and an empty queue = %d, want 2", got)
+	}
+}
+
+// The data of a task is removed when its message is delivered again after the record was completed, and when it was
+// submitted twice at once.
+func TestLargeDataIsRemoved(t *testing.T) {
+	f := newFleet(t)
+	data := `{"code":"` + strings.Repeat("x", 300<<10) + `"}`
+	for range 2 {
+		if _, err := f.SubmitNew(t.Context(), "acme", taskEvent("1", data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := f.listObjects(t.Context()); err != nil || len(list) != 1 {
+		t.Fatalf("after two submissions, the store has %d objects, %v, want one", len(list), err)
+	}
+	rec := f.submit(t, "1", data)
+	m, _, err := f.queuedMessage(t.Context(), storedRecord{Record: rec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := objectName("acme", m.Header.Get("ce-dataref"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.work(t, WorkerOptions{Handler: func(context.Context, *Job) (*schemas.Result, error) {
+		return &schemas.Result{Status: schemas.Succeeded}, nil
+	}})
+	f.await(t, rec.TaskID)
+	f.awaitEmpty(t)
+	removed := func() error {
+		list, err := f.listObjects(t.Context())
+		for _, o := range list {
+			if strings.HasSuffix(o.Name, dataName) {
+				err = errors.Join(err, fmt.Errorf("the store has %s", o.Name))
+			}
+		}
+		return err
+	}
+	eventually(t, "data removed", removed)
+	if err := f.putObject(t.Context(), name, []byte(data)); err != nil {
+		t.Fatal(err)
+	}
+	f.publish(t, m.Subject, withoutServerHeaders(m.Header), string(m.Data))
+	f.awaitEmpty(t)
+	eventually(t, "data removed again", removed)
+}
+
+// Data in the object store must not expire before the task may run.
+func TestLargeDataIsKeptUntilNotBefore(t *testing.T) {
+	f := newFleet(t, func(o *Options) { o.Storage.Retention = 7 * 24 * time.Hour })
+	data := func(days, size int) string {
+		at := time.Now().AddDate(0, 0, days).UTC().Format(time.RFC3339)
+		return `{"not_before":"` + at + `","code":"` + strings.Repeat("x", size) + `"}`
+	}
+	f.submit(t, "small", data(10, 10))
+	f.submit(t, "soon", data(6, inlineMax))
+	_, err := f.Submit(t.Context(), "acme", taskEvent("late", data(10, inlineMax)))
+	if r, ok := errors.AsType[*RefusedError](err); !ok || r.Code != errcode.BadData || r.Path != "/not_before" {
+		t.Errorf("Submit of large data for later than it is kept = %v, want bad_data at /not_before", err)
 	}
 }
 

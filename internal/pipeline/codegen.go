@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,7 +52,7 @@ func (c Codegen) budgets(ctx context.Context, tenant string, d draft) ([]*codege
 	return out, nil
 }
 
-// countTokens returns usage with a model's tokens added, and counts them in the ledger.
+// countTokens returns usage with a model's tokens added, and counts them: in the ledger, and as the tenant's usage.
 func (p *Pipeline) countTokens(ctx context.Context, t task, usage *schemas.Usage, u codegen.Usage) *schemas.Usage {
 	sum := *usage
 	if u.Model != "" {
@@ -60,14 +61,18 @@ func (p *Pipeline) countTokens(ctx context.Context, t task, usage *schemas.Usage
 	sum.PromptTokens += u.PromptTokens
 	sum.CompletionTokens += u.CompletionTokens
 	tokens := u.PromptTokens + u.CompletionTokens
-	if p.Codegen.Ledger == nil || tokens == 0 {
+	if tokens == 0 {
 		return &sum
 	}
 	ctx, release := jobs.UntilExit(ctx) // the tokens of a cancelled task count, too
 	defer release()
 	ctx, stop := context.WithTimeout(ctx, ledgerTime)
 	defer stop()
-	if err := p.Codegen.Ledger.Spend(ctx, t.ref.Tenant, tokens); err != nil {
+	err := t.job.CountTokens(ctx, tokens)
+	if p.Codegen.Ledger != nil {
+		err = errors.Join(err, p.Codegen.Ledger.Spend(ctx, t.ref.Tenant, tokens))
+	}
+	if err != nil {
 		p.Log.WarnContext(ctx, "model tokens not counted", "task_id", t.id(), "tokens", tokens, "error", err)
 	}
 	return &sum

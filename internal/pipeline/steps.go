@@ -37,13 +37,14 @@ func (s steps) with(a attempt) steps {
 	return s
 }
 
-// commits reports whether the attempt's changes are to be committed.
+// commits reports whether the attempt's changes are to be committed. If the program is executed again, only the last
+// attempt's are: a run that finds a commit of its task does not execute the program.
 func (s steps) commits(a attempt) bool {
 	switch a.outcome.Status {
 	case schemas.Succeeded:
 		return s.task.job.Task.Commit != "never"
 	case schemas.Failed, schemas.Timeout:
-		return s.task.job.Task.Commit == "always" && !s.repairable(a)
+		return s.task.job.Task.Commit == "always" && !s.repairable(a) && !s.task.job.RetriesOn(a.outcome.Status)
 	default:
 		return false
 	}
