@@ -104,16 +104,19 @@ func TestApproval(t *testing.T) {
 		}
 
 		// Closing the form decides nothing. The result has the command that approves, and the next call asks again.
-		u := &user{reactions: []string{"cancel", "approve"}}
-		cs := dialAs(t, url, ingesttest.Token, version, u.options())
-		got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "ask " + version, "wait_ms": 300})
-		if failed || got["status"] != "running" || got["approval"] == nil || u.asked() != 1 {
-			t.Fatalf("%s: result after a closed form = %v, after %d forms, want a pending call after 1",
-				version, got, u.asked())
-		}
-		got, _ = invoke(t, cs, "get_task", map[string]any{"task_id": got["task_id"]})
-		if got["output"] != "approved default\n" || u.asked() != 2 {
-			t.Errorf("%s: get_task = %v, after %d forms, want approved after 2", version, got, u.asked())
+		for part, want := range map[string]string{"": "approved default\n", "code": "ask " + version} {
+			u := &user{reactions: []string{"cancel", "approve"}}
+			cs := dialAs(t, url, ingesttest.Token, version, u.options())
+			got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "ask " + version, "wait_ms": 300})
+			if failed || got["status"] != "running" || got["approval"] == nil || u.asked() != 1 {
+				t.Fatalf("%s: result after a closed form = %v, after %d forms, want a pending call after 1",
+					version, got, u.asked())
+			}
+			got, _ = invoke(t, cs, "get_task", map[string]any{"task_id": got["task_id"], "part": part})
+			if got["output"] != want || u.asked() != 2 {
+				t.Errorf("%s: get_task(part=%q) = %v, after %d forms, want the output %q after 2",
+					version, part, got, u.asked(), want)
+			}
 		}
 	}
 }

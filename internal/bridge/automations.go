@@ -70,7 +70,7 @@ func (ts *toolSet) addAutomations() {
 		if err != nil {
 			return nil, err
 		}
-		return &result{out: viewSchedule(s)}, nil
+		return &result{out: c.viewSchedule(ctx, s)}, nil
 	})
 	addTool(ts, tool{
 		name: "add_trigger", title: "Add a trigger", scope: scopeSubmit, hints: stores, out: schemaOf[triggerOut](),
@@ -87,7 +87,7 @@ func (ts *toolSet) addAutomations() {
 		if err != nil {
 			return nil, err
 		}
-		return &result{out: viewTrigger(t)}, nil
+		return &result{out: c.viewTrigger(ctx, t)}, nil
 	})
 	addTool(ts, tool{
 		name: "remove_automation", title: "Remove an automation", scope: scopeSubmit, out: schemaOf[removedOut](),
@@ -177,13 +177,13 @@ func (c *call) listAutomation(ctx context.Context) (*result, error) {
 	}
 	out := automationOut{Schedules: []scheduleOut{}, Triggers: []triggerOut{}, Webhooks: []webhookOut{}}
 	for _, s := range schedules {
-		out.Schedules = append(out.Schedules, viewSchedule(s))
+		out.Schedules = append(out.Schedules, c.viewSchedule(ctx, s))
 	}
 	for _, t := range triggers {
-		out.Triggers = append(out.Triggers, viewTrigger(t))
+		out.Triggers = append(out.Triggers, c.viewTrigger(ctx, t))
 	}
 	for _, w := range webhooks {
-		view := webhookOut{Name: w.Name, Type: w.Type, LastError: textStart(w.LastError, maxSummary)}
+		view := webhookOut{Name: w.Name, Type: w.Type, LastError: c.beginning(ctx, w.LastError)}
 		if u, err := url.Parse(w.URL); err == nil { // the rest of the URL may be a secret
 			view.Host = u.Host
 		}
@@ -197,12 +197,12 @@ func (c *call) listAutomation(ctx context.Context) (*result, error) {
 	return &result{out: out}, nil
 }
 
-func viewSchedule(s client.Schedule) scheduleOut {
-	return scheduleOut{s.Name, s.Cron, s.Zone, s.Paused, s.Next, s.LastTask, textStart(s.LastError, maxSummary)}
+func (c *call) viewSchedule(ctx context.Context, s client.Schedule) scheduleOut {
+	return scheduleOut{s.Name, s.Cron, s.Zone, s.Paused, s.Next, s.LastTask, c.beginning(ctx, s.LastError)}
 }
 
-func viewTrigger(t client.Trigger) triggerOut {
-	return triggerOut{t.Name, t.Type, textStart(t.LastError, maxSummary)}
+func (c *call) viewTrigger(ctx context.Context, t client.Trigger) triggerOut {
+	return triggerOut{t.Name, t.Type, c.beginning(ctx, t.LastError)}
 }
 
 func (c *call) controlSchedule(ctx context.Context, in controlScheduleIn) (*result, error) {

@@ -47,8 +47,9 @@ func (b *Bridge) temporary(err error) bool {
 func (p *principal) identifyOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
+	p.asked.Store(time.Now().UnixNano())
 	id, err := p.noRetry.WhoAmI(ctx)
-	p.away.Store(err != nil)
+	p.away.Store(err != nil && p.b.temporary(err))
 	if err == nil {
 		p.scopes.Store(&id.Scopes)
 		p.identity.Store(&id)
@@ -77,13 +78,9 @@ func (p *principal) reach(ctx context.Context) error {
 	if !p.away.Load() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, attemptTime)
-	defer cancel()
-	_, err := p.noRetry.WhoAmI(ctx)
-	if err != nil && p.b.temporary(err) {
+	if err := p.identifyOnce(ctx); err != nil && p.b.temporary(err) {
 		return err
 	}
-	p.away.Store(false)
 	return nil // after another error, the call itself shows what is wrong
 }
 

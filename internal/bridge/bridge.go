@@ -55,6 +55,9 @@ type Options struct {
 	MaxWait   time.Duration // longest wait_ms; default 45 s, because many clients time out after 60 s
 	MaxOutput int           // bytes of one result; longer parts become resource links; default 20,000
 
+	// Recheck is how long the bridge trusts what the fleet has said about a token; default 10 s.
+	Recheck time.Duration
+
 	Limits Limits
 	// Hosts are accepted in the Host header, besides loopback names and IP addresses.
 	Hosts []string
@@ -73,6 +76,7 @@ type Options struct {
 type Limits struct {
 	Rate       int   // requests per second; default 500
 	Concurrent int   // requests in progress, not counting idle streams; default 512
+	Sessions   int   // MCP sessions; default 2,000
 	Body       int64 // bytes of a request body; default 4 MiB
 }
 
@@ -121,8 +125,10 @@ func New(o Options) *Bridge {
 	o.MaxWait = cmp.Or(o.MaxWait, 45*time.Second)
 	o.Wait = min(o.Wait, o.MaxWait)
 	o.MaxOutput = cmp.Or(o.MaxOutput, 20_000)
+	o.Recheck = cmp.Or(o.Recheck, 10*time.Second)
 	o.Limits.Rate = cmp.Or(o.Limits.Rate, 500)
 	o.Limits.Concurrent = cmp.Or(o.Limits.Concurrent, 512)
+	o.Limits.Sessions = cmp.Or(o.Limits.Sessions, 2000)
 	o.Limits.Body = cmp.Or(o.Limits.Body, mcp.DefaultMaxRequestBodyBytes)
 	o.Fleet.RetryFor = cmp.Or(o.Fleet.RetryFor, retryTime)
 	if o.Log == nil {

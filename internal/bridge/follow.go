@@ -124,11 +124,11 @@ const maxProgress = 400
 func (p *progress) report(ctx context.Context, e client.Event) {
 	switch {
 	case e.Stage != "" && strings.TrimSpace(e.Text) != "":
-		p.send(ctx, e.Stage+": "+text.Truncate(text.OneLine(e.Text), maxProgress))
+		p.send(ctx, e.Stage+": "+p.c.start(ctx, text.OneLine(e.Text), maxProgress))
 	case e.Stage != "":
 		p.send(ctx, e.Stage)
 	case strings.TrimSpace(e.Text) != "":
-		p.send(ctx, text.Truncate(strings.TrimSpace(e.Text), maxProgress))
+		p.send(ctx, p.c.start(ctx, strings.TrimSpace(e.Text), maxProgress))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"time"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -19,14 +20,15 @@ import (
 type hideFunc func(ctx context.Context, text string) string
 
 // hider returns the function that replaces private values for the principal, or nil if the principal may see them. If
-// the bridge does not know yet what the fleet demands, hider asks the fleet. If the fleet does not respond, the
-// bridge's own settings decide. Results contain nothing of tasks then.
+// the bridge does not know yet what the fleet demands, or has not asked for Options.Recheck, hider asks the fleet. If
+// the fleet has never responded, the bridge's own settings decide. Results contain nothing of tasks then.
 func (p *principal) hider(ctx context.Context) hideFunc {
 	if p.b.o.Privacy == nil {
 		return nil
 	}
 	id := p.identity.Load()
-	if id == nil && !p.away.Load() && p.identifyOnce(ctx) == nil {
+	old := time.Since(time.Unix(0, p.asked.Load())) >= p.b.o.Recheck
+	if (id == nil || old) && !p.away.Load() && p.identifyOnce(context.WithoutCancel(ctx)) == nil {
 		id = p.identity.Load()
 	}
 	if id == nil {

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -82,10 +84,36 @@ func TestPrivacy(t *testing.T) {
 	}
 }
 
+// TestPrivacyIsDemandedLater checks that a connected client gets no more values once the fleet demands that.
+func TestPrivacyIsDemandedLater(t *testing.T) {
+	var mode atomic.Value
+	mode.Store("")
+	f := ingesttest.Start(t, 1, func(o *ingest.Options, _ *jobs.Options) {
+		o.Access.Privacy = func(string) string { return mode.Load().(string) }
+	})
+	o := options(f, ingesttest.Token)
+	o.Recheck = time.Nanosecond
+	o.Privacy = func(_, mode string) func(context.Context, string) string {
+		if mode == "" {
+			return nil
+		}
+		return func(_ context.Context, text string) string { return strings.ReplaceAll(text, "ada", "[X]") }
+	}
+	cs, _ := stdio(t, o, nil)
+	for _, c := range []struct{ mode, want string }{{"", "ada\n"}, {"egress", "[X]\n"}} {
+		mode.Store(c.mode)
+		got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "print ada"})
+		if failed || got["output"] != c.want {
+			t.Errorf("execute_task while the fleet's mode is %q = %v, want the output %q", c.mode, got, c.want)
+		}
+	}
+}
+
 // TestPrivacyOfPieces checks that values are found before a text is cut, so that no offset and no path shows a part of
 // one, or a number without the name that announces it.
 func TestPrivacyOfPieces(t *testing.T) {
 	f := ingesttest.Start(t, 1, func(o *ingest.Options, _ *jobs.Options) {
+		o.Skills = skills.NewLibrary(skills.Options{Bucket: mem.New(), Log: slog.New(slog.DiscardHandler)})
 		o.Access.Privacy = func(string) string { return "egress" }
 	})
 	o := options(f, ingesttest.Token)
@@ -94,7 +122,12 @@ func TestPrivacyOfPieces(t *testing.T) {
 		r := strings.NewReplacer("536-90-4399", "[S]", `"ssn":536904399`, `"ssn":"[S]"`, `"ssn": 536904399`, `"ssn": "[S]"`)
 		return func(_ context.Context, text string) string { return r.Replace(text) }
 	}
-	cs, _ := stdio(t, o, nil)
+	received := make(chan string, 100)
+	cs, _ := stdio(t, o, &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+			received <- r.Params.Message
+		},
+	})
 	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
 	if err != nil {
 		t.Fatal(err)
@@ -103,6 +136,7 @@ func TestPrivacyOfPieces(t *testing.T) {
 	long := strings.Repeat("x", o.MaxOutput-155) + "536-90-4399" + strings.Repeat("y", 500)
 	for name, text := range map[string]string{
 		"a.txt": "ssn 536-90-4399 and more\n", "long.txt": long, "large.txt": strings.Repeat("x", 4<<20+1),
+		strings.Repeat("x", 87) + "536-90-4399": "", // the message of the commit is cut within the value
 	} {
 		if _, err := c.Workspace("main").Put(t.Context(), name, strings.NewReader(text), ""); err != nil {
 			t.Fatal(err)
@@ -121,7 +155,17 @@ func TestPrivacyOfPieces(t *testing.T) {
 	}
 	type args = map[string]any
 	id := task["task_id"]
-	var calls []*mcp.CallToolParams
+	calls := []*mcp.CallToolParams{
+		{Name: "list_tasks", Arguments: args{}}, {Name: "list_commits", Arguments: args{}},
+		{Name: "get_session", Arguments: args{"session": "s"}},
+	}
+	for _, x := range []int{85, 384, 392} { // summaries, progress messages and texts of sessions are cut within the value
+		params := &mcp.CallToolParams{Name: "execute_task", Arguments: args{
+			"code": "print " + strings.Repeat("x", x) + "536-90-4399", "session": "s",
+		}}
+		params.SetProgressToken("p")
+		calls = append([]*mcp.CallToolParams{params}, calls...)
+	}
 	for offset := range 18 {
 		calls = append(calls,
 			&mcp.CallToolParams{Name: "read_file", Arguments: args{"path": "a.txt", "offset": offset}},
@@ -143,9 +187,29 @@ func TestPrivacyOfPieces(t *testing.T) {
 		if err != nil || r.IsError {
 			t.Fatalf("%s(%v) = %v, %v, want a result", call.Name, call.Arguments, r, err)
 		}
-		if data, _ := json.Marshal(r.Content); strings.Contains(string(data), "99") {
+		part := "99"
+		if strings.HasPrefix(call.Name, "list_") || call.Name == "execute_task" || call.Name == "get_session" {
+			part = "536-" // the result has times, too
+		}
+		if data, _ := json.Marshal(r.Content); strings.Contains(string(data), part) {
 			t.Errorf("%s(%v) = %s, want no part of the value", call.Name, call.Arguments, data)
 		}
+	}
+
+	for len(received) > 0 {
+		if message := <-received; strings.Contains(message, "536-") {
+			t.Errorf("progress %q, want no part of the value", message)
+		}
+	}
+	if got, failed := invoke(t, cs, "save_skill", args{
+		"name": "long", "description": "Returns values.",
+		"code": "def run():\n    return '" + strings.Repeat("536-90-4399", 2000) + "'\n",
+	}); failed {
+		t.Fatalf("save_skill = %v, want nil", got)
+	}
+	got, _ := invoke(t, cs, "get_skill", args{"name": "long"})
+	if shown, _ := got["code"].(string); strings.Contains(shown, "5") || len(shown) < 1500 {
+		t.Errorf("get_skill shows %q, want as many tokens as fit", shown)
 	}
 
 	// Pages of a file are joined to the file with tokens.

@@ -39,6 +39,7 @@ func healthz(w http.ResponseWriter, _ *http.Request) {
 // transports are the HTTP transports of a principal's MCP server for one profile.
 type transports struct {
 	b         *Bridge
+	tenant    string
 	sessions  http.Handler // serves revisions up to 2025-11-25, which have sessions
 	stateless http.Handler // serves revisions from 2026-07-28, and older clients that have lost their session
 	sse       http.Handler
@@ -61,7 +62,7 @@ func (p *principal) transport(profile string) *transports {
 		DisableLocalhostProtection: true, // guard checks the Host header
 		SessionTimeout:             sessionIdle, EventStore: mcp.NewMemoryEventStore(nil),
 	}
-	t := &transports{b: p.b, sessions: mcp.NewStreamableHTTPHandler(server, &o)}
+	t := &transports{b: p.b, tenant: p.tenant, sessions: mcp.NewStreamableHTTPHandler(server, &o)}
 	o.Stateless, o.EventStore, o.PropagateRequestCancellation = true, nil, true
 	t.stateless = mcp.NewStreamableHTTPHandler(server, &o)
 	t.sse = mcp.NewSSEHandler(server, &mcp.SSEOptions{
@@ -84,6 +85,10 @@ func (t *transports) serveMCP(w http.ResponseWriter, r *http.Request) {
 	case foreign:
 		r.Header.Del("Mcp-Session-Id")
 		t.stateless.ServeHTTP(w, r)
+	case session == "" && r.Method == http.MethodPost && t.b.sessions(t.tenant) >= t.b.o.Limits.Sessions:
+		w.Header().Set("Retry-After", "60")
+		http.Error(w, "too many sessions of this tenant: end some with DELETE, or wait until idle ones end",
+			http.StatusTooManyRequests)
 	default:
 		t.sessions.ServeHTTP(w, r)
 	}

@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -302,6 +303,35 @@ func TestLimits(t *testing.T) {
 		}
 		if status, body, _ := post(t, url, ingesttest.Other, "", "", initialize); status != 200 {
 			t.Errorf("request of another tenant = %d %s, want 200", status, body)
+		}
+	})
+	t.Run("sessions", func(t *testing.T) {
+		url := serve(t, f, func(o *bridge.Options) { o.Limits.Sessions = 2 })
+		first := ""
+		for i, want := range []int{200, 200, 429} {
+			status, body, header := post(t, url, ingesttest.Token, "", "", initialize)
+			if status != want || (header.Get("Retry-After") == "") != (want == 200) {
+				t.Errorf("session %d: %d %s, %v, want %d, with Retry-After if it is refused",
+					i, status, body, header, want)
+			}
+			first = cmp.Or(first, header.Get("Mcp-Session-Id"))
+		}
+		if status, body, _ := post(t, url, ingesttest.Other, "", "", initialize); status != 200 {
+			t.Errorf("session of another tenant = %d %s, want 200", status, body)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, url+"/mcp", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+ingesttest.Token)
+		r.Header.Set("Mcp-Session-Id", first)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if status, body, _ := post(t, url, ingesttest.Token, "", "", initialize); status != 200 {
+			t.Errorf("session after another has ended = %d %s, want 200", status, body)
 		}
 	})
 	t.Run("concurrent", func(t *testing.T) {

@@ -51,6 +51,22 @@ func (l *tenantLimit) acquire(stream bool) (release func(), retryAfter time.Dura
 	}
 }
 
+// sessions returns how many sessions a tenant's clients have.
+func (b *Bridge) sessions(tenant string) (n int) {
+	b.mu.Lock()
+	var list []*principal
+	for _, p := range b.principals {
+		if p.tenant == tenant {
+			list = append(list, p)
+		}
+	}
+	b.mu.Unlock()
+	for _, p := range list {
+		n += p.sessions()
+	}
+	return n
+}
+
 // inFlight counts the calls in progress over HTTP.
 type inFlight struct {
 	mu       sync.Mutex

@@ -86,7 +86,7 @@ func (ts *toolSet) addOperate() {
 		}
 		list := make([]deadOut, len(dead))
 		for i, d := range dead {
-			list[i] = deadOut{d.TaskID, d.Time, d.Error.Code, textStart(d.Error.Message, maxSummary)}
+			list[i] = deadOut{d.TaskID, d.Time, d.Error.Code, c.beginning(ctx, d.Error.Message)}
 		}
 		return listed(c, list), nil
 	})

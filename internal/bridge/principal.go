@@ -31,6 +31,7 @@ type principal struct {
 	away    atomic.Bool // whether the fleet did not respond to the last call
 	// identity is what the fleet said about the token; nil until it responds.
 	identity atomic.Pointer[client.Identity]
+	asked    atomic.Int64 // last time that the fleet was asked about the token, in Unix nanoseconds
 
 	mu         sync.Mutex
 	servers    map[string]*mcp.Server // by profile
@@ -63,6 +64,7 @@ func (p *principal) identify(ctx context.Context) error {
 		return err
 	}
 	p.tenant, p.checked = id.Tenant, time.Now()
+	p.asked.Store(p.checked.UnixNano())
 	p.scopes.Store(&id.Scopes)
 	p.identity.Store(&id)
 	p.used = p.checked
@@ -74,15 +76,18 @@ func (p *principal) may(scope string) bool {
 }
 
 // connected reports whether clients are connected.
-func (p *principal) connected() bool {
+func (p *principal) connected() bool { return p.sessions() > 0 }
+
+// sessions returns how many clients are connected.
+func (p *principal) sessions() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.servers {
 		for range s.Sessions() {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // close ends the sessions of the principal.

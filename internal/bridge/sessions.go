@@ -146,6 +146,12 @@ func (c *call) getSession(ctx context.Context, in getSessionIn) (*result, error)
 	if err != nil {
 		return nil, err
 	}
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		for _, text := range []*string{&t.Description, &t.Code, &t.Result, &t.Output, &t.Error} {
+			*text = c.hidden(ctx, *text)
+		}
+	}
 	return &result{out: fitSession(s, c.b.o.MaxOutput)}, nil
 }
 

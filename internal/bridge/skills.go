@@ -157,6 +157,7 @@ func (c *call) getSkill(ctx context.Context, in getSkillIn) (*result, error) {
 	for _, f := range k.Content[:min(len(k.Content), maxSkillFiles)] {
 		out.Files = append(out.Files, f.Name)
 	}
+	k.Instructions, k.Code = c.hidden(ctx, k.Instructions), c.hidden(ctx, k.Code)
 	budget := (c.b.o.MaxOutput - jsonSize(out)) / 2
 	out.Instructions = textPrefix(k.Instructions, budget)
 	out.Code = textPrefix(k.Code, budget)
@@ -199,6 +200,7 @@ func (p *principal) skillPrompts(next mcp.MethodHandler) mcp.MethodHandler {
 				return res, nil //nolint:nilerr // the list is a convenience; a call of a tool reports the error
 			}
 			for _, k := range all {
+				k.Description, k.Signature = p.hidden(ctx, k.Description), p.hidden(ctx, k.Signature)
 				list.Prompts = append(list.Prompts, promptOf(k))
 			}
 			return list, nil
@@ -210,6 +212,7 @@ func (p *principal) skillPrompts(next mcp.MethodHandler) mcp.MethodHandler {
 			if skillErr != nil {
 				return res, err
 			}
+			k.Instructions = p.hidden(ctx, k.Instructions)
 			return promptText(k, r.Params.Arguments[inputsArgument], p.b.o.MaxOutput), nil
 		}
 		return res, err

@@ -228,7 +228,12 @@ const maxSummary = 100
 
 // beginning returns the beginning of a text, without private values.
 func (c *call) beginning(ctx context.Context, s string) string {
-	return text.Truncate(text.OneLine(c.hidden(ctx, s)), maxSummary)
+	return text.OneLine(c.start(ctx, s, maxSummary))
+}
+
+// start returns the first bytes of a text, without private values.
+func (c *call) start(ctx context.Context, s string, limit int) string {
+	return text.Truncate(c.hidden(ctx, s), limit)
 }
 
 // errorOf returns why a task did not succeed.

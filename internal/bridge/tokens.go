@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	tokenTTL     = 10 * time.Second // a verified token is verified again after this
 	principalTTL = 10 * time.Minute // an unused principal without sessions is dropped after this
 	sessionTTL   = 24 * time.Hour   // an unused principal with sessions is dropped after this
 )
@@ -22,7 +21,7 @@ const (
 // errBusy is returned while too many tokens are being verified.
 var errBusy = errors.New("too many tokens are being verified")
 
-// authenticate returns the principal of a request. It verifies a token with the fleet every tokenTTL. The fleet
+// authenticate returns the principal of a request. It verifies a token with the fleet every Options.Recheck. The fleet
 // also checks the token at each call, so a stale principal permits nothing that the fleet refuses.
 func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -36,7 +35,7 @@ func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 	if p != nil {
 		p.used = now
 	}
-	fresh := p != nil && now.Sub(p.checked) < tokenTTL
+	fresh := p != nil && now.Sub(p.checked) < b.o.Recheck
 	b.mu.Unlock()
 	if fresh {
 		return p, nil
@@ -65,15 +64,15 @@ func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 	return b.remember(key, found), nil
 }
 
-// recheck verifies the tokens of connected clients that have sent no request for tokenTTL, so that the streams of a
-// token that was revoked or has expired end. It runs until the bridge closes.
+// recheck verifies the tokens of connected clients that have sent no request for Options.Recheck, so that the streams of
+// a token that was revoked or has expired end. It runs until the bridge closes.
 func (b *Bridge) recheck() {
-	clock.Repeat(b.stopping, tokenTTL, func() {
+	clock.Repeat(b.stopping, b.o.Recheck, func() {
 		now := time.Now()
 		b.mu.Lock()
 		idle := map[[32]byte]*principal{}
 		for key, p := range b.principals {
-			if now.Sub(p.checked) >= tokenTTL {
+			if now.Sub(p.checked) >= b.o.Recheck {
 				idle[key] = p
 			}
 		}
@@ -89,12 +88,14 @@ func (b *Bridge) recheck() {
 func (b *Bridge) recheckOne(key [32]byte, p *principal) {
 	ctx, cancel := context.WithTimeout(b.stopping, retryTime)
 	defer cancel()
-	_, err := p.noRetry.WhoAmI(ctx)
+	id, err := p.noRetry.WhoAmI(ctx)
 	e, refused := errors.AsType[*client.APIError](err)
 	switch {
 	case refused && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden):
 		b.forget(key)
 	case err == nil:
+		p.identity.Store(&id)
+		p.asked.Store(time.Now().UnixNano())
 		b.mu.Lock()
 		p.checked = time.Now()
 		b.mu.Unlock()
@@ -117,6 +118,7 @@ func (b *Bridge) remember(key [32]byte, found *principal) *principal {
 	if p != nil && p.tenant == found.tenant && slices.Equal(*p.scopes.Load(), *found.scopes.Load()) &&
 		p.identity.Load().Privacy == found.identity.Load().Privacy {
 		p.checked = found.checked
+		p.asked.Store(found.asked.Load())
 	} else {
 		if p != nil {
 			dropped = append(dropped, p)

@@ -10,7 +10,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/text"
 )
 
 // This file has the tools about workflows.
@@ -115,7 +114,7 @@ func (ts *toolSet) addWorkflows() {
 		if err != nil {
 			return nil, err
 		}
-		return &result{out: viewRun(run)}, nil
+		return &result{out: c.viewRun(ctx, run)}, nil
 	})
 	addTool(ts, tool{
 		name: "list_workflow_runs", title: "List workflow runs", scope: scopeRead, hints: readsOnly,
@@ -144,7 +143,7 @@ func (ts *toolSet) addWorkflows() {
 		if err != nil {
 			return nil, err
 		}
-		return &result{out: viewRun(run)}, nil
+		return &result{out: c.viewRun(ctx, run)}, nil
 	})
 	addTool(ts, tool{
 		name: "rerun_workflow", title: "Rerun a workflow from a step", scope: scopeSubmit, out: schemaOf[runOut](),
@@ -156,7 +155,7 @@ func (ts *toolSet) addWorkflows() {
 		if err != nil {
 			return nil, err
 		}
-		return &result{out: viewRun(run)}, nil
+		return &result{out: c.viewRun(ctx, run)}, nil
 	})
 }
 
@@ -171,13 +170,13 @@ func (c *call) waitRun(ctx context.Context, id string, wait time.Duration) (*res
 	if err != nil {
 		return nil, err
 	}
-	return &result{out: viewRun(run), failed: run.Status == "failed"}, nil
+	return &result{out: c.viewRun(ctx, run), failed: run.Status == "failed"}, nil
 }
 
-func viewRun(run client.WorkflowRun) runOut {
+func (c *call) viewRun(ctx context.Context, run client.WorkflowRun) runOut {
 	out := runOut{RunID: run.RunID, Status: string(run.Status), Outputs: run.Outputs, Steps: []runStepOut{}}
 	if run.Error != nil {
-		out.Error = text.Truncate(strings.TrimPrefix(run.Error.Step+": ", ": ")+run.Error.Error(), 1000)
+		out.Error = c.start(ctx, strings.TrimPrefix(run.Error.Step+": ", ": ")+run.Error.Error(), 1000)
 	}
 	for _, s := range run.Steps {
 		step := runStepOut{ID: s.ID, Status: string(s.Status), TaskID: s.TaskID}

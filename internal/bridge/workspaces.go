@@ -113,7 +113,7 @@ func (ts *toolSet) addWorkspaces() {
 		}
 		list := make([]commitOut, len(commits))
 		for i, k := range commits {
-			list[i] = commitOut{k.Generation, k.Time, k.TaskID, textStart(k.Message, maxSummary), k.Total}
+			list[i] = commitOut{k.Generation, k.Time, k.TaskID, c.beginning(ctx, k.Message), k.Total}
 		}
 		return listed(c, list), nil
 	})
