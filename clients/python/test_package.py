@@ -17,6 +17,7 @@ import codefleet
 from code_execution_mcp import (AgentHelper, AppConfig, ExecutionConfig, FilesystemHelper, FleetError, GuardrailConfig, LLMConfig,
                                 OptimizationConfig, SandboxExecutor, create_agent, create_server, execute_task, fleet, load_config)
 from code_execution_mcp import server as server_module
+from code_execution_mcp.config import _seconds
 
 
 class Package(unittest.TestCase):
@@ -37,6 +38,11 @@ class Package(unittest.TestCase):
         agent.save_state({"step": 2})
         self.assertEqual(agent.execute_code("import json; json.load(open('/workspace/task.json'))")[0].value, {"step": 2})
         self.assertEqual(len([key for key in fleet._running if "./mine" in key]), 1)
+
+    def test_durations(self):
+        """Durations have the units of the fleet's settings."""
+        durations = {"500ms": 0.5, "250µs": 0.00025, "1h5m0.5s": 3900.5, "1m0s": 60, "1.5s": 1.5, "90": 90}
+        self.assertEqual(durations, {text: _seconds(text) for text in durations})
 
     def test_components(self):
         config = load_config()

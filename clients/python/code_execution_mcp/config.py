@@ -7,6 +7,7 @@ passed to the fleet, which then uses config.yaml, .env and the environment. docs
 import dataclasses
 import json
 import os
+import re
 import subprocess
 from typing import List, Optional
 
@@ -180,14 +181,9 @@ def _parsed(text, kind):
 
 
 def _seconds(text):
-    """Return a number, or a duration such as 1h5m0s in seconds."""
-    total, number = 0.0, ""
-    for char in text:
-        if char in "hms":
-            total, number = total + float(number) * {"h": 3600, "m": 60, "s": 1}[char], ""
-        else:
-            number += char
-    return total + (float(number) if number else 0.0)
+    """Return a number, or a duration such as 1h5m0s or 500ms, in seconds."""
+    units = {"h": 3600, "m": 60, "s": 1, "": 1, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9}
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"(-?[\d.]+)([^-\d.]*)", text))
 
 
 def directories(found_settings):
