@@ -255,7 +255,11 @@ func (d *httpConn) do(
 		}
 		defer resp.Body.Close()
 		if err := read(resp.Header, resp.Body); err != nil {
-			return struct{}{}, fmt.Errorf("read response of %s: %w", d.base().Host, err)
+			err = fmt.Errorf("read response of %s: %w", d.base().Host, err)
+			if r.once || !r.repeatable() {
+				err = backoff.Permanent(err) // the request had its effect
+			}
+			return struct{}{}, err
 		}
 		return struct{}{}, nil
 	})

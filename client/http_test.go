@@ -435,6 +435,36 @@ func TestWrongScheme(t *testing.T) {
 	}
 }
 
+// TestBrokenResponseIsNotRepeated checks that a request that may have an effect only once is not sent again if its
+// response breaks off.
+func TestBrokenResponseIsNotRepeated(t *testing.T) {
+	var requests atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, `{"status": `)
+	}))
+	defer srv.Close()
+	c, err := client.New(t.Context(), client.Options{URL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	w := c.Workspace("main")
+	for name, send := range map[string]func() error{
+		"Put":         func() error { _, err := w.Put(t.Context(), "f", strings.NewReader("x"), ""); return err },
+		"Restore":     func() error { _, err := w.Restore(t.Context(), "1", ""); return err },
+		"Fork":        func() error { _, err := w.Fork(t.Context(), "1", "copy"); return err },
+		"RunSchedule": func() error { _, err := c.RunSchedule(t.Context(), "daily"); return err },
+	} {
+		requests.Store(0)
+		if err := send(); err == nil || requests.Load() != 1 {
+			t.Errorf("%s = %v after %d requests, want an error after one", name, err, requests.Load())
+		}
+	}
+}
+
 // TestPutIsNotRepeated checks that content of which a part was sent is not sent again: the rest is not the whole file.
 func TestPutIsNotRepeated(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {

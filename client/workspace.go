@@ -122,7 +122,8 @@ type versionBody struct {
 	Message    string `json:"message,omitempty"`
 }
 
-// Restore commits an earlier version again. The commits in between stay in the history.
+// Restore commits an earlier version again. The commits in between stay in the history. The request is not retried
+// after a lost connection, because a second one would also take back what was committed after the first.
 func (w *Workspace) Restore(ctx context.Context, version, message string) (Commit, error) {
 	return workspacePost[Commit](ctx, w, "restore", versionBody{Generation: version, Message: message})
 }
@@ -292,8 +293,9 @@ func (w *Workspace) inWorkspace(r httpRequest) httpRequest {
 
 // workspacePost sends a POST request about the workspace, with body as JSON unless it is nil, and decodes the response.
 func workspacePost[T any](ctx context.Context, w *Workspace, verb string, body any) (v T, err error) {
-	// These requests have no time limit, because they may take long. A fork is not retried, because a second one fails.
-	r := httpRequest{method: http.MethodPost, path: []string{verb}, once: verb == "fork"}
+	// These requests have no time limit, because they may take long. A fork is not retried, because a second one fails,
+	// nor is a restore, because a second one may take back later commits.
+	r := httpRequest{method: http.MethodPost, path: []string{verb}, once: verb == "fork" || verb == "restore"}
 	if body != nil {
 		r.header = jsonHeader()
 		if r.body, err = json.Marshal(body); err != nil {
