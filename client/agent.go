@@ -30,7 +30,7 @@ func ExecuteTask(ctx context.Context, description string) (Result, string, error
 
 // AgentOptions configure an agent and its tasks. The zero value is useful.
 type AgentOptions struct {
-	Options // configure the client; without a URL, Locate finds the fleet
+	Options // configure the client; without a URL and a Located.Path, Locate finds the fleet
 
 	// Settings, if not empty, are the settings of a fleet that NewAgent starts on this machine and Close stops. Their
 	// names are the keys of config.yaml, such as "execution.workspace_dir", "llm.model" or "execution.state.auto_save";
@@ -89,12 +89,17 @@ func newAgentWithFleet(ctx context.Context, o AgentOptions) (*Agent, error) {
 }
 
 func newAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
-	if o.URL == "" {
+	if o.URL == "" && o.Located.Path == "" {
 		found, err := Locate("")
 		if err != nil {
 			return nil, err
 		}
-		o.URL, o.Token = found.URL, cmp.Or(o.Token, found.Token)
+		o.URL, o.Located = found.URL, found.Located
+		if o.Token != "" {
+			o.Located.Credentials = false
+		} else {
+			o.Token = found.Token
+		}
 	}
 	c, err := New(ctx, o.Options)
 	if err != nil {

@@ -33,6 +33,38 @@ func startFleet(t *testing.T, file, token string) *httptest.Server {
 	return srv
 }
 
+// TestAgentUsesTheLocatedFleet checks that an agent uses the fleet of its Located.Path, and else the one that Locate
+// finds, which it follows to another address.
+func TestAgentUsesTheLocatedFleet(t *testing.T) {
+	named, found := filepath.Join(t.TempDir(), "fleet.json"), filepath.Join(t.TempDir(), "fleet.json")
+	startFleet(t, named, "named")
+	first := startFleet(t, found, "found")
+	t.Setenv("CODEFLEET_FLEET", found)
+	agent := func(o client.Options) *client.Client {
+		o.RetryFor = -1
+		a, err := client.NewAgent(t.Context(), client.AgentOptions{Options: o})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { a.Close() })
+		return a.Client()
+	}
+	a := agent(client.Options{Located: client.Located{Path: named, Credentials: true}})
+	if _, err := a.Get(t.Context(), taskID); err != nil {
+		t.Errorf("Get from the named fleet = %v, want the record", err)
+	}
+	a, own := agent(client.Options{}), agent(client.Options{Token: "found"})
+	first.Close()
+	startFleet(t, found, "second")
+	if _, err := a.Get(t.Context(), taskID); err != nil {
+		t.Errorf("Get from the fleet at its other address = %v, want the record", err)
+	}
+	_, err := own.Get(t.Context(), taskID)
+	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != "unauthorized" {
+		t.Errorf("Get with the caller's token = %v, want unauthorized", err)
+	}
+}
+
 // TestFollowsAFleet checks that a client finds a fleet that starts later, and one that starts again with another
 // address or another token.
 func TestFollowsAFleet(t *testing.T) {
