@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -142,17 +143,16 @@ func (a *app) getArtifacts(
 	})
 }
 
-// saveArtifact downloads an artifact to the file name in root. Without force, an existing file is an error.
+// saveArtifact downloads an artifact to the file name in root. Without force, an existing file is an error. With force,
+// the complete artifact replaces it.
 func saveArtifact(
 	ctx context.Context, c *client.Client, root *os.Root, id, from, name string, force bool,
 ) (err error) {
-	flags := os.O_CREATE | os.O_WRONLY | os.O_EXCL
+	to := name
 	if force {
-		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+		to = ".codefleet-tmp-" + strings.ToLower(rand.Text())
 	}
-	out, err := root.OpenFile(name, flags, 0o644)
+	out, err := root.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return usage("the file %q exists", name).try("codefleet artifacts get " + id + " --force")
 	}
@@ -160,8 +160,11 @@ func saveArtifact(
 		return err
 	}
 	defer func() {
-		if err = errors.Join(err, out.Close()); err != nil {
-			_ = root.Remove(name) // an incomplete file must not look complete
+		if err = errors.Join(err, out.Close()); err == nil && force {
+			err = root.Rename(to, name)
+		}
+		if err != nil {
+			_ = root.Remove(to) // an incomplete file must not look complete
 		}
 	}()
 	in, err := c.Artifact(ctx, id, from)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -330,8 +331,11 @@ func (p *hostCheck) boot(ctx context.Context) checkResult {
 func (p *hostCheck) fleet(ctx context.Context) checkResult {
 	const name, start = "fleet", "codefleet up"
 	options, err := client.Locate(p.app.fleet)
-	if err != nil {
+	if errors.Is(err, client.ErrNoFleet) || errors.Is(err, fs.ErrNotExist) {
 		return checkResult{name, warning, "no fleet is running or configured", start}
+	}
+	if err != nil {
+		return checkResult{name, problem, err.Error(), start}
 	}
 	options.RetryFor = -1
 	c, err := client.New(ctx, options)
@@ -340,6 +344,9 @@ func (p *hostCheck) fleet(ctx context.Context) checkResult {
 	}
 	defer c.Close()
 	f, err := c.Fleet(ctx)
+	if e, ok := errors.AsType[*client.APIError](err); ok {
+		return checkResult{name, warning, options.URL + ": " + e.Message, e.Hint}
+	}
 	if err != nil {
 		return checkResult{name, warning, fmt.Sprintf("%s does not respond: %v", options.URL, err), start}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/assembly/storage"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/format"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
@@ -58,14 +59,18 @@ type oldSecret struct {
 	tenants []string
 }
 
-func (p *hostCheck) oldSecrets() []oldSecret {
+// oldSecrets returns the old secrets. found are the tenants in the object store: also tenants without settings have
+// workspaces, and so have tenants that were removed.
+func (p *hostCheck) oldSecrets(found []string) []oldSecret {
 	var list []oldSecret
 	add := func(e config.Encryption, tenants ...string) {
 		for i, file := range e.OldKeyFiles {
 			list = append(list, oldSecret{file, e.OldKeys[i], tenants})
 		}
 	}
-	all := slices.Sorted(maps.Keys(p.Tenants))
+	all := slices.AppendSeq(slices.Clone(found), maps.Keys(p.Tenants))
+	slices.Sort(all)
+	all = slices.Compact(all)
 	add(p.Workspaces.Encryption, all...)
 	for _, tenant := range all {
 		add(p.Tenants[tenant].Encryption, tenant)
@@ -76,8 +81,7 @@ func (p *hostCheck) oldSecrets() []oldSecret {
 // secretsInUse reports for each old secret whether objects in the store are encrypted with it.
 func (p *hostCheck) secretsInUse(ctx context.Context) []checkResult {
 	const name, unknown = "old secret", "cannot tell whether it is still needed: "
-	old := p.oldSecrets()
-	if len(old) == 0 {
+	if len(p.oldSecrets(nil)) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
@@ -86,11 +90,15 @@ func (p *hostCheck) secretsInUse(ctx context.Context) []checkResult {
 	if err != nil {
 		return []checkResult{{name, warning, unknown + err.Error(), ""}}
 	}
+	tenants, err := storedTenants(ctx, store.Repo().Bucket)
+	if err != nil {
+		return []checkResult{{name, warning, unknown + err.Error(), ""}}
+	}
 	options := storage.CollectOptions(p.Config)
 	options.DryRun = true
 	found := map[string]maintenance.GCResult{} // by tenant
 	var out []checkResult
-	for _, s := range old {
+	for _, s := range p.oldSecrets(tenants) {
 		var needs []string
 		for _, tenant := range s.tenants {
 			if _, ok := found[tenant]; !ok {
@@ -110,6 +118,26 @@ func (p *hostCheck) secretsInUse(ctx context.Context) []checkResult {
 		out = append(out, r)
 	}
 	return out
+}
+
+// storedTenants returns the tenants that have objects in a store: the first elements of the keys.
+func storedTenants(ctx context.Context, bucket objects.Objects) ([]string, error) {
+	var found []string
+	for after := ""; ; {
+		tenant := ""
+		for o, err := range bucket.List(ctx, "", after) {
+			if err != nil {
+				return nil, err
+			}
+			tenant, _, _ = strings.Cut(o.Key, "/")
+			break
+		}
+		if tenant == "" {
+			return found, nil
+		}
+		found = append(found, tenant)
+		after = tenant + "0" // the next character after the slash, so it follows all keys of the tenant
+	}
 }
 
 // openStore opens the object store that the settings name, or else the embedded store of the running fleet.

@@ -26,6 +26,7 @@ type failure struct {
 	message string // what failed; empty if the command has already printed it
 	hint    string // what the user can do next
 	err     error
+	refusal string // error code of the fleet, if err is not its *client.APIError
 }
 
 func (f *failure) Error() string {
@@ -103,7 +104,7 @@ type errorDetails struct {
 
 // reportJSON prints an error as JSON, on one line, and returns the exit code.
 func (a *app) reportJSON(f *failure) int {
-	e := errorDetails{Message: f.Error(), Hint: f.hint, ExitCode: f.code}
+	e := errorDetails{Message: f.Error(), Code: f.refusal, Hint: f.hint, ExitCode: f.code}
 	if refused, ok := errors.AsType[*client.APIError](f); ok {
 		e.Code = refused.Code
 	}
@@ -121,7 +122,10 @@ func explain(err error) *failure {
 		return f
 	}
 	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.UnexpectedResponse {
-		return &failure{code: errcode.ExitUnreachable, message: "no fleet at this address: " + e.Message, hint: e.Hint}
+		return &failure{
+			code: errcode.ExitUnreachable, message: "no fleet at this address: " + e.Message, hint: e.Hint,
+			refusal: e.Code,
+		}
 	} else if ok {
 		return &failure{
 			code: errcode.ExitOfRefusal(e.Code, e.Status), err: e, message: "the fleet refused",

@@ -1,14 +1,16 @@
 package main
 
 import (
+	"errors"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
 // This file refuses flags that might not do what the user meant. If a flag were repeated, only its last value would
-// count. An empty flag would select the default, or everything.
+// count. An empty flag, or zero, would select the default, or everything.
 
 // counted is the value of a flag that is not a list. It counts how often the flag is given.
 type counted struct {
@@ -33,6 +35,24 @@ func countFlags(c *cobra.Command) {
 				}
 			}
 		})
+	}
+}
+
+// positive is the value of a number flag whose zero means that the flag is not given.
+type positive struct{ pflag.Value }
+
+func (v positive) Set(s string) error {
+	if n, err := strconv.ParseInt(s, 0, 64); err == nil && n < 1 {
+		return errors.New("want at least 1")
+	}
+	return v.Value.Set(s)
+}
+
+// requirePositive makes the named number flags refuse values below 1.
+func requirePositive(c *cobra.Command, names ...string) {
+	for _, name := range names {
+		f := c.Flags().Lookup(name)
+		f.Value = positive{f.Value}
 	}
 }
 

@@ -55,3 +55,21 @@ func TestFlagsAreGivenOnce(t *testing.T) {
 		t.Errorf("checked %d times, want at least 100: the test may not find the flags", checked)
 	}
 }
+
+// TestZeroIsRefused checks that a number flag refuses zero if the command takes zero for a flag that is not given.
+func TestZeroIsRefused(t *testing.T) {
+	for command, flag := range map[string]string{
+		"rerun": "at-generation", "skills rm": "version", "skills show": "version", "skills export": "version",
+		"skills save": "base", "sessions resume": "checkpoint", "sessions ls": "limit", "sessions show": "limit",
+	} {
+		for _, value := range []string{"0", "-1", "0x0", "1"} {
+			c, _, err := (&app{}).root().Find(strings.Fields(command))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.ParseFlags([]string{"--" + flag + "=" + value}); (err != nil) != (value != "1") {
+				t.Errorf("%s --%s %s = %v, want an error below 1", command, flag, value, err)
+			}
+		}
+	}
+}

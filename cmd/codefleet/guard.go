@@ -68,7 +68,9 @@ func (a *app) guardCheck(ctx context.Context, s client.Submission) ([]client.Fin
 	case final.Status == client.Succeeded:
 		return final.Result.Guardrails, nil
 	case a.output == "json" && e != nil:
-		return nil, &failure{code: errcode.ExitOfTask(string(final.Status)), message: e.Message, hint: e.Hint}
+		return nil, &failure{
+			code: errcode.ExitOfTask(string(final.Status)), message: e.Message, hint: e.Hint, refusal: e.Code,
+		}
 	}
 	a.showError(*final.Result)
 	return nil, statusError(final.Status)

@@ -14,8 +14,12 @@ import (
 	"github.com/codefleet/codefleet/internal/clock"
 )
 
-// silence is how long `codefleet logs` without -f waits for the next event of a running task.
-const silence = 500 * time.Millisecond
+const (
+	// silence is how long `codefleet logs` without -f waits for the next event of a running task.
+	silence = 500 * time.Millisecond
+	// logsTime is how long it prints events of a task that is not silent.
+	logsTime = 5 * time.Second
+)
 
 func (a *app) logsCommand() *cobra.Command {
 	var follow bool
@@ -73,14 +77,11 @@ func (a *app) followLogs(ctx context.Context, c *client.Client, rec client.Recor
 func (a *app) logsSoFar(ctx context.Context, c *client.Client, rec client.Record) error {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// The times of the events are those of another host's clock, so they do not tell when to end.
+	defer time.AfterFunc(logsTime, cancel).Stop()
 	timer := time.AfterFunc(silence, cancel)
 	defer timer.Stop()
-	start := time.Now()
 	_, err := c.Watch(watch, rec.TaskID, 0, func(e client.Event) error {
-		if e.Time.After(start) {
-			cancel()
-			return context.Canceled
-		}
 		timer.Reset(silence)
 		return a.showEvent(e)
 	})

@@ -166,6 +166,7 @@ func (a *app) rerunCommand() *cobra.Command {
 	flags.declare(c)
 	f.BoolVar(&edit, "edit", false, "change the submission in $EDITOR before it is sent")
 	f.Int64Var(&at, "at-generation", 0, "run on a fork of the workspace as of this `GENERATION`")
+	requirePositive(c, "at-generation")
 	return c
 }
 

@@ -51,6 +51,7 @@ func (a *app) sessionsListCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().IntVar(&limit, "limit", 100, "list at most `N` sessions")
+	requirePositive(c, "limit")
 	return c
 }
 
@@ -69,6 +70,7 @@ func (a *app) sessionsShowCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().IntVar(&limit, "limit", 100, "show at most the newest `N` tasks")
+	requirePositive(c, "limit")
 	return c
 }
 
@@ -93,6 +95,7 @@ func (a *app) sessionsResumeCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().Uint64Var(&checkpoint, "checkpoint", 0, "`ID` of an earlier checkpoint, from sessions show")
+	requirePositive(c, "checkpoint")
 	return c
 }
 

@@ -125,6 +125,7 @@ func (f *saveFlags) declare(a *app, c *cobra.Command) {
 	s := c.Flags()
 	s.StringVar(&f.inputs, "inputs", "", "`JSON`, or @FILE, with the arguments of the smoke run")
 	s.IntVar(&f.base, "base", 0, "replace this `VERSION`; fail if it is not the newest")
+	requirePositive(c, "base")
 	s.BoolVar(&f.replace, "replace", false, "replace the skill if it exists, whatever its version")
 	s.StringVar(&f.pool, "pool", "", "`NAME` of the task pool of the smoke run")
 	a.workspaceFlag(c, &f.workspace)
@@ -400,6 +401,7 @@ func (a *app) skillsRemoveCommand() *cobra.Command {
 
 func skillVersionFlag(c *cobra.Command, version *int, text string) {
 	c.Flags().IntVar(version, "version", 0, "`NUMBER`: "+text)
+	requirePositive(c, "version")
 }
 
 // skillName returns the name of a skill, which may be given as the name of its module: double_number for double-number.

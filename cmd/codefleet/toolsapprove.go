@@ -106,16 +106,15 @@ func (a *app) approve(dir string, listing *tools.Listing, ids []string, all bool
 		}
 		list = append(list, r)
 	}
-	if err := a.print(list, func(w io.Writer) { showPending(w, list) }); err != nil {
-		return err
+	if approve && len(list) > 0 {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := approvals.Save(dir); err != nil {
+			return err
+		}
 	}
-	if !approve || len(list) == 0 {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	return approvals.Save(dir)
+	return a.print(list, func(w io.Writer) { showPending(w, list) })
 }
 
 func showPending(w io.Writer, list []pendingTool) {

@@ -24,14 +24,14 @@ func (a *app) wsLsCommand() *cobra.Command {
 		Short: "List the files of a version",
 		Args:  atMostOne,
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
-		dir := strings.Trim(arg(args, 0), "/")
+		dir := directoryOf(arg(args, 0))
 		files, _, err := ws.Files(ctx, version, dir)
 		if err != nil {
 			return err
 		}
 		if !recursive {
 			files = slices.DeleteFunc(files, func(f client.WorkspaceFile) bool {
-				return path.Dir(f.Path) != path.Clean(dir)
+				return path.Dir(f.Path) != cmp.Or(dir, ".")
 			})
 		}
 		if len(files) == 0 {
@@ -56,6 +56,14 @@ func (a *app) wsLsCommand() *cobra.Command {
 	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "list directories recursively")
 	a.completeFiles(c)
 	return c
+}
+
+// directoryOf returns the path of a directory in a workspace, which is empty for the whole workspace.
+func directoryOf(arg string) string {
+	if dir := path.Clean(strings.Trim(arg, "/")); dir != "." {
+		return dir
+	}
+	return ""
 }
 
 // modeText formats a mode as ls does.

@@ -36,14 +36,16 @@ func newPrivacy(c *config.Config) (*privacy.Filter, error) {
 	return privacy.NewFilter(o)
 }
 
-// maxKey is the size limit of a file with a key in bytes.
-const maxKey = 1 << 20
+const (
+	maxKey = 1 << 20 // size limit of a file with a key in bytes
+	minKey = 32      // characters of a secret
+)
 
 // hostKey returns the secret in a file. If the file does not exist, hostKey creates it with a random secret.
 func hostKey(path string) ([]byte, error) {
-	key, err := limited.ReadFile(path, maxKey)
+	key, err := readKey(path)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return bytes.TrimSpace(key), err
+		return key, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -54,6 +56,9 @@ func hostKey(path string) ([]byte, error) {
 	}
 	defer func() { _ = os.Remove(f.Name()) }()
 	_, err = f.WriteString(rand.Text() + rand.Text() + "\n")
+	if err == nil {
+		err = f.Sync() // otherwise the file may be empty after a power failure
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, err
 	}
@@ -61,8 +66,20 @@ func hostKey(path string) ([]byte, error) {
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	key, err = limited.ReadFile(path, maxKey)
-	return bytes.TrimSpace(key), err
+	return readKey(path)
+}
+
+// readKey returns the secret in a file. It refuses one that is too short, such as that of an empty file.
+func readKey(path string) ([]byte, error) {
+	key, err := limited.ReadFile(path, maxKey)
+	if err != nil {
+		return nil, err
+	}
+	if key = bytes.TrimSpace(key); len(key) < minKey {
+		return nil, fmt.Errorf("the secret in %s has %d characters, but it needs at least %d: restore the file, or "+
+			"remove it for a new secret, whose tokens differ from the earlier ones", path, len(key), minKey)
+	}
+	return key, nil
 }
 
 // withheld takes the place of a text that cannot be searched for values.

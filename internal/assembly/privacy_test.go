@@ -39,6 +39,23 @@ func TestHostKey(t *testing.T) {
 	}
 }
 
+// TestDamagedHostKey checks that an empty or short file is not a secret, and that it stays as it is.
+func TestDamagedHostKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "privacy.key")
+	for _, text := range []string{"", "\n", strings.Repeat("x", 31) + "\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		key, err := hostKey(path)
+		if err == nil || key != nil || !strings.Contains(err.Error(), "it needs at least 32") {
+			t.Errorf("hostKey of a file with %q = %q, %v; want an error", text, key, err)
+		}
+		if data, err := os.ReadFile(path); err != nil || string(data) != text {
+			t.Errorf("the file has %q (%v), want %q", data, err, text)
+		}
+	}
+}
+
 // Texts that cannot be searched are not shown.
 func TestWithoutKey(t *testing.T) {
 	c := config.Default()

@@ -28,18 +28,18 @@ type squareIn struct {
 func (b *Bench) startExamples(ctx context.Context, change func(*config.Config)) (c *exampleClient, stop func() error,
 	err error,
 ) {
-	f, stop, err := b.StartFleet(ctx, change, process.RunWorker)
+	f, end, err := b.StartFleet(ctx, change, process.RunWorker)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, stop())
+			err = errors.Join(err, end()) // stop may already be nil
 		}
 	}()
 	add := func(closeIt func() error) {
-		last := stop
-		stop = func() error { return errors.Join(closeIt(), last()) }
+		last := end
+		end = func() error { return errors.Join(closeIt(), last()) }
 	}
 	c = &exampleClient{}
 	if c.Client, err = tenantClient(ctx, f, f.File.Tenant); err != nil {
@@ -61,7 +61,7 @@ func (b *Bench) startExamples(ctx context.Context, change func(*config.Config)) 
 		return nil, nil, fmt.Errorf("connect over MCP: %w", err)
 	}
 	add(c.mcp.Close)
-	return c, stop, nil
+	return c, end, nil
 }
 
 // bearer adds a token to requests.

@@ -193,12 +193,22 @@ func scalar(raw json.RawMessage) (any, error) {
 func decodeBatch(body []byte, limit int) ([]json.RawMessage, *apierror.Error) {
 	// Unlike strictjson, json.Unmarshal accepts an event with a name that occurs twice. decodeStructured refuses only
 	// that event later.
-	var members []json.RawMessage
-	if json.Unmarshal(body, &members) != nil || members == nil {
-		return nil, badJSON(body, strictjson.Decode(body, &members))
+	members := []json.RawMessage{}
+	if !json.Valid(body) || !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
+		return nil, badJSON(body, strictjson.Decode(body, &members, strictjson.MaxElements[json.RawMessage](limit)))
 	}
-	if len(members) > limit {
-		return nil, apierror.New(errcode.TooLarge, "the batch has %d events; the limit is %d", len(members), limit)
+	d := json.NewDecoder(bytes.NewReader(body))
+	_, err := d.Token()
+	for err == nil && d.More() {
+		if len(members) == limit {
+			return nil, apierror.New(errcode.TooLarge, "the batch has more than %d events", limit)
+		}
+		var member json.RawMessage
+		err = d.Decode(&member)
+		members = append(members, member)
+	}
+	if err != nil {
+		return nil, badJSON(body, err)
 	}
 	return members, nil
 }
@@ -316,8 +326,8 @@ func invalidEvent(err error) *apierror.Error {
 }
 
 // decodeJSON decodes a body, as strictjson.Decode does.
-func decodeJSON(body []byte, v any) error {
-	if err := strictjson.Decode(body, v); err != nil {
+func decodeJSON(body []byte, v any, limits ...strictjson.Limit) error {
+	if err := strictjson.Decode(body, v, limits...); err != nil {
 		return badJSON(body, err)
 	}
 	return nil

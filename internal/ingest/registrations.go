@@ -23,6 +23,8 @@ import (
 // maxRegistrations is how many registrations of one tenant this process holds.
 const maxRegistrations = 64
 
+var maxTools = strictjson.MaxElements[tools.OfferedTool](tools.MaxOffered)
+
 // registrationIn is the body of POST /v1/registrations.
 type registrationIn struct {
 	Server      string              `json:"server"`
@@ -102,8 +104,12 @@ func (s *Server) readRegistration(w http.ResponseWriter, r *http.Request) (tools
 	if err != nil {
 		return tools.Offer{}, 0, err
 	}
+	return decodeRegistration(body)
+}
+
+func decodeRegistration(body []byte) (tools.Offer, int, error) {
 	var in registrationIn
-	if err := strictjson.DecodeOpen(body, &in); err != nil {
+	if err := strictjson.DecodeOpen(body, &in, maxTools); err != nil {
 		return tools.Offer{}, 0, badJSON(body, err)
 	}
 	if path, err := in.check(); err != nil {
@@ -121,8 +127,8 @@ func (in registrationIn) check() (path string, err error) {
 	if err := tools.CheckOfferedServer(in.Server); err != nil {
 		return "/server", err
 	}
-	if n := len(in.Tools); n == 0 || n > tools.MaxOffered {
-		return "/tools", fmt.Errorf("the list has %d tools; it must have 1 to %d", n, tools.MaxOffered)
+	if len(in.Tools) == 0 {
+		return "/tools", errors.New("the list has no tools")
 	}
 	if in.Concurrency < 0 || in.Concurrency > 256 {
 		return "/concurrency", errors.New("it must be 0 to 256")

@@ -20,6 +20,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/strictjson"
 )
 
 // isUpload reports whether the request uploads files to a workspace, so that its body may be large and slow.
@@ -254,9 +255,12 @@ type otherEdit struct {
 }
 
 const (
-	maxEdits  = 64 << 20 // limit of the part edits in bytes
-	editsPart = "edits"
+	maxEditBytes = 64 << 20 // limit of the part edits in bytes
+	editsPart    = "edits"
 )
+
+// maxEdits bounds the changes in the part edits. A workspace has no more paths.
+var maxEdits = strictjson.MaxElements[otherEdit](200_000)
 
 // formEdits yields the changes of a form, in order.
 func formEdits(form *multipart.Reader) iter.Seq2[state.Edit, error] {
@@ -296,12 +300,13 @@ func filePart(p *multipart.Part) (state.Edit, error) {
 // yieldOthers yields the changes in the part edits. It reports whether to continue with the next part.
 func yieldOthers(p io.Reader, yield func(state.Edit, error) bool) bool {
 	var list []otherEdit
-	data, err := io.ReadAll(io.LimitReader(p, maxEdits+1))
-	if err == nil && len(data) > maxEdits {
-		err = apierror.New(errcode.TooLarge, "the part edits is larger than %d bytes", maxEdits)
+	data, err := io.ReadAll(io.LimitReader(p, maxEditBytes+1))
+	if err == nil && len(data) > maxEditBytes {
+		err = apierror.New(errcode.TooLarge, "the part edits is larger than %d bytes", maxEditBytes)
 	}
 	if err == nil {
-		err = decodeJSON(data, &list) // refuses unknown fields: an edit with a misspelt kind would remove its path
+		// It refuses unknown fields, because an edit with a misspelt kind would remove its path.
+		err = decodeJSON(data, &list, maxEdits)
 	}
 	if err != nil {
 		yield(state.Edit{}, err)

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"slices"
@@ -34,11 +35,49 @@ func (e *Error) Error() string {
 	return e.Path + ": " + e.Reason
 }
 
+// Limit bounds the lists of one type. Without it, a short text such as [{},{}] may become a list of many times its
+// size.
+type Limit struct{ unmarshalers *jsonv2.Unmarshalers }
+
+// MaxElements refuses a list of the type []T with more than limit elements, as soon as it has decoded so many.
+func MaxElements[T any](limit int) Limit {
+	return Limit{jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, list *[]T) error {
+		if d.PeekKind() != '[' {
+			return errors.ErrUnsupported
+		}
+		if _, err := d.ReadToken(); err != nil {
+			return err
+		}
+		*list = []T{}
+		for d.PeekKind() != ']' {
+			if len(*list) == limit {
+				return fmt.Errorf("the list has more than %d elements", limit)
+			}
+			var element T
+			if err := jsonv2.UnmarshalDecode(d, &element); err != nil {
+				return err
+			}
+			*list = append(*list, element)
+		}
+		_, err := d.ReadToken()
+		return err
+	})}
+}
+
+// withLimits returns the unmarshalers of the limits, followed by last.
+func withLimits(limits []Limit, last ...*jsonv2.Unmarshalers) jsonv2.Options {
+	var all []*jsonv2.Unmarshalers
+	for _, l := range limits {
+		all = append(all, l.unmarshalers)
+	}
+	return jsonv2.WithUnmarshalers(jsonv2.JoinUnmarshalers(append(all, last...)...))
+}
+
 // Decode decodes a value with no unknown members into v, which must be a pointer to its zero value. It refuses null,
 // except for values of the types any and json.RawMessage. If v points to a struct, it also refuses empty texts, lists
 // and times for fields whose empty value is not encoded: there it means the default.
-func Decode(data []byte, v any) error {
-	err := jsonv2.Unmarshal(data, v, jsonv2.RejectUnknownMembers(true), jsonv2.WithUnmarshalers(noNull))
+func Decode(data []byte, v any, limits ...Limit) error {
+	err := jsonv2.Unmarshal(data, v, jsonv2.RejectUnknownMembers(true), withLimits(limits, noNull))
 	if err != nil {
 		return explain(err)
 	}
@@ -47,11 +86,11 @@ func Decode(data []byte, v any) error {
 
 // DecodeOpen is like Decode, but for JSON from programs other than our clients: it ignores unknown members, permits
 // empty members, and treats a member that is null as if it were left out.
-func DecodeOpen(data []byte, v any) error {
+func DecodeOpen(data []byte, v any, limits ...Limit) error {
 	if jsontext.Value(data).Kind() == 'n' {
 		return &Error{Offset: -1, Reason: errNull.Error()}
 	}
-	return explain(jsonv2.Unmarshal(data, v))
+	return explain(jsonv2.Unmarshal(data, v, withLimits(limits)))
 }
 
 // Check returns an error unless data is one JSON value. It permits null.

@@ -86,6 +86,37 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
+// TestMaxElements checks that a longer list is refused where it exceeds its limit, and that its elements are decoded as
+// without one.
+func TestMaxElements(t *testing.T) {
+	type list struct {
+		Items []Embedded `json:"items"`
+	}
+	limit := strictjson.MaxElements[Embedded](2)
+	for in, want := range map[string]string{
+		`{"items":[{"name":"a"},{}]}`: "",
+		`{"items":[]}`:                "",
+		`{"items":[{},{},{}]}`:        "/items: the list has more than 2 elements",
+		`{"items":[{},{"other":1}]}`:  "/items/1/other: there is no such field here",
+		`{"items":[{},null]}`:         "/items/1: it is null: leave it out, or give it a value",
+		`{"items":[{},1]}`:            "/items/1: it is a number",
+		`{"items":null}`:              "/items: it is null: leave it out, or give it a value",
+		`{"items":{}}`:                "/items: it is an object",
+		`{"items":[{},`:               "the JSON ends too early",
+	} {
+		var got list
+		err := strictjson.Decode([]byte(in), &got, limit)
+		if want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("Decode(%s) = %v, want %q", in, err, want)
+		}
+	}
+	var got list
+	err := strictjson.DecodeOpen([]byte(`{"items":[{"name":"a"},{"other":1}]}`), &got, limit)
+	if diff := cmp.Diff(list{[]Embedded{{"a"}, {}}}, got); err != nil || diff != "" {
+		t.Errorf("DecodeOpen = %v (-want +got):\n%s", err, diff)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	for in, want := range map[string]bool{
 		`null`: true, ` {"a": {"b": null}} `: true, `[1, "x"]`: true,
