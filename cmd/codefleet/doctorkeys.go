@@ -18,6 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/format"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // encryption reports whose workspaces are encrypted, and warns of secrets that other users of this host can read.
@@ -135,7 +136,9 @@ func storedTenants(ctx context.Context, bucket objects.Objects) ([]string, error
 		if tenant == "" {
 			return found, nil
 		}
-		found = append(found, tenant)
+		if schemas.CheckName("tenant", tenant) == nil { // the tool catalogue is in the store, too
+			found = append(found, tenant)
+		}
 		after = tenant + "0" // the next character after the slash, so it follows all keys of the tenant
 	}
 }

@@ -292,7 +292,8 @@ func TestOldResultsTriggerNothing(t *testing.T) {
 	w.await(ctx, t, matched.TaskID)
 	list, err := w.queue.List(ctx, "acme", jobs.ListOptions{})
 	if err != nil || len(list) != 3 {
-		t.Errorf("tasks = %d, %v; want those before and after the trigger was added, and one of the trigger", len(list), err)
+		t.Errorf("tasks = %d, %v; want those before and after the trigger was added, and one of the trigger",
+			len(list), err)
 	}
 }
 

@@ -16,8 +16,9 @@ import (
 
 // This file asks the client's user about tool calls that wait for approval. Older revisions of the protocol do this
 // by elicitation within a call, newer ones with an input_required result (SEP-2322), and the extension for long calls
-// (taskext.go) with an input_required task. The pending calls and the decisions are in the task's record, so a person may also decide at
-// another bridge or at the command line. No tool sends a decision, because a model must not approve its own calls.
+// (taskext.go) with an input_required task. The pending calls and the decisions are in the task's record, so a person
+// may also decide at another bridge or at the command line. No tool sends a decision, because a model must not approve
+// its own calls.
 
 func (c *call) canAsk() bool { return c.may(scopeApprove) && canElicit(c.req) }
 

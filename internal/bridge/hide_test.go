@@ -156,10 +156,11 @@ func TestPrivacyOfPieces(t *testing.T) {
 	type args = map[string]any
 	id := task["task_id"]
 	calls := []*mcp.CallToolParams{
-		{Name: "list_tasks", Arguments: args{}}, {Name: "list_commits", Arguments: args{}},
+		{Name: "list_tasks", Arguments: args{}},
+		{Name: "list_commits", Arguments: args{}},
 		{Name: "get_session", Arguments: args{"session": "s"}},
 	}
-	for _, x := range []int{85, 384, 392} { // summaries, progress messages and texts of sessions are cut within the value
+	for _, x := range []int{85, 384, 392} { // summaries, progress and texts of sessions are cut within the value
 		params := &mcp.CallToolParams{Name: "execute_task", Arguments: args{
 			"code": "print " + strings.Repeat("x", x) + "536-90-4399", "session": "s",
 		}}

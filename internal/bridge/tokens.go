@@ -64,8 +64,8 @@ func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 	return b.remember(key, found), nil
 }
 
-// recheck verifies the tokens of connected clients that have sent no request for Options.Recheck, so that the streams of
-// a token that was revoked or has expired end. It runs until the bridge closes.
+// recheck verifies the tokens of connected clients that have sent no request for Options.Recheck, so that the streams
+// of a token that was revoked or has expired end. It runs until the bridge closes.
 func (b *Bridge) recheck() {
 	clock.Repeat(b.stopping, b.o.Recheck, func() {
 		now := time.Now()

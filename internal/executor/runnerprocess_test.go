@@ -177,7 +177,8 @@ func TestBoxIsDestroyedLater(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel() // the runner does not end before its box is destroyed
 	if err := single.Close(ended); err == nil || !strings.Contains(err.Error(), "the host is busy") || single.Alive() {
-		t.Errorf("Close() = %v, alive %v, want the driver's error and a box that is not used again", err, single.Alive())
+		t.Errorf("Close() = %v, alive %v, want the driver's error and a box that is not used again", err,
+			single.Alive())
 	}
 	for range 2 {
 		if err := single.Close(t.Context()); err != nil {

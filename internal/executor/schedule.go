@@ -40,8 +40,8 @@ func (r *acquireRequest) fail(err error) { r.result <- acquireResult{err: err} }
 // to create now, and how long to wait before it is called again; 0 means until the next change. It may be called
 // at any time.
 //
-// Each request takes a ready box, or one whose key shares with its own. Otherwise it reserves, in this order, a box that
-// is being created, a free slot, or a slot that is being freed; failing that, an idle box is evicted. Later
+// Each request takes a ready box, or one whose key shares with its own. Otherwise it reserves, in this order, a box
+// that is being created, a free slot, or a slot that is being freed; failing that, an idle box is evicted. Later
 // requests cannot use what is reserved. A request that does not fit into the memory limit blocks all later ones;
 // otherwise small tasks would starve large ones.
 func (s *scheduler) schedule() (create []*environment, next time.Duration) {
@@ -135,8 +135,8 @@ func (s *scheduler) idleBoxFor(r *acquireRequest) *pooledBox {
 	}
 }
 
-// ratingFor rates an idle box for a request: 3 if its key is the request's, so that it last served the same workspace, 2
-// if the keys differ only in the workspace, 1 if it is unbound, 0 if the request cannot use it.
+// ratingFor rates an idle box for a request: 3 if its key is the request's, so that it last served the same workspace,
+// 2 if the keys differ only in the workspace, 1 if it is unbound, 0 if the request cannot use it.
 func (b *pooledBox) ratingFor(r *acquireRequest) int {
 	switch {
 	case b.state == bound && b.key == r.key:

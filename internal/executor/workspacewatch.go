@@ -92,7 +92,7 @@ func (m *measure) add(ctx context.Context, dir *os.Root, depth int) error {
 func (m *measure) addFiles(ctx context.Context, dir *os.Root) (below []string, err error) {
 	list, err := dir.Open(".")
 	if err != nil {
-		return nil, nil //nolint:nilerr // it has vanished
+		return nil, nil // it has vanished
 	}
 	defer list.Close()
 	for err == nil && m.used <= m.limit && ctx.Err() == nil {

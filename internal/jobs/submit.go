@@ -75,8 +75,8 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNe
 		c.tel.refused.Add(ctx, 1)
 		return schemas.Record{}, refuse(errcode.Expired, "expirytime", "the time has passed")
 	}
-	// The message of the step that has ended is in TASKS until the next step is submitted: at the limit, steps would wait
-	// for each other.
+	// The message of the step that has ended is in TASKS until the next step is submitted: at the limit, steps would
+	// wait for each other.
 	if !strings.HasPrefix(r.Source, WorkflowSource) {
 		if err := c.checkBacklog(ctx, tenant); err != nil {
 			return schemas.Record{}, err

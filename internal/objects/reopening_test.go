@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/objects"
@@ -70,14 +71,14 @@ func (keys) List(_ context.Context, _, after string) iter.Seq2[objects.ObjectInf
 func TestReopenedListTwice(t *testing.T) {
 	list := objects.Reopening(keys{}, nil).List(t.Context(), "", "")
 	for range 2 {
-		got := ""
+		var keys []string
 		for info, err := range list {
 			if err != nil {
 				t.Fatalf("List() = %v, want nil", err)
 			}
-			got += info.Key
+			keys = append(keys, info.Key)
 		}
-		if got != "ab" {
+		if got := strings.Join(keys, ""); got != "ab" {
 			t.Errorf("List() yielded %q, want ab", got)
 		}
 	}

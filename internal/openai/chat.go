@@ -43,8 +43,8 @@ type Chunk struct {
 	PromptTokens, CompletionTokens int // tokens of the whole request; zero except in the last chunk
 }
 
-// ErrIncomplete means that a stream ended with neither a finish_reason nor [DONE]. A server whose model was killed may still end the
-// stream properly.
+// ErrIncomplete means that a stream ended with neither a finish_reason nor [DONE]. A server whose model was killed may
+// still end the stream properly.
 var ErrIncomplete = errors.New("the response is incomplete: it has no finish_reason")
 
 // Chat yields the chunks of the response as they arrive. An error ends the sequence. It is a *StatusError, a

@@ -18,7 +18,7 @@ import (
 // tenantVersions holds the catalogue versions of one tenant that has registered tools or skills.
 type tenantVersions struct {
 	Installed             // the current version
-	base      *Listing    // the fleet's tools from which the current version was made; nil if VersionStore.Kept loaded it
+	base      *Listing    // the fleet's tools from which it was made; nil if VersionStore.Kept loaded it
 	overlay   *Overlay    // the overlay from which it was made
 	older     []Installed // in order of use, the latest last
 }

@@ -73,7 +73,7 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 			w.Close()
 		}
 	}()
-	// The bucket also has the tenants' skills. A worker always has a bucket, even if the bucket's address is not known yet.
+	// The bucket also has the tenants' skills. A worker always has a bucket, whose address may not be known yet.
 	if w.Toolbox, err = newToolbox(c, bucket, bucket, t.Logger); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,8 @@ const (
 	newline
 )
 
-// token is a piece of the task. Quotations, JSON and paths are one token each: no pattern of the grammar matches inside them.
+// token is a piece of the task. Quotations, JSON and paths are one token each: no pattern of the grammar matches inside
+// them.
 type token struct {
 	kind       kind
 	text       string // without quotation marks

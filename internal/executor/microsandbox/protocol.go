@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// The agent is msb's program in a box. Its socket on the host belongs to the box's relay, a process of msb that passes on
-// the frames between us and the agent. The protocol consists of frames: a big-endian u32 length, a u32 id, a byte of flags,
-// and an envelope in CBOR. It is documented in microsandbox's packages/agent-client, which promises that frames
+// The agent is msb's program in a box. Its socket on the host belongs to the box's relay, a process of msb that passes
+// on the frames between us and the agent. The protocol consists of frames: a big-endian u32 length, a u32 id, a byte of
+// flags, and an envelope in CBOR. It is documented in microsandbox's packages/agent-client, which promises that frames
 // never change and that additions are optional. The agent is in a box, so nothing that it sends is trusted.
 const (
 	generation  = 7       // protocol generation of our messages; newer relays accept older generations
@@ -38,8 +38,8 @@ type message struct {
 	payload []byte
 }
 
-// agent is one connection to a box's agent, through the relay. When it is closed, the relay kills the processes that were
-// started over it; when the sandbox ends, the connection is closed.
+// agent is one connection to a box's agent, through the relay. When it is closed, the relay kills the processes that
+// were started over it; when the sandbox ends, the connection is closed.
 type agent struct {
 	conn net.Conn
 	id   uint32 // the id of our messages: the lowest that the relay assigned to us

@@ -117,7 +117,7 @@ func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckR
 		return true
 	})
 	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // not in the tree of errors
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // not in the tree of errors
 		all = joined.Unwrap()
 	}
 	for _, err := range all {

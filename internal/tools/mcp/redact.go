@@ -58,7 +58,7 @@ func (r redactor) excerpt(text string, limit int) string {
 func newRedactor(s Server) redactor {
 	replacements := map[string]string{}
 	secret := func(text string) {
-		for _, part := range append(strings.Split(text, "\n"), text) { // a key of several lines is often printed by line
+		for _, part := range append(strings.Split(text, "\n"), text) { // long keys are often printed by line
 			if part = strings.TrimSpace(part); len(part) >= minSecret {
 				replacements[part] = redacted
 			}
