@@ -350,6 +350,9 @@ func badJSON(body []byte, err error) *apierror.Error {
 		e.Cause = "the body is empty"
 	case !ok:
 		e.Cause = err.Error()
+	case refused.TooMany:
+		e = apierror.New(errcode.TooLarge, "%s", refused.Reason)
+		e.Path = refused.Path
 	case refused.Offset >= 0:
 		line, column := position(body, refused.Offset)
 		e.Cause = fmt.Sprintf("line %d, column %d: %s", line, column, refused.Reason)

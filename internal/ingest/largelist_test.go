@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/state"
 )
 
@@ -48,8 +48,8 @@ func TestLargeListIsRefusedEarly(t *testing.T) {
 		err := c.decode()
 		runtime.ReadMemStats(&after)
 		e, ok := errors.AsType[*apierror.Error](err)
-		if !ok || !strings.Contains(e.Message+e.Cause, c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
+		if !ok || e.Code != errcode.TooLarge || e.Message != c.want {
+			t.Errorf("%s: %v, want %s: %q", name, err, errcode.TooLarge, c.want)
 		}
 		if used := after.TotalAlloc - before.TotalAlloc; used > maxMemory {
 			t.Errorf("%s: decoding allocated %d MiB, want at most %d", name, used>>20, maxMemory>>20)

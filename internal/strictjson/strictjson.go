@@ -23,9 +23,10 @@ import (
 
 // Error says why JSON was refused. It quotes names of members, but no values.
 type Error struct {
-	Path   string // JSON Pointer to the value, or "" for the whole text
-	Offset int64  // in bytes, or -1 if the text is well-formed
-	Reason string
+	Path    string // JSON Pointer to the value, or "" for the whole text
+	Offset  int64  // in bytes, or -1 if the text is well-formed
+	Reason  string
+	TooMany bool // a list has more elements than its Limit
 }
 
 func (e *Error) Error() string {
@@ -51,7 +52,7 @@ func MaxElements[T any](limit int) Limit {
 		*list = []T{}
 		for d.PeekKind() != ']' {
 			if len(*list) == limit {
-				return fmt.Errorf("the list has more than %d elements", limit)
+				return tooManyError(limit)
 			}
 			var element T
 			if err := jsonv2.UnmarshalDecode(d, &element); err != nil {
@@ -64,13 +65,24 @@ func MaxElements[T any](limit int) Limit {
 	})}
 }
 
-// withLimits returns the unmarshalers of the limits, followed by last.
-func withLimits(limits []Limit, last ...*jsonv2.Unmarshalers) jsonv2.Options {
+// tooManyError is the limit of a list that has more elements.
+type tooManyError int
+
+func (e tooManyError) Error() string {
+	return fmt.Sprintf("the list has more than %d elements", int(e))
+}
+
+// withLimits returns the unmarshalers of the limits, followed by last, which may be nil. Without limits it joins
+// nothing, because joined unmarshalers look up each type again.
+func withLimits(limits []Limit, last *jsonv2.Unmarshalers) jsonv2.Options {
+	if len(limits) == 0 {
+		return jsonv2.WithUnmarshalers(last)
+	}
 	var all []*jsonv2.Unmarshalers
 	for _, l := range limits {
 		all = append(all, l.unmarshalers)
 	}
-	return jsonv2.WithUnmarshalers(jsonv2.JoinUnmarshalers(append(all, last...)...))
+	return jsonv2.WithUnmarshalers(jsonv2.JoinUnmarshalers(append(all, last)...))
 }
 
 // Decode decodes a value with no unknown members into v, which must be a pointer to its zero value. It refuses null,
@@ -90,7 +102,7 @@ func DecodeOpen(data []byte, v any, limits ...Limit) error {
 	if jsontext.Value(data).Kind() == 'n' {
 		return &Error{Offset: -1, Reason: errNull.Error()}
 	}
-	return explain(jsonv2.Unmarshal(data, v, withLimits(limits)))
+	return explain(jsonv2.Unmarshal(data, v, withLimits(limits, nil)))
 }
 
 // Check returns an error unless data is one JSON value. It permits null.
@@ -170,7 +182,8 @@ func explain(err error) error {
 	case isSemantic && errors.Is(err, jsonv2.ErrUnknownName):
 		return &Error{Path: quote(string(semantic.JSONPointer)), Offset: -1, Reason: "there is no such field here"}
 	case isSemantic:
-		return &Error{Path: quote(string(semantic.JSONPointer)), Offset: -1, Reason: reason(semantic)}
+		_, tooMany := errors.AsType[tooManyError](err)
+		return &Error{Path: quote(string(semantic.JSONPointer)), Offset: -1, Reason: reason(semantic), TooMany: tooMany}
 	}
 	return &Error{Offset: -1, Reason: quote(err.Error())}
 }
