@@ -117,20 +117,28 @@ func (stalling) List(ctx context.Context, _, after string) iter.Seq2[objects.Obj
 func TestRetryOfLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := objects.WithRetry(stalling{}, objects.RetryPolicy{}).List(t.Context(), "", "")
-		for range 2 {
-			var keys []string
-			for info, err := range list {
-				if err != nil {
-					t.Fatalf("List() = %v, want nil", err)
-				}
-				keys = append(keys, info.Key)
-				time.Sleep(time.Hour) //nolint:forbidigo // virtual time, of synctest
-			}
-			if got := strings.Join(keys, ""); got != "abc" {
-				t.Errorf("List() yielded %q, want abc", got)
-			}
-		}
+		wantTwice(t, list, "abc", func() {
+			time.Sleep(time.Hour) //nolint:forbidigo // virtual time, of synctest
+		})
 	})
+}
+
+// wantTwice ranges over a list twice, and calls consume after each key. want is all keys.
+func wantTwice(t *testing.T, list iter.Seq2[objects.ObjectInfo, error], want string, consume func()) {
+	t.Helper()
+	for range 2 {
+		var keys []string
+		for info, err := range list {
+			if err != nil {
+				t.Fatalf("List() = %v, want nil", err)
+			}
+			keys = append(keys, info.Key)
+			consume()
+		}
+		if got := strings.Join(keys, ""); got != want {
+			t.Errorf("List() yielded %q, want %s", got, want)
+		}
+	}
 }
 
 func TestReplace(t *testing.T) {

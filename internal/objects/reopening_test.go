@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"strings"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/objects"
@@ -69,17 +68,5 @@ func (keys) List(_ context.Context, _, after string) iter.Seq2[objects.ObjectInf
 
 // TestReopenedListTwice checks that a list can be ranged over twice.
 func TestReopenedListTwice(t *testing.T) {
-	list := objects.Reopening(keys{}, nil).List(t.Context(), "", "")
-	for range 2 {
-		var keys []string
-		for info, err := range list {
-			if err != nil {
-				t.Fatalf("List() = %v, want nil", err)
-			}
-			keys = append(keys, info.Key)
-		}
-		if got := strings.Join(keys, ""); got != "ab" {
-			t.Errorf("List() yielded %q, want ab", got)
-		}
-	}
+	wantTwice(t, objects.Reopening(keys{}, nil).List(t.Context(), "", ""), "ab", func() {})
 }
