@@ -50,11 +50,13 @@ func (p *principal) identifyOnce(ctx context.Context) error {
 	p.asked.Store(time.Now().UnixNano())
 	id, err := p.noRetry.WhoAmI(ctx)
 	p.away.Store(err != nil && p.b.temporary(err))
-	if err == nil {
-		p.scopes.Store(&id.Scopes)
-		p.identity.Store(&id)
+	if err != nil {
+		return err
 	}
-	return err
+	if p.identity.Swap(&id) == nil { // later scopes need another principal: its servers have the tools of the scopes
+		p.scopes.Store(&id.Scopes)
+	}
+	return nil
 }
 
 // awaitFleet waits until the fleet responds or ctx ends. It returns an error that will not go away by itself, such as

@@ -237,8 +237,9 @@ var programs = []Error{
 	row(Timeout, "timeout tool", "The program or a tool call exceeded its time limit.",
 		"Raise `limits.timeout_s`, or do less in one task."),
 	row(WorkspaceLimit, "failed blocked",
-		"The workspace and the task's files exceed the box's disk or `limits.workspace_mb`.",
-		"Remove files, or raise `limits.workspace_mb`."),
+		"The workspace and the task's files exceed the box's disk or `limits.workspace_mb`, or cannot be measured, "+
+			"because the program has closed a directory to the worker or nested too many.",
+		"Remove files, or raise `limits.workspace_mb`. Let programs leave their directories readable."),
 	row(WorkspaceQuota, "failed",
 		"The program ran, but its changes were not committed, because they would exceed the workspace's quota.",
 		"Remove files from the workspace, or ask the operator for a larger quota."),

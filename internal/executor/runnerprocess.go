@@ -39,8 +39,9 @@ type runnerProcess struct {
 	writing sync.Mutex // held for a whole message
 	busy    bool       // has not reported ready since its last program; owned by run
 
-	killing   sync.Mutex // held while the box is being destroyed
-	destroyed bool       // guarded by killing
+	killing    sync.Mutex // held while the box is being destroyed
+	destroyed  bool       // guarded by killing
+	destroyErr error      // of the latest destruction
 
 	// Owned by startRunner.
 	preload   []string
@@ -223,7 +224,7 @@ func (r *runnerProcess) wasKilled() bool {
 
 // close destroys the box and waits until the reader has ended. It may be called again, even after an error.
 func (r *runnerProcess) close(ctx context.Context) error {
-	err := r.kill()
+	err := r.destroy(true)
 	if r.session == nil {
 		return err
 	}
@@ -235,23 +236,26 @@ func (r *runnerProcess) close(ctx context.Context) error {
 	}
 }
 
-// kill destroys the box, unless it is destroyed. It may be called again after an error.
-func (r *runnerProcess) kill() error {
+// kill destroys the box. Further calls return what the latest destruction did; only close tries again after an error.
+func (r *runnerProcess) kill() error { return r.destroy(false) }
+
+// destroy destroys the box, unless it is destroyed. If a destruction has failed, it tries again only if again is set.
+func (r *runnerProcess) destroy(again bool) error {
 	r.killing.Lock()
 	defer r.killing.Unlock()
-	if r.destroyed {
-		return nil
+	if r.destroyed || r.destroyErr != nil && !again {
+		return r.destroyErr
 	}
 	if !r.wasKilled() {
 		close(r.killed)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), destroyWait)
 	defer cancel()
-	if err := r.box.Destroy(ctx); err != nil {
-		return fmt.Errorf("destroy box: %w", err)
+	if r.destroyErr = r.box.Destroy(ctx); r.destroyErr != nil {
+		r.destroyErr = fmt.Errorf("destroy box: %w", r.destroyErr)
 	}
-	r.destroyed = true
-	return nil
+	r.destroyed = r.destroyErr == nil
+	return r.destroyErr
 }
 
 // readFrames forwards the runner's frames until it ends. A violation of the protocol ends the box.

@@ -182,7 +182,9 @@ func (d *dispatcher) dispatch(accept, work, late context.Context) {
 			}
 			if _, held := d.heldUntil[e.tenant]; held && e.unused {
 				delete(d.heldUntil, e.tenant)
-				d.askForScan()
+				if e.kind == slotDone { // an empty lane was counted by mistake, and would be again
+					d.askForScan()
+				}
 			}
 			free++
 		case <-stopping:

@@ -523,6 +523,45 @@ func TestCancel(t *testing.T) {
 	f.awaitEmpty(t)
 }
 
+// Cancel also removes the timer of an earlier version, whose subject does not name the run.
+func TestCancelEarlierTimer(t *testing.T) {
+	f := newFleet(t)
+	const tenant = "acme-eu"
+	rec, err := f.Submit(t.Context(), tenant, taskEvent("later", `{"code":"x","not_before":"2100-01-01T00:00:00Z"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.work(t, WorkerOptions{Handler: succeed})
+	s, err := f.js.Stream(t.Context(), streamDelayed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var timer *jetstream.RawStreamMsg
+	eventually(t, "timer", func() (err error) {
+		timer, err = s.GetLastMsgForSubject(t.Context(), delayedSubject(tenant, rec.TaskID, 0))
+		return err
+	})
+	f.awaitEmpty(t)
+	if err := s.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	earlier := &nats.Msg{
+		Subject: "delayed." + tenant + "." + rec.TaskID, Header: withoutServerHeaders(timer.Header), Data: timer.Data,
+	}
+	for _, name := range []string{"Nats-Schedule", "Nats-Schedule-Target"} {
+		earlier.Header.Set(name, timer.Header.Get(name))
+	}
+	if _, err := f.js.PublishMsg(t.Context(), earlier); err != nil {
+		t.Fatal(err)
+	}
+	if rec, err = f.Cancel(t.Context(), tenant, rec.TaskID); err != nil || rec.Status != schemas.Cancelled {
+		t.Errorf("Cancel = %+v, %v, want cancelled", rec, err)
+	}
+	if info, err := s.Info(t.Context()); err != nil || info.State.Msgs != 0 {
+		t.Errorf("DELAYED has %d messages, %v, want none", info.State.Msgs, err)
+	}
+}
+
 func TestDeadlines(t *testing.T) {
 	f := newFleet(t)
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }

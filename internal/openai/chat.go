@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
+	"time"
 
 	sdk "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
@@ -62,7 +64,8 @@ func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error
 		for events.Next() {
 			data := bytes.TrimSuffix(events.Event().Data, []byte("\n"))
 			switch {
-			case string(data) == "[DONE]": // an endpoint may keep the response open
+			case string(data) == "[DONE]":
+				drain(response.Body)
 				return
 			case len(data) > maxEvent:
 				yield(Chunk{}, fmt.Errorf("read the response: %w", errLongEvent))
@@ -138,4 +141,13 @@ func parseChunk(data []byte) (Chunk, error) {
 		chunk.Content, chunk.Refusal, chunk.FinishReason = first.Delta.Content, first.Delta.Refusal, first.FinishReason
 	}
 	return chunk, nil
+}
+
+// drain reads the rest of a body that should have none, so that the connection can be used again. An endpoint may keep
+// the response open, so drain closes the body after drainTime.
+func drain(body io.ReadCloser) {
+	const drainTime, maxRest = 100 * time.Millisecond, 4 << 10
+	stop := time.AfterFunc(drainTime, func() { _ = body.Close() })
+	defer stop.Stop()
+	_, _ = io.CopyN(io.Discard, body, maxRest)
 }

@@ -20,7 +20,7 @@ import (
 const (
 	pollTime      = time.Second      // between a feed's requests to the fleet
 	heartbeatTime = 15 * time.Second // between comments on a silent stream
-	maxStreams    = 1000             // open streams of a process, without those of the output of tasks
+	maxStreams    = 1000             // open streams of a process; an open page of a task has two
 	streamTime    = time.Hour        // a page connects again after this time
 )
 

@@ -23,15 +23,15 @@ type Prefetched struct {
 // begins with what others have committed since.
 const prefetchMaxAge = time.Second
 
-// Prefetch reads HEAD for a later Checkout. It sends one small request, and two more if there is no HEAD. If one fails
-// or HEAD is lost, Checkout reads HEAD itself.
+// Prefetch reads HEAD for a later Checkout. It sends one small request, and sometimes two more if there is no HEAD. If
+// one fails or HEAD is lost, Checkout reads HEAD itself.
 func (s *Store) Prefetch(ctx context.Context, ref Ref) *Prefetched {
 	p := &Prefetched{ref: ref, began: time.Now()}
 	if p.err = ref.Check(); p.err == nil {
 		p.head, p.etag, p.err = s.repo.ReadHead(ctx, ref, "")
 	}
 	if p.err == nil && p.etag == "" {
-		_, p.err = s.repo.FloorWithoutHead(ctx, ref)
+		p.err = s.repo.CheckAbsent(ctx, ref)
 	}
 	return p
 }

@@ -131,7 +131,12 @@ func TestPrefetch(t *testing.T) {
 	prefetch := func(w *statetest.Worker) *state.Prefetched { return w.Store.Prefetch(t.Context(), ref) }
 
 	check("no commits", a, prefetch(a), 0, 0)
-	check("no commits, again", a, prefetch(a), 0, 0)
+	bucket.Calls()
+	again := prefetch(a)
+	if calls := bucket.Calls(); len(calls) != 1 {
+		t.Errorf("the second prefetch without HEAD sends %d requests, want 1", len(calls))
+	}
+	check("no commits, again", a, again, 0, 0)
 	check("no prefetch", a, nil, 0, 1)
 	before := prefetch(a)
 	a.Write("x", "1")

@@ -22,15 +22,15 @@ type Info struct {
 	Bytes      int64     `json:"bytes"`
 }
 
-// ReadInfo describes a workspace by its HEAD. It sends one small request, and two more if there is no HEAD. A workspace
-// that has no commits or was deleted has no files. ReadInfo returns objects.ErrCorrupt if HEAD is lost.
+// ReadInfo describes a workspace by its HEAD. It sends one small request, and sometimes two more if there is no HEAD. A
+// workspace that has no commits or was deleted has no files. ReadInfo returns objects.ErrCorrupt if HEAD is lost.
 func ReadInfo(ctx context.Context, r *repo.Repo, ref format.Ref) (Info, error) {
 	if err := ref.Check(); err != nil {
 		return Info{}, err
 	}
 	h, etag, err := r.ReadHead(ctx, ref, "")
 	if err == nil && etag == "" {
-		_, err = r.FloorWithoutHead(ctx, ref)
+		err = r.CheckAbsent(ctx, ref)
 	}
 	if err != nil {
 		return Info{}, fmt.Errorf("read workspace %s: %w", ref, err)

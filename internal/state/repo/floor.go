@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/format"
@@ -47,6 +49,46 @@ func (r *Repo) FloorWithoutHead(ctx context.Context, ref format.Ref) (int64, err
 		return f.Generation, err
 	}
 	return f.Generation, nil
+}
+
+const (
+	absentFor = time.Minute // for which CheckAbsent trusts its last check of a workspace
+	maxAbsent = 10_000      // workspaces
+)
+
+// absences remembers when workspaces were found without HEAD, and HEAD not to be lost.
+type absences struct {
+	mu sync.Mutex
+	at map[format.Ref]time.Time
+}
+
+func (a *absences) isRecent(ref format.Ref) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at, ok := a.at[ref]
+	return ok && time.Since(at) < absentFor
+}
+
+func (a *absences) add(ref format.Ref) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.at == nil || len(a.at) >= maxAbsent {
+		a.at = map[format.Ref]time.Time{}
+	}
+	a.at[ref] = time.Now()
+}
+
+// CheckAbsent returns ErrCorrupt if the HEAD of a workspace, which is missing, is lost. For a minute it sends no more
+// request, because tasks that change nothing never make a HEAD. A commit checks each time (FloorWithoutHead).
+func (r *Repo) CheckAbsent(ctx context.Context, ref format.Ref) error {
+	if r.absent.isRecent(ref) {
+		return nil
+	}
+	_, err := r.FloorWithoutHead(ctx, ref)
+	if err == nil {
+		r.absent.add(ref)
+	}
+	return err
 }
 
 // RaiseFloor raises a tenant's floor to a generation, unless it is that high already.

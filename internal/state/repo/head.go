@@ -81,7 +81,7 @@ func (r *Repo) Current(ctx context.Context, ref format.Ref, old *Version) (*Vers
 	switch {
 	case err != nil || etag != "":
 	case old == nil:
-		_, err = r.FloorWithoutHead(ctx, ref)
+		err = r.CheckAbsent(ctx, ref)
 	default:
 		err = r.checkPurged(ctx, ref, old)
 	}

@@ -33,6 +33,7 @@ type Repo struct {
 	carrier  *carrier // the same as Bucket
 	folder   *folder  // nil unless StartFolding was called
 	versions versionCache
+	absent   absences
 	onCommit []func(format.Ref)
 }
 

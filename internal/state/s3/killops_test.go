@@ -47,8 +47,8 @@ var ops = map[string]struct {
 	writes int // minimal number of writing requests
 	do     func(ctx context.Context, s *state.Store, tenant string) error
 	ready  func(ctx context.Context, s *state.Store, tenant string) error         // called before do
-	makes  func(before map[string]string) map[string]string                       // files after do; nil if unchanged
-	old    func(map[string]string) map[string]string                              // files before do; nil for generation(4)
+	makes  func(before map[string]string) map[string]string                       // files after do; nil: the same
+	old    func(map[string]string) map[string]string                              // files before do; nil: generation(4)
 	harm   func(ctx context.Context, bucket objects.Objects, tenant string) error // loses HEAD, which do restores
 	// stored excludes the operation from the test with a HEAD that carries commits: the operation would write only
 	// HEAD, or harm would remove the carried commits (see TestLostHead).

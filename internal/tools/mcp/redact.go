@@ -95,12 +95,15 @@ func newRedactor(s Server) redactor {
 	return redactor{strings.NewReplacer(pairs...), slices.Collect(maps.Keys(replacements))}
 }
 
-// arePaths reports whether a text is the path of a file that exists, or a list of such paths. A key may begin with a
-// slash, too.
+// arePaths reports whether a text is the path of a file in a directory that exists, or a list of such paths. A key may
+// begin with a slash, too.
 func arePaths(text string) bool {
 	list := filepath.SplitList(text)
 	return len(list) > 0 && !slices.ContainsFunc(list, func(path string) bool {
 		_, err := os.Stat(path)
+		if dir := filepath.Dir(path); err != nil && dir != "/" { // the server may make the file later
+			_, err = os.Stat(dir)
+		}
 		return !filepath.IsAbs(path) || err != nil
 	})
 }
