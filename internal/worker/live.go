@@ -97,7 +97,8 @@ func (l *liveFolder) withSync(next jobs.Handler) jobs.Handler {
 // sees. After any other error it is retried.
 func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 	_, bad := errors.AsType[*state.EditError](err)
-	if !bad && !errors.Is(err, state.ErrQuota) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, dirsync.ErrOlder) {
+	bad = bad || errors.Is(err, state.ErrQuota) || errors.Is(err, fs.ErrPermission) || errors.Is(err, dirsync.ErrOlder)
+	if !bad {
 		return nil, fmt.Errorf("import the live folder: %w", err)
 	}
 	return &schemas.Result{
