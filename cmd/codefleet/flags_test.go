@@ -61,6 +61,7 @@ func TestZeroIsRefused(t *testing.T) {
 	for command, flag := range map[string]string{
 		"rerun": "at-generation", "skills rm": "version", "skills show": "version", "skills export": "version",
 		"skills save": "base", "sessions resume": "checkpoint", "sessions list": "limit", "sessions show": "limit",
+		"tools search": "limit",
 	} {
 		for _, value := range []string{"0", "-1", "0x0", "1"} {
 			c, _, err := (&app{}).root().Find(strings.Fields(command))

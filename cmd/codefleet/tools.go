@@ -77,9 +77,6 @@ func (a *app) toolsSearchCommand(flags *toolFlags) *cobra.Command {
 			"search uses words only. Each argument is a query.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: a.do(func(ctx context.Context, args []string) error {
-			if o.Limit < 0 {
-				return usage("--limit %d: want at least 1", o.Limit)
-			}
 			switch o.Detail = client.Detail(detail); o.Detail {
 			case client.DetailName, client.DetailDescription, client.DetailFull:
 			default:
@@ -97,6 +94,7 @@ func (a *app) toolsSearchCommand(flags *toolFlags) *cobra.Command {
 	c.Flags().BoolVar(&o.Explain, "explain", false, "print how the score of each tool was computed")
 	c.Flags().StringVar(&detail, "detail", detail, "name, description or full")
 	c.Flags().IntVar(&o.Limit, "limit", 0, "maximum `NUMBER` of tools for each query")
+	requirePositive(c, "limit")
 	completeFlag(c, "detail", string(client.DetailName), string(client.DetailDescription), string(client.DetailFull))
 	return c
 }

@@ -88,7 +88,7 @@ type TenantLimits struct {
 	CPUs float64 `yaml:"cpus"`
 	// Bytes of standard output, and of standard error, of one execution.
 	OutputBytes int64 `yaml:"output_bytes"`
-	// Size of a workspace.
+	// Size of a workspace that a task uses. What is pushed is bounded by `limits.workspace_mb` of the fleet.
 	WorkspaceMB int64 `yaml:"workspace_mb"`
 }
 
