@@ -370,6 +370,31 @@ func TestRerunOfRerun(t *testing.T) {
 	}
 }
 
+// TestRerunWithoutVersion checks that a run whose steps recorded no version of the workspace is run again in a fork of
+// the newest one, and that a rerun of steps that are no tasks needs no fork.
+func TestRerunWithoutVersion(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	e := w.runWorkers(t, 1, func(context.Context, *jobs.Job) (*schemas.Result, error) {
+		return &schemas.Result{Status: schemas.Blocked, Error: &schemas.Error{Code: "guardrail"}}, nil
+	}, neverLost)
+	var forked []string
+	fork := func(_ context.Context, _, from string, generation int64, _ string) (int64, error) {
+		forked = append(forked, fmt.Sprintf("%s@%d", from, generation))
+		return 1, nil
+	}
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{
+		Workflow: json.RawMessage(`{"name":"one","steps":[{"id":"a","code":"x"}]}`), Workspace: "w",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run = ended(t, e, run.RunID, "")
+	run, err = e.Rerun(t.Context(), "acme", run.RunID, schemas.WorkflowRerun{From: "a"}, fork)
+	if err != nil || !strings.HasPrefix(run.Workspace, "w-rerun-") || !slices.Equal(forked, []string{"w@0"}) {
+		t.Errorf("Rerun works in %s, forked %q, %v, want a fork of the newest version of w", run.Workspace, forked, err)
+	}
+}
+
 // TestStepTimesOut checks that a step whose time has passed does not end while its task is queued, and that it ends
 // with step_timeout, and is tried again, if its task was not submitted in time.
 func TestStepTimesOut(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 type Rerun struct {
 	Steps      []schemas.StepRun // for the new run: steps that are kept, and pending ones
 	Keep       []string          // keys of the values to copy
-	Generation int64             // generation of the old run's workspace to begin with; 0 if it was empty
+	Generation int64             // generation of the old run's workspace to begin with; 0 if it was empty or unknown
 	Changed    bool              // the steps that are repeated have changed the workspace since that generation
+	Forks      bool              // a step that is repeated is a task or a workflow, so it may use the workspace
 }
 
 // RerunError says why a run cannot be repeated from a step.
@@ -66,6 +67,7 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 		out.Steps[i] = schemas.StepRun{ID: s.ID, Status: schemas.WorkflowPending}
 		if again[i] {
 			out.Changed = out.Changed || changedSince(old.Steps[i], base)
+			out.Forks = out.Forks || s.Wait == nil && s.Ask == nil && s.Emit == nil
 			continue
 		}
 		x := old.Steps[i]

@@ -154,8 +154,8 @@ func Attributes(ev event.Event) (map[string]any, error) {
 	return out, nil
 }
 
-// Forker creates a workspace with the files of a generation of another one, and returns its generation. If an earlier
-// call has created the workspace, it returns the newest generation.
+// Forker creates a workspace with the files of a generation of another one, the newest if generation is 0, and returns
+// its generation. If an earlier call has created the workspace, it returns the newest generation.
 type Forker func(ctx context.Context, tenant, from string, generation int64, to string) (int64, error)
 
 // Rerun starts a new run of the same workflow that keeps the results of the steps before a step. Its workspace is a
@@ -196,14 +196,15 @@ func (e *Engine) Rerun(
 	}
 	newID := jobs.TaskID(tenant, jobs.WorkflowSource+id, cmp.Or(in.Key, rand.Text()))
 	workspace := old.Workspace
-	if again.Generation > 0 {
+	if again.Forks {
 		workspace = forkName(old.Workspace, newID)
+	}
+	// If a step has changed the workspace since generation 0, the new workspace is empty, too.
+	if again.Forks && (again.Generation > 0 || !again.Changed) {
 		again.Generation, err = fork(ctx, tenant, old.Workspace, again.Generation, workspace)
 		if err != nil {
 			return old, err
 		}
-	} else if again.Changed {
-		workspace = forkName(old.Workspace, newID) // the step began with an empty workspace
 	}
 	return e.start(ctx, tenant, schemas.WorkflowRequest{
 		Workflow: old.Workflow, Inputs: merged, Workspace: workspace, Session: old.Session, Priority: old.Priority,
