@@ -21,7 +21,7 @@ import (
 	"github.com/codefleet/codefleet/internal/statedoc"
 )
 
-var hashRule = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var hashRule = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
 
 const nameText = "%q: a name has 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit"
 

@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// Config holds all settings. Load returns one. An application that embeds a worker may change fields and then call
-// Validate.
+// Config holds all settings. Load returns one. A program may change fields and then call Validate.
 type Config struct {
 	// Directory for what `codefleet up` stores and what workers cache: queue, objects, boxes,
 	// generated credentials. The default is $XDG_DATA_HOME/codefleet or ~/.local/share/codefleet.
@@ -46,8 +45,8 @@ type Config struct {
 	// Environments of task pools, by the task pool's name. They determine what programs can import.
 	// A task pool that is not listed has the environment of the section execution.
 	Pools map[string]Pool `yaml:"pools"`
-	// Limits of one execution, in addition to those in guardrails. A task can set lower limits, or higher
-	// limits up to its tenant's.
+	// Limits of one execution, in addition to those in guardrails. A task can set lower limits of time,
+	// memory, processors and output, or higher ones up to its tenant's.
 	Limits Limits `yaml:"limits"`
 	// Checks of programs, and two limits of one execution.
 	Guardrails Guardrails `yaml:"guardrails"`
@@ -86,9 +85,10 @@ type Config struct {
 type HTTP struct {
 	// Address of the HTTP interface.
 	Addr string `yaml:"addr"`
-	// Accepted values of the Host header, in addition to the address itself and loopback names.
+	// Accepted names in the Host header, in addition to localhost and IP addresses.
 	AllowedHosts []string `yaml:"allowed_hosts"`
-	// Accepted values of the Origin header. Requests without the header are always accepted.
+	// Accepted values of the Origin header. Requests without the header, and from the fleet's own pages,
+	// are always accepted.
 	AllowedOrigins []string `yaml:"allowed_origins"`
 	// Certificate file (PEM) for HTTPS. Requires tls_key.
 	TLSCert string `yaml:"tls_cert"`
@@ -100,8 +100,8 @@ type HTTP struct {
 type Auth struct {
 	// Require bearer tokens. False is allowed only if http.addr is a loopback address.
 	Enabled bool `yaml:"enabled"`
-	// Tokens of operators, who can see workers, task pools and metrics and belong to no tenant.
-	// They can be set in the file only.
+	// Tokens of operators, who see and control the whole fleet and belong to no tenant. They can be set in
+	// the file only.
 	Operators []Token `yaml:"operators"`
 }
 
@@ -110,7 +110,7 @@ type NATS struct {
 	// Address of the embedded server of `codefleet up`.
 	Addr string `yaml:"addr"`
 	// URL of the server, nats://host:4222 or tls://host:4222. Several URLs are separated by commas.
-	// By default, `codefleet up` uses its embedded server.
+	// `codefleet up` ignores it: it always uses its embedded server.
 	URL string `yaml:"url"`
 	// Credentials file (JWT and seed).
 	Creds string `yaml:"creds"`
@@ -138,8 +138,8 @@ type NATS struct {
 type S3 struct {
 	// Address of the embedded store of `codefleet up`.
 	Addr string `yaml:"addr"`
-	// URL of the store, such as https://host or http://host:9000. By default, `codefleet up` uses
-	// its embedded store.
+	// URL of the store, such as https://host or http://host:9000. `codefleet up` ignores it: it always
+	// uses its embedded store.
 	Endpoint string `yaml:"endpoint"`
 	// Name of the bucket. The bucket must exist, except in the embedded store.
 	Bucket string `yaml:"bucket"`
@@ -185,7 +185,7 @@ type Workspaces struct {
 	// Interval of garbage collection, which one of the workers runs. 0 disables it.
 	CleanEvery time.Duration `yaml:"clean_every"`
 	// Garbage collection marks unreferenced objects that are older than this, and deletes them
-	// after they have been marked for this long. At least 24h, and twice the longest task.
+	// after they have been marked for this long. At least 24h, and twice guardrails.max_execution_time.
 	Grace time.Duration `yaml:"grace"`
 	// Whether HEAD may carry small commits of tasks, which makes such a commit one write. It needs
 	// s3.heads: s3-cas. Set it to false while a part of the fleet is too old to read such HEADs.
@@ -203,7 +203,8 @@ type Workspaces struct {
 // Encryption names the secrets from which each tenant's key is derived. A secret has at least 32 random characters, for
 // example from `openssl rand -base64 32`. If it is lost, the workspaces are lost, too.
 type Encryption struct {
-	// File with the secret. By default, new data is not encrypted.
+	// File with the secret. A tenant without one uses that of workspaces.encryption; without either, new
+	// data is not encrypted.
 	KeyFile string `yaml:"key_file"`
 	// Files with earlier secrets, to read existing data. Garbage collection encrypts the newest
 	// versions with the new secret. An old secret is needed until older versions and pins have
@@ -241,7 +242,7 @@ type Queue struct {
 	Attempts int `yaml:"attempts"`
 	// How many unfinished tasks one tenant may have in a task pool with one priority. Above it, tasks are
 	// refused with the code backlog_full. A lower value takes effect when a part of the fleet starts, if no
-	// tenant then has more unfinished tasks in a task pool than half of the new value.
+	// tenant then has more unfinished tasks in a task pool with one priority than half of the new value.
 	Backlog int `yaml:"backlog"`
 	// How much large data one tenant may have in the queue, in MiB. It limits the data of unfinished
 	// tasks (those over 256 KiB): above it, such tasks are refused. It also limits what is kept for up
@@ -279,11 +280,13 @@ type Logging struct {
 // Telemetry configures traces and metrics.
 type Telemetry struct {
 	// OTLP endpoint (HTTP) for traces, such as http://host:4318. By default, no traces are
-	// recorded. The other OTEL_EXPORTER_OTLP_… variables (headers, compression, timeout) work, too.
+	// recorded. The other OTEL_EXPORTER_OTLP_… variables (headers, compression, timeout) work, too, but
+	// only in the environment, not in .env.
 	Endpoint string `yaml:"endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT"`
 	// Send the log to the endpoint, too, with the level and the replacements of the log.
 	Logs bool `yaml:"logs"`
-	// Service name in traces. The default is the name of the command.
+	// Service name in traces, logs and metrics. The default is codefleet- and the name of the command,
+	// such as codefleet-worker.
 	ServiceName string `yaml:"service_name" env:"OTEL_SERVICE_NAME"`
 	// Share of traces to record, from 0 to 1. A caller's decision takes precedence.
 	Sample float64 `yaml:"sample"`

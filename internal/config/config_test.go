@@ -395,6 +395,36 @@ workflows: []
 	}
 }
 
+// TestModelFromVariables checks which model the keys and endpoints of providers enable.
+func TestModelFromVariables(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const endpoint = "AZURE_OPENAI_ENDPOINT=https://a.openai.azure.com"
+	for _, c := range []struct {
+		env      []string
+		enabled  bool
+		by       string
+		provider string
+	}{
+		{nil, false, "", "openai"},
+		{[]string{"LLM_API_KEY=k"}, true, "LLM_API_KEY", "openai"},
+		{[]string{"OPENAI_API_KEY=k"}, true, "OPENAI_API_KEY", "openai"},
+		{[]string{"OPENAI_BASE_URL=https://m"}, true, "OPENAI_BASE_URL", "openai"},
+		{[]string{"OPENAI_API_KEY=k", endpoint}, true, "AZURE_OPENAI_ENDPOINT", "azure_openai"},
+		{[]string{"LLM_ENABLED=true", endpoint}, true, "LLM_ENABLED", "azure_openai"},
+		{[]string{"LLM_ENABLED=false", endpoint}, false, "LLM_ENABLED", "azure_openai"},
+		{[]string{"LLM_ENABLED=false", "LLM_API_KEY=k"}, false, "LLM_ENABLED", "openai"},
+		{[]string{"LLM_ENABLED=true", "LLM_PROVIDER=openai", endpoint}, true, "LLM_ENABLED", "openai"},
+		{[]string{"LLM_PROVIDER=azure_openai", "LLM_API_KEY=k"}, false, "", "azure_openai"}, // there is no endpoint
+	} {
+		got := load(t, config.Source{Env: c.env})
+		by := got.Origin("llm.enabled").Where
+		if got.LLM.Enabled != c.enabled || by != c.by || got.LLM.Provider != c.provider {
+			t.Errorf("%q: enabled %v by %q, provider %q; want %v, %q, %q",
+				c.env, got.LLM.Enabled, by, got.LLM.Provider, c.enabled, c.by, c.provider)
+		}
+	}
+}
+
 // TestNoEffect checks that a given setting that changes nothing causes a warning, unless its value describes what the
 // fleet does anyway.
 func TestNoEffect(t *testing.T) {
@@ -469,6 +499,12 @@ func TestSampleHash(t *testing.T) {
 			t.Errorf("problems with %s = %q, want %q", hash, got, want)
 		}
 	}
+}
+
+func TestHashInCapitals(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "c.yaml", "tenants: {acme: {tokens: [{sha256: "+strings.Repeat("0A", 32)+"}]}}")
+	load(t, config.Source{File: "c.yaml"}) // fails the test if the hash is refused
 }
 
 func TestValidateAfterChange(t *testing.T) {

@@ -203,21 +203,25 @@ func (l *loader) derive() {
 	}
 }
 
-// deriveModel enables the model if its key or endpoint is given, unless llm.enabled is set. An Azure endpoint also
-// selects the provider azure_openai, unless llm.provider is set.
+// deriveModel selects the provider azure_openai if an Azure endpoint is given, unless llm.provider is set, and enables
+// the model if its key or endpoint is given, unless llm.enabled is set.
 func (l *loader) deriveModel() {
 	c := l.cfg
+	if c.LLM.AzureEndpoint != "" && c.Origin("llm.provider").Layer == LayerDefault {
+		c.LLM.Provider, c.origins["llm.provider"] = "azure_openai", c.Origin("llm.azure_endpoint")
+	}
+	if c.Origin("llm.enabled").Layer != LayerDefault {
+		return
+	}
 	given := map[string]string{"llm.azure_endpoint": c.LLM.AzureEndpoint}
 	if c.LLM.Provider == "openai" {
-		given["llm.base_url"], given["llm.openai_api_key"] = c.LLM.BaseURL, string(c.LLM.OpenAIAPIKey)
+		given["llm.base_url"] = c.LLM.BaseURL
+		given["llm.api_key"], given["llm.openai_api_key"] = string(c.LLM.APIKey), string(c.LLM.OpenAIAPIKey)
 	}
-	for _, key := range []string{"llm.azure_endpoint", "llm.base_url", "llm.openai_api_key"} {
-		if given[key] == "" || c.Origin("llm.enabled").Layer != LayerDefault {
-			continue
-		}
-		c.LLM.Enabled, c.origins["llm.enabled"] = true, c.Origin(key)
-		if key == "llm.azure_endpoint" && c.Origin("llm.provider").Layer == LayerDefault {
-			c.LLM.Provider, c.origins["llm.provider"] = "azure_openai", c.Origin(key)
+	for _, key := range []string{"llm.azure_endpoint", "llm.base_url", "llm.api_key", "llm.openai_api_key"} {
+		if given[key] != "" {
+			c.LLM.Enabled, c.origins["llm.enabled"] = true, c.Origin(key)
+			return
 		}
 	}
 }

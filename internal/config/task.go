@@ -9,7 +9,8 @@ type Execution struct {
 	WorkspaceDir string `yaml:"workspace_dir" env:"WORKSPACE_DIR,EXECUTION_WORKSPACE_DIR"`
 	// Directory of tool modules, <server>/<tool>.py, which may change while the fleet runs. The
 	// default is `servers` in the data directory, with the built-in modules. They are also installed
-	// into an empty directory.
+	// into an empty directory. Separate workers and ingest without this setting use the published tools
+	// (`codefleet tools publish`), if there are any.
 	ServersDir string `yaml:"servers_dir" env:"SERVERS_DIR,EXECUTION_SERVERS_DIR"`
 	// Directory of skills that all tenants share: directories with a SKILL.md, and files NAME.py (docs/skills.md). Each
 	// worker and ingest reads its own copy, and sees changes within seconds. If it does not exist, there are none.
@@ -162,10 +163,10 @@ func (o Optimizations) ReadyBoxes() int {
 
 // LLM configures the language model that writes programs.
 type LLM struct {
-	// Let the model write programs. If false, the rules write them. The default is true if a key or
-	// an endpoint is set.
+	// Let the model write programs. If false, the rules write them. The default is true if an
+	// endpoint, or a key for the provider openai, is set.
 	Enabled bool `yaml:"enabled" env:"LLM_CODE_GENERATION,LLM_ENABLED"`
-	// openai or azure_openai.
+	// openai or azure_openai. The default is azure_openai if azure_endpoint is set.
 	Provider string `yaml:"provider" env:"LLM_PROVIDER"`
 	// Name of the model.
 	Model string `yaml:"model" env:"LLM_MODEL"`

@@ -22,14 +22,15 @@ type Tenant struct {
 	Pools []string `yaml:"pools"`
 	// Priorities that the tenant's tasks may have. The default is normal and low.
 	Priorities []string `yaml:"priorities"`
-	// Maximum number of concurrent tasks in the whole fleet. 0 selects one less than a worker's
-	// slots.
+	// Maximum number of concurrent tasks in the whole fleet, for each task pool and priority. 0 selects
+	// one less than a worker's slots.
 	MaxRunning int `yaml:"max_running"`
 	// Share of the slots in relation to other tenants with the same priority, from 1 to 1000, while
 	// all have tasks. Shares are measured in slot-seconds. 0 selects 1.
 	Weight int `yaml:"weight"`
 	// Maximum number of queued and running tasks, in all task pools. Above it, tasks are refused with
-	// the code backlog_full. 0 means that only queue.backlog applies.
+	// the code backlog_full. 0 means that only queue.backlog applies, as for tasks that the tenant itself
+	// publishes on NATS.
 	Backlog int `yaml:"backlog"`
 	// How many tasks may start per period, such as 10/s, 600/m or 1000/h. Further tasks stay queued. By
 	// default, there is no limit.
@@ -88,7 +89,8 @@ type TenantLimits struct {
 	CPUs float64 `yaml:"cpus"`
 	// Bytes of standard output, and of standard error, of one execution.
 	OutputBytes int64 `yaml:"output_bytes"`
-	// Size of a workspace that a task uses. What is pushed is bounded by `limits.workspace_mb` of the fleet.
+	// Size of a workspace while a program runs. Values above limits.workspace_mb have no effect, and what
+	// is pushed is bounded by that one.
 	WorkspaceMB int64 `yaml:"workspace_mb"`
 }
 
@@ -102,7 +104,8 @@ type Token struct {
 	// File with the token itself.
 	File string `yaml:"file"`
 	// read (tasks and results), submit (and cancel), approve (tool calls that wait for approval),
-	// tools (serve functions as tools over HTTP), operator (workers, task pools, metrics). The
-	// default is read and submit.
+	// tools (serve functions as tools over HTTP), operator (see and control the whole fleet: workers,
+	// pauses, limits, tenants, tokens, metrics). The default of a tenant's token is read and submit, that
+	// of an operator's token is operator.
 	Scopes []string `yaml:"scopes"`
 }
