@@ -77,11 +77,12 @@ func Setup(ctx context.Context, o Options) (*Telemetry, error) {
 	if o.Endpoint == "" && !o.Metrics {
 		return t, nil
 	}
+	// Later options take precedence. WithFromEnv reads OTEL_SERVICE_NAME, which the settings include in o.Service, and
+	// OTEL_RESOURCE_ATTRIBUTES.
 	res, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
-		attribute.String("service.name", o.Service),
 		attribute.String("service.version", o.Version),
 		attribute.String("service.instance.id", o.Instance),
-	), resource.WithFromEnv())
+	), resource.WithFromEnv(), resource.WithAttributes(attribute.String("service.name", o.Service)))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("describe this process: %w", err), t.Shutdown(ctx))
 	}

@@ -169,6 +169,8 @@ func TestDisabled(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
+	t.Setenv("OTEL_SERVICE_NAME", "other") // Options.Service takes precedence
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=pod-7")
 	tel := setup(t, telemetry.Options{Service: "worker", Version: "v1.2.3", Metrics: true})
 	counter, err := tel.MeterProvider.Meter("x").Int64Counter("codefleet.tasks")
 	if err != nil {
@@ -179,6 +181,7 @@ func TestMetrics(t *testing.T) {
 	tel.MetricsHandler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{
 		"codefleet_tasks_total 3\n", `codefleet_build_info{service="worker",version="v1.2.3"} 1`, "go_goroutines ",
+		`target_info{service_instance_id="pod-7",service_name="worker",service_version="v1.2.3",`,
 	} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("/metrics lacks %q:\n%s", want, w.Body.String())
