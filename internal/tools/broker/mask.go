@@ -17,9 +17,13 @@ var secretText = regexp.MustCompile(strings.Join([]string{
 	`(?i:\b(?:bearer|basic) +)[\w+/=.~-]{12,}`, `\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?`, // JSON web tokens
 }, "|"))
 
+// secretWords matches how the names of secrets end: client_secret, secretKey, aws_secret_access_key.
+const secretWords = `(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|credential|authorization|cookie|` +
+	`(?:api|private|secret|access|account|auth|encryption|master|signing|ssh)[ _-]?key)s?`
+
 // namedSecret matches a secret after its name.
-var namedSecret = regexp.MustCompile(`(?i)((?:pass(?:word|wd|phrase)?|secret|token|api[_-]?key|private[_-]?key|` +
-	`access[_-]?key|credential|authorization|cookie)s?\\?["']?\s*[=:]\s*\\?["']?(?:(?:bearer|basic)\s+)?)[^\s"'\\,;&@}]{3,}`)
+var namedSecret = regexp.MustCompile(`(?i)(` + secretWords +
+	`\\?["']?\s*[=:]\s*\\?["']?(?:(?:bearer|basic)\s+)?)[^\s"'\\,;&@}]{3,}`)
 
 var (
 	urlPassword = regexp.MustCompile(`(://[^/\s:@]*:)[^/\s@]+@`)

@@ -23,8 +23,7 @@ const (
 )
 
 // secretName matches names of fields whose values are redacted.
-var secretName = regexp.MustCompile(`(?i)(pass(word|wd|phrase)?|secret|token|api[_-]?key|private[_-]?key|` +
-	`credential|authorization|cookie)s?$`)
+var secretName = regexp.MustCompile(`(?i)` + secretWords + `$`)
 
 // Preview returns arguments for the person who decides about a call, as JSON of at most 4 KiB. It redacts
 // fields that are named like secrets, masks what looks like a credential, a card or a mail address (see mask), spells

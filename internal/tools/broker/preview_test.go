@@ -44,6 +44,30 @@ func TestPreview(t *testing.T) {
 	}
 }
 
+// A secret is hidden as the value of a field, and in a text after its name.
+func TestPreviewHidesNamedSecrets(t *testing.T) {
+	for name, secret := range map[string]bool{
+		"password": true, "db_passwd": true, "PWD": true, "passphrase": true, "passcode": true, "pass": true,
+		"client_secret": true, "secrets": true, "secret_key": true, "secretKey": true, "SECRET-KEY": true,
+		"access_key": true, "accessKey": true, "aws_secret_access_key": true, "account_key": true,
+		"api_key": true, "x-api-key": true, "apikeys": true, "private_key": true, "signingKey": true,
+		"encryption_key": true, "ssh_key": true, "auth_token": true, "credentials": true, "Authorization": true,
+		"set-cookie": true,
+		"key": false, "primary_key": false, "sort_key": false, "keyboard": false, "secretary": false, "passed": false,
+		"token_count": false, "monkey": false,
+	} {
+		value := "fw0BX"
+		if secret {
+			value = "(hidden)"
+		}
+		args := fmt.Sprintf(`{"%s":"fw0BX","z":"with %[1]s=fw0BX, or %[1]s: 'fw0BX'"}`, name)
+		want := fmt.Sprintf(`{"%s":"%s","z":"with %[1]s=%[2]s, or %[1]s: '%[2]s'"}`, name, value)
+		if got := string(broker.Preview(json.RawMessage(args))); got != want {
+			t.Errorf("Preview(%s)\n got %s\nwant %s", args, got, want)
+		}
+	}
+}
+
 func FuzzPreview(f *testing.F) {
 	f.Add(`{"a":["` + strings.Repeat("x", 9000) + `",{"password":"p"}]}`)
 	f.Add(`{"` + strings.Repeat(`a":{"`, 2000))
