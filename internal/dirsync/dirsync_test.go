@@ -644,6 +644,32 @@ func TestNoEscape(t *testing.T) {
 	}
 }
 
+// TestPushSkipsOutsideLinks checks that links that point outside are not pushed, also in place of a file.
+func TestPushSkipsOutsideLinks(t *testing.T) {
+	w := newFixture(t)
+	w.remote.set(map[string]string{"f": "1"})
+	w.pull(dirsync.Refuse)
+	w.write("new", "1")
+	if err := os.Remove(filepath.Join(w.dir, "f")); err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{"abs": "/etc/passwd", "up": "../x", "f": "/etc/passwd", "in": "new"} {
+		if err := os.Symlink(target, filepath.Join(w.dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		r, err := w.folder.Push(t.Context(), "", dirsync.Refuse)
+		if want := []string{"abs", "f", "up"}; err != nil || !slices.Equal(slices.Sorted(slices.Values(r.Skipped)), want) {
+			t.Errorf("Push() skipped %q, %v, want %q", r.Skipped, err, want)
+		}
+		w.want("there", w.remote.current(), map[string]string{"f": "1", "new": "1", "in": "->new"})
+	}
+	if dirty, err := w.folder.Dirty(); err != nil || dirty {
+		t.Errorf("Dirty() after the push = %v, %v, want false", dirty, err)
+	}
+}
+
 func TestContentIsVerified(t *testing.T) {
 	for _, sent := range []string{"", "short", "larger than it should be", "wrong!"} {
 		w := newFixture(t)

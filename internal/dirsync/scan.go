@@ -282,7 +282,10 @@ func (v *verifier) ok() bool {
 	return hex.EncodeToString(etag) == v.want.ETag
 }
 
-// pointsOutside reports whether a symbolic link points out of the directory.
-func pointsOutside(e *FileInfo) bool {
-	return path.IsAbs(e.Target) || !fs.ValidPath(path.Clean(path.Join(path.Dir(e.Path), e.Target)))
+// pointsOutside reports whether l, which may be nil, is a symbolic link at p that points out of the directory.
+func (l *local) pointsOutside(p string) bool { return l != nil && pointsOutside(p, l.kind, l.target) }
+
+// pointsOutside reports whether a path is a symbolic link that points out of the directory.
+func pointsOutside(p, kind, target string) bool {
+	return kind == Symlink && (path.IsAbs(target) || !fs.ValidPath(path.Join(path.Dir(p), target)))
 }

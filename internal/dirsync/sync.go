@@ -61,7 +61,7 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 		e := &c.files[i]
 		switch {
 		case rules.MatchBelow(e.Path) || e.Kind == Dir && rules.Match(e.Path, true):
-		case !syncable(e.Path) || e.Kind == Symlink && pointsOutside(e):
+		case !syncable(e.Path) || pointsOutside(e.Path, e.Kind, e.Target):
 			c.skipped = append(c.skipped, e.Path)
 		default:
 			there[e.Path], paths[e.Path] = e, true
@@ -183,6 +183,13 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 	if err != nil {
 		return Report{}, err
 	}
+	c.list = slices.DeleteFunc(c.list, func(d difference) bool {
+		skip := d.ours && d.here.pointsOutside(d.path)
+		if skip {
+			c.skipped = append(c.skipped, d.path)
+		}
+		return skip
+	})
 	r := Report{Generation: c.generation, Skipped: c.skipped}
 	removed := c.removed()
 	var edits []Edit
@@ -357,6 +364,9 @@ func (f *Folder) Dirty() (bool, error) {
 		return false, err
 	}
 	for p, l := range here {
+		if l.pointsOutside(p) {
+			continue // not pushed
+		}
 		if changed, err := f.changed(p, l, began); changed || err != nil {
 			return changed, err
 		}
