@@ -243,7 +243,7 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 		}
 		select {
 		case <-a.signals:
-			a.exit(130)
+			a.exit(errcode.ExitKilled)
 		case <-done:
 		}
 	}()

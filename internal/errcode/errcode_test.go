@@ -71,7 +71,10 @@ func TestExitOfRefusal(t *testing.T) {
 		{errcode.QuotaExceeded, 413, errcode.ExitRefused},
 		{errcode.TooLarge, 413, errcode.ExitUsage},
 		{errcode.ApprovalOver, 409, errcode.ExitRefused},
-		{errcode.Conflict, 409, errcode.ExitUsage},
+		{errcode.Conflict, 409, errcode.ExitRefused},
+		{errcode.StateConflict, 409, errcode.ExitRefused},
+		{errcode.SkillConflict, 409, errcode.ExitUsage},
+		{errcode.SkillFailed, 422, errcode.ExitFailed},
 		{errcode.PreconditionFailed, 412, errcode.ExitRefused},
 		{errcode.BacklogFull, 429, errcode.ExitRefused},
 		{errcode.Unavailable, 503, errcode.ExitUnreachable},
@@ -94,7 +97,7 @@ An error has a stable code for programs, a message, and often a cause, a hint, a
 is wrong. Where a code occurs:
 
 - *HTTP*: a request is refused with this status; the body is
-  ` + "`{\"code\", \"message\", \"cause\", \"hint\", \"path\"}`" + `. NATS and MCP have the same codes.
+  ` + "`{\"code\", \"message\", \"cause\", \"hint\", \"path\", \"paths\"}`" + `. NATS and MCP have the same codes.
 - *task*: a task ends with this status, and the code is in ` + "`error`" + ` of its result.
 - *tool*: a program gets it as ` + "`ToolError.code`" + `.
 - *client*: a client raises it without a request, or because the response is not a fleet's.
@@ -139,7 +142,9 @@ func places(e errcode.Error) (where, exits string) {
 	if e.Tool {
 		list = append(list, "tool")
 	}
-	if e.Client {
+	if e.Client && e.Exit != 0 {
+		add("client", e.Exit)
+	} else if e.Client {
 		list = append(list, "client")
 	}
 	return strings.Join(list, ", "), strings.Join(codes, ", ")

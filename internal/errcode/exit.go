@@ -13,6 +13,7 @@ const (
 	ExitUnreachable = 3
 	ExitRefused     = 4
 	ExitStopped     = 5
+	ExitKilled      = 130
 )
 
 // Exit describes one exit code.
@@ -33,6 +34,7 @@ var Exits = []Exit{
 		ExitStopped, "The task timed out, expired or was cancelled, or the command was interrupted.",
 		[]string{"timeout", "cancelled", "expired"},
 	},
+	{ExitKilled, "A second signal ended the command at once.", nil},
 }
 
 // ExitOfTask returns the exit code for a task with the given status. It is ExitOK for a task that has not ended.
