@@ -28,10 +28,7 @@ const prefetchMaxAge = time.Second
 func (s *Store) Prefetch(ctx context.Context, ref Ref) *Prefetched {
 	p := &Prefetched{ref: ref, began: time.Now()}
 	if p.err = ref.Check(); p.err == nil {
-		p.head, p.etag, p.err = s.repo.ReadHead(ctx, ref, "")
-	}
-	if p.err == nil && p.etag == "" {
-		p.err = s.repo.CheckAbsent(ctx, ref)
+		p.head, p.etag, p.err = s.repo.FindHead(ctx, ref)
 	}
 	return p
 }

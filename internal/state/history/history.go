@@ -120,14 +120,14 @@ func fork(
 
 // Delete deletes a workspace. Commits that build on earlier versions fail with repo.ErrDeleted; later tasks begin with
 // an empty workspace. Garbage collection removes the objects after the grace time. A missing workspace counts as
-// deleted.
+// deleted, unless its HEAD is lost: then Delete returns objects.ErrCorrupt.
 func Delete(ctx context.Context, r *repo.Repo, ref format.Ref) error {
 	if err := ref.Check(); err != nil {
 		return err
 	}
 	id := format.NewCommitID()
 	err := r.Options.Retry.Swap(ctx, func() (final bool, err error) {
-		h, etag, err := r.ReadHead(ctx, ref, "")
+		h, etag, err := r.FindHead(ctx, ref)
 		if err != nil || h.Manifest == nil {
 			return true, err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
@@ -59,6 +60,31 @@ func TestHistory(t *testing.T) {
 	}
 	if err := bucket.Violations(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLostHead checks that a workspace whose HEAD is lost is an error for all that reads or deletes it.
+func TestLostHead(t *testing.T) {
+	bucket := mem.New()
+	w := statetest.Committed(t, bucket, 3)
+	statetest.Must(t, w.Store.Repo().Fold(t.Context(), ref))
+	bucket.Damage(ref.HeadKey(), statetest.Gone)
+	ctx := t.Context()
+	for name, do := range map[string]func(*state.Store) error{
+		"ReadInfo": func(s *state.Store) error { _, err := history.ReadInfo(ctx, s.Repo(), ref); return err },
+		"Log":      func(s *state.Store) error { _, err := history.Log(ctx, s.Repo(), ref, 0); return err },
+		"Diff":     func(s *state.Store) error { _, err := history.Diff(ctx, s.Repo(), ref, 1, 0); return err },
+		"Restore":  func(s *state.Store) error { _, err := history.Restore(ctx, s.Repo(), ref, 1, ""); return err },
+		"Fork":     func(s *state.Store) error { _, err := history.Fork(ctx, s.Repo(), ref, 0, "x", ""); return err },
+		"Pin":      func(s *state.Store) error { return history.Pin(ctx, s.Repo(), ref, "x", 1) },
+		"Delete":   func(s *state.Store) error { return history.Delete(ctx, s.Repo(), ref) },
+		"List":     func(s *state.Store) error { _, err := s.List(ctx, ref, 0, ""); return err },
+		"Open":     func(s *state.Store) error { _, _, err := history.Open(ctx, s.Repo(), ref, 0, "n"); return err },
+		"Applied":  func(s *state.Store) error { _, err := s.Applied(ctx, ref, "task-1", time.Time{}); return err },
+	} {
+		if err := do(state.New(bucket, state.Options{})); !errors.Is(err, objects.ErrCorrupt) {
+			t.Errorf("%s without HEAD = %v, want %v", name, err, objects.ErrCorrupt)
+		}
 	}
 }
 

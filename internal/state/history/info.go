@@ -28,10 +28,7 @@ func ReadInfo(ctx context.Context, r *repo.Repo, ref format.Ref) (Info, error) {
 	if err := ref.Check(); err != nil {
 		return Info{}, err
 	}
-	h, etag, err := r.ReadHead(ctx, ref, "")
-	if err == nil && etag == "" {
-		err = r.CheckAbsent(ctx, ref)
-	}
+	h, _, err := r.FindHead(ctx, ref)
 	if err != nil {
 		return Info{}, fmt.Errorf("read workspace %s: %w", ref, err)
 	}

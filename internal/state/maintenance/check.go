@@ -105,9 +105,7 @@ func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckR
 		return nil, err
 	}
 	if etag == "" && h.Generation == 0 {
-		if err := checkLostHead(ctx, r, ref, out); err != nil {
-			return nil, err
-		}
+		return nil, checkLostHead(ctx, r, ref, out)
 	}
 	var refs []format.ManifestRef
 	err = r.Walk(ctx, ref, func(at format.ManifestRef, m *format.Manifest) bool {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,7 +55,8 @@ type GCResult struct {
 // CollectGarbage removes the objects of a tenant that no kept version needs, in two phases: a run marks objects that
 // are unreferenced and older than the grace time, and a run at least the grace time later removes the marked objects
 // that are still unreferenced. Then it compacts packs that are mostly unused, see repo.Compaction. It may be
-// interrupted at any time and run again. Concurrent runs are safe, but repeat each other's work.
+// interrupted at any time and run again. Concurrent runs are safe, but repeat each other's work. CollectGarbage removes
+// nothing if the HEAD of a workspace is damaged or lost.
 func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOptions) (GCResult, error) {
 	opts.Retention.Newest = cmp.Or(opts.Retention.Newest, 20)
 	opts.Retention.All = cmp.Or(opts.Retention.All, 24*time.Hour)
@@ -99,6 +101,15 @@ func (c *collector) run(ctx context.Context) error {
 	stored, workspaces, err := c.list(ctx)
 	if err != nil {
 		return err
+	}
+	for ws := range c.remaining {
+		if slices.Contains(workspaces, ws) {
+			continue
+		}
+		// Without HEAD nothing is marked: the run would remove what a repair needs.
+		if _, err := c.repo.FloorWithoutHead(ctx, format.Ref{Tenant: c.tenant, Workspace: ws}); err != nil {
+			return err
+		}
 	}
 	for _, ws := range workspaces {
 		if err := c.markWorkspace(ctx, format.Ref{Tenant: c.tenant, Workspace: ws}); err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
@@ -55,6 +56,28 @@ func TestCollectAfterDelete(t *testing.T) {
 		if pins, err := history.Pins(t.Context(), w.Store.Repo(), ref); err != nil || len(pins) != 0 {
 			t.Errorf("Pins() of the new workspace = %v, %v, want none of the old pins", pins, err)
 		}
+	})
+}
+
+// TestCollectWithLostHead checks that garbage collection removes nothing that the repair of a lost HEAD needs.
+func TestCollectWithLostHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		repo := statetest.Committed(t, bucket, 5).Store.Repo()
+		statetest.Must(t, repo.Fold(t.Context(), ref))
+		bucket.Damage(ref.HeadKey(), statetest.Gone)
+		for range 3 {
+			statetest.Advance(t, 25*time.Hour)
+			_, err := maintenance.CollectGarbage(t.Context(), repo, "acme", statetest.Strict)
+			if !errors.Is(err, objects.ErrCorrupt) {
+				t.Errorf("CollectGarbage() without HEAD = %v, want %v", err, objects.ErrCorrupt)
+			}
+		}
+		_, err := maintenance.Repair(t.Context(), repo, ref, maintenance.RepairOptions{})
+		statetest.Must(t, err)
+		w := statetest.OpenWorker(t, bucket)
+		w.Checkout()
+		w.Want(map[string]string{"n": "5", "keep": "kept"})
 	})
 }
 

@@ -320,7 +320,7 @@ func TestLostHeadElsewhere(t *testing.T) {
 			t.Errorf("%s Checkout() without HEAD = %v, want %v", name, err, objects.ErrCorrupt)
 		}
 	}
-	if info, err := history.ReadInfo(t.Context(), w.Store.Repo(), ref); !errors.Is(err, objects.ErrCorrupt) {
+	if info, err := history.ReadInfo(t.Context(), other.Store.Repo(), ref); !errors.Is(err, objects.ErrCorrupt) {
 		t.Errorf("ReadInfo() without HEAD = %+v, %v, want %v", info, err, objects.ErrCorrupt)
 	}
 	w.Write("n", "3")

@@ -42,6 +42,16 @@ func (r *Repo) ReadHead(ctx context.Context, ref format.Ref, etag string) (forma
 	return h, obj.ETag, nil
 }
 
+// FindHead returns HEAD and its ETag, as ReadHead does, and objects.ErrCorrupt if HEAD is lost. Without a HEAD it
+// sometimes sends two more requests (see CheckAbsent).
+func (r *Repo) FindHead(ctx context.Context, ref format.Ref) (format.Head, string, error) {
+	h, etag, err := r.ReadHead(ctx, ref, "")
+	if err == nil && etag == "" {
+		err = r.CheckAbsent(ctx, ref)
+	}
+	return h, etag, err
+}
+
 // DecodeHead decodes the stored bytes of HEAD. From then on, r reads the objects that HEAD carries as if they were
 // stored.
 func (r *Repo) DecodeHead(ref format.Ref, data []byte) (format.Head, error) {

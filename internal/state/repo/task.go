@@ -16,7 +16,7 @@ func (r *Repo) Applied(ctx context.Context, ref format.Ref, taskID string, since
 	if err := ref.Check(); err != nil {
 		return nil, err
 	}
-	h, _, err := r.ReadHead(ctx, ref, "")
+	h, _, err := r.FindHead(ctx, ref)
 	if err == nil {
 		var c *Commit
 		if c, err = r.FindTask(ctx, ref, h, taskID, UntilTime(since)); err == nil {

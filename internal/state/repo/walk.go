@@ -12,7 +12,7 @@ import (
 
 // Walk visits the manifests of the history, newest first, until visit returns false. It follows parents from HEAD, and
 // then visits the older manifests that retention or pins keep. Manifests whose header has the changed paths may be
-// without lines.
+// without lines. Walk returns objects.ErrCorrupt if HEAD is lost.
 func (r *Repo) Walk(ctx context.Context, ref format.Ref, visit func(format.ManifestRef, *format.Manifest) bool) error {
 	return r.walk(ctx, ref, true, visit)
 }
@@ -27,7 +27,7 @@ func (r *Repo) WalkWhole(
 func (r *Repo) walk(
 	ctx context.Context, ref format.Ref, brief bool, visit func(format.ManifestRef, *format.Manifest) bool,
 ) error {
-	h, _, err := r.ReadHead(ctx, ref, "")
+	h, _, err := r.FindHead(ctx, ref)
 	if err != nil || h.Manifest == nil {
 		return err
 	}
@@ -77,7 +77,8 @@ func (r *Repo) walk(
 	return nil
 }
 
-// Find returns a version. Generation 0 means the newest, which is empty for a workspace without commits.
+// Find returns a version. Generation 0 means the newest, which is empty for a workspace without commits. Find returns
+// objects.ErrCorrupt if HEAD is lost.
 func (r *Repo) Find(ctx context.Context, ref format.Ref, generation int64) (*Loaded, error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func (r *Repo) FindManifest(
 // leap follows ancestors from HEAD to a generation. It returns nil if they do not lead there: garbage collection has
 // removed some, or they are damaged.
 func (r *Repo) leap(ctx context.Context, ref format.Ref, generation int64) (*format.ManifestRef, error) {
-	h, _, err := r.ReadHead(ctx, ref, "")
+	h, _, err := r.FindHead(ctx, ref)
 	if err != nil || h.Manifest == nil || generation < h.Born {
 		return nil, err
 	}
