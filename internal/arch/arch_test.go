@@ -183,7 +183,8 @@ var imports = map[string][]string{
 	},
 	"internal/assembly/sandbox": {"internal/config", "internal/executor", "internal/executor/..."},
 	"internal/assembly/models": {
-		"internal/config", "internal/codegen", "internal/form", "internal/selection", "internal/toolsearch",
+		"internal/config", "internal/codegen", "internal/form", "internal/guardrails/privacy", "internal/selection",
+		"internal/toolsearch",
 	},
 	"internal/assembly/tooling": {
 		"internal/assembly/models", "internal/config", "internal/egress", "internal/executor", "internal/objects",

@@ -32,17 +32,17 @@ func TestPrivacyOfPrompts(t *testing.T) {
 	}
 	r := codegen.Request{
 		Task: "mail ada", Inputs: `{"who": "ada"}`, Files: []string{"ada.txt"},
-		Skills: []codegen.Skill{{Module: "m", Signature: "run()", Description: "mails ada"}},
+		Skills: []codegen.Skill{{Module: "m", Signature: "run(who='ada')", Description: "mails ada"}},
 	}
 	f := codegen.Failure{Program: "print('ada')", Error: "no ada", Done: []string{"mail with ada"}}
 	program, err := w.Repair(t.Context(), r, f, codegen.Call{Private: private})
 	if err != nil || program.Code != "print('ada')\n" {
 		t.Errorf("Repair = %q, %v, want the program with the value", program.Code, err)
 	}
-	if strings.Contains(q.prompt, "ada") || strings.Count(q.prompt, "[X]") != 7 {
-		t.Errorf("prompt = %s, want no value and 7 tokens", q.prompt)
+	if strings.Contains(q.prompt, "ada") || strings.Count(q.prompt, "[X]") != 8 {
+		t.Errorf("prompt = %s, want no value and 8 tokens", q.prompt)
 	}
-	if r.Skills[0].Description != "mails ada" || r.Files[0] != "ada.txt" {
+	if r.Skills[0].Description != "mails ada" || r.Skills[0].Signature != "run(who='ada')" || r.Files[0] != "ada.txt" {
 		t.Errorf("request = %v, want it unchanged", r)
 	}
 }

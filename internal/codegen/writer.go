@@ -58,7 +58,8 @@ func (p Privacy) hideIn(ctx context.Context, r Request) Request {
 	r.Task, r.Inputs, r.Files = p.Hide(ctx, r.Task), p.Hide(ctx, r.Inputs), p.hideAll(ctx, r.Files)
 	r.Skills = slices.Clone(r.Skills)
 	for i := range r.Skills {
-		r.Skills[i].Description = p.Hide(ctx, r.Skills[i].Description)
+		k := &r.Skills[i]
+		k.Signature, k.Description = p.Hide(ctx, k.Signature), p.Hide(ctx, k.Description)
 	}
 	return r
 }

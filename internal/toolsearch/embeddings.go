@@ -46,13 +46,18 @@ func NewEmbeddings(e selection.Embedder, o selection.HybridOptions, log *slog.Lo
 
 // OpenEmbeddings returns embeddings that a model's endpoint computes. All processes on this host share their cache,
 // the file "vectors" in dir. deadline bounds the time to embed the queries of one search; 0 means the default of
-// package selection.
+// package selection. hide, which may be nil, replaces private values in the texts that the endpoint gets.
 func OpenEmbeddings(
-	o selection.OpenAIOptions, dir string, deadline time.Duration, log *slog.Logger,
+	o selection.OpenAIOptions, hide func(context.Context, string) string, dir string, deadline time.Duration,
+	log *slog.Logger,
 ) (*Embeddings, error) {
-	embedder, err := selection.NewOpenAIEmbedder(o)
+	openAI, err := selection.NewOpenAIEmbedder(o)
 	if err != nil {
 		return nil, fmt.Errorf("embeddings: %w", err)
+	}
+	embedder := selection.Embedder(openAI)
+	if hide != nil {
+		embedder = hiding{embedder, hide}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -64,6 +69,21 @@ func OpenEmbeddings(
 	s := NewEmbeddings(embedder, selection.HybridOptions{Deadline: deadline, Cache: cache}, log)
 	s.close = cache.Close
 	return s, nil
+}
+
+// hiding is an embedder that gets texts without private values.
+type hiding struct {
+	selection.Embedder
+	hide func(context.Context, string) string
+}
+
+// Embed implements selection.Embedder.
+func (h hiding) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	hidden := make([]string, len(texts))
+	for i, text := range texts {
+		hidden[i] = h.hide(ctx, text)
+	}
+	return h.Embedder.Embed(ctx, hidden)
 }
 
 // Close closes the cache. Run must have ended.

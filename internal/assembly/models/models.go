@@ -4,6 +4,7 @@ package models
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/form"
+	"github.com/codefleet/codefleet/internal/guardrails/privacy"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
@@ -106,7 +108,28 @@ func Embeddings(c *config.Config, log *slog.Logger) (*toolsearch.Embeddings, err
 	if o.Deployment != "" && o.BaseURL == "" {
 		return nil, errors.New("embeddings: an Azure deployment is set, but llm.azure_endpoint is empty")
 	}
-	return toolsearch.OpenEmbeddings(o, c.Data, e.Deadline, log)
+	hide, err := embeddingPrivacy(c)
+	if err != nil {
+		return nil, err
+	}
+	return toolsearch.OpenEmbeddings(o, hide, c.Data, e.Deadline, log)
+}
+
+// embeddingPrivacy returns a function that replaces values in texts before they are embedded, or nil if privacy is off
+// for all tenants. It replaces what any tenant replaces, because tenants share vectors. Nobody reads its tokens.
+func embeddingPrivacy(c *config.Config) (func(context.Context, string) string, error) {
+	if !c.PrivacyEnabled() {
+		return nil, nil
+	}
+	o := c.PrivacyOptions()
+	o.Key = []byte(rand.Text())
+	f, err := privacy.NewFilter(o)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, text string) string {
+		return f.Strict(privacy.Egress).ReplaceText(ctx, text)
+	}, nil
 }
 
 // DailyTokens returns a function that returns how many model tokens a tenant may spend per day, or 0 for no

@@ -1,10 +1,18 @@
 package models
 
 import (
+	"context"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
 // A key is sent only to the address for which it is configured.
@@ -80,6 +88,43 @@ func TestEmbeddingsNeedAModel(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// TestEmbeddingsHideValues checks that the endpoint gets texts, here that of a skill, without private values.
+func TestEmbeddingsHideValues(t *testing.T) {
+	bodies := make(chan string, 10)
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		bodies <- string(body)
+		w.WriteHeader(http.StatusBadRequest)
+	}))
+	defer endpoint.Close()
+	c := config.Default()
+	c.Data = t.TempDir()
+	c.Embeddings.Model, c.Embeddings.BaseURL = "m", endpoint.URL
+	c.Tenants = map[string]config.Tenant{"acme": {Privacy: config.TenantPrivacy{Mode: "egress"}}}
+	e, err := Embeddings(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	defer func() {
+		stop()
+		running.Wait()
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	running.Go(func() { e.Run(ctx) })
+	index := toolsearch.New(e).Index(&tools.Listing{Skills: []tools.Skill{{
+		Name: "mail", Runnable: true, Description: "mails ada@example.org", Signature: "run(to='bob@example.org')",
+	}}})
+	index.Words() // builds the index, which Run then embeds
+	body := <-bodies
+	if strings.Contains(body, "@example.org") || !strings.Contains(body, "mails [EMAIL_") {
+		t.Errorf("the endpoint got %s, want tokens", body)
 	}
 }
 
