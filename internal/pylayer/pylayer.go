@@ -1,6 +1,7 @@
 // Package pylayer installs a requirements file into a directory of Python packages, a package layer, which boxes
 // mount read-only. pip builds the layer once, on the worker's host; the layer is named by the hash of its inputs and
-// never changes. pip only unpacks wheels, so no code of a package runs on the host. The key function is Build.
+// never changes. pip only unpacks wheels, and requirements that it would build are refused, so no code of a package runs
+// on the host. The key function is Build.
 package pylayer
 
 import (
@@ -86,8 +87,8 @@ func build(ctx context.Context, o Options) (Layer, error) {
 	return Layer{Dir: dir, Hash: hash, Names: names, From: from}, err
 }
 
-// key returns the hash of a layer's inputs: the file, and the interpreter, whose version and platform determine the
-// wheels.
+// key checks the requirements file, and returns the hash of a layer's inputs: the file, and the interpreter, whose
+// version and platform determine the wheels.
 func key(ctx context.Context, o Options) (string, error) {
 	info, err := os.Stat(o.Requirements)
 	if err != nil {
@@ -98,6 +99,9 @@ func key(ctx context.Context, o Options) (string, error) {
 	}
 	requirements, err := os.ReadFile(o.Requirements)
 	if err != nil {
+		return "", err
+	}
+	if err := checkWheelsOnly(requirements); err != nil {
 		return "", err
 	}
 	version, err := o.interpreter(ctx)

@@ -183,6 +183,7 @@ func TestBuildRefuses(t *testing.T) {
 		"missing==9\n": "missing==9",
 		"escaping\n":   "outside",
 		"sourced\n":    "No matching distribution found for sourced", // its code would run on the host
+		"./sourced\n":  `line 3, "./sourced": only wheels`,
 	} {
 		o := options(t, text)
 		_, err := pylayer.Build(t.Context(), o)
