@@ -188,8 +188,17 @@ func (k *checker) pool(key, name string, p Pool) {
 		k.bad(key+".requirements",
 			"with gVisor, packages are part of the image: install them there, or remove the image")
 	}
+	k.rootfs(key+".requirements", p.Requirements, image)
 	if p.Ready != nil {
 		k.atLeast(key+".ready", *p.Ready, 0)
+	}
+}
+
+// rootfs refuses requirements that gVisor would install for the Python of execution.rootfs. An image takes its place.
+func (k *checker) rootfs(key, requirements, image string) {
+	e := k.c.Execution
+	if requirements != "" && image == "" && e.Rootfs != "" && e.SandboxType == drivers.GVisor {
+		k.bad(key, "with gVisor, packages are part of execution.rootfs: install them there, or remove it")
 	}
 }
 
@@ -230,6 +239,7 @@ func (k *checker) execution() {
 		k.bad("execution.requirements",
 			"with gVisor, packages are part of the image: install them there, or remove execution.sandbox_image")
 	}
+	k.rootfs("execution.requirements", e.Requirements, e.SandboxImage)
 	k.atLeast("execution.max_boxes", e.MaxBoxes, 0)
 	k.atLeast("execution.max_image_mb", int(e.MaxImageMB), 1)
 	k.atLeast("execution.memory_mb_total", e.MemoryMBTotal, 0)

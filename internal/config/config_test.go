@@ -651,6 +651,26 @@ func TestWeatherProvider(t *testing.T) {
 	}
 }
 
+// TestRootfsWithPackages checks that packages are refused beside a root file system if the sandbox is surely gVisor.
+func TestRootfsWithPackages(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const text = `execution: {sandbox_type: gvisor, rootfs: /srv, requirements: r.txt}
+pools:
+  image: {image: "python:3.12-slim"}
+  science: {requirements: r.txt}
+`
+	write(t, "c.yaml", text)
+	const why = ".requirements: with gVisor, packages are part of execution.rootfs: install them there, or remove it"
+	want := []string{"c.yaml:1: execution" + why, "c.yaml:4: pools.science" + why}
+	got := problems(t, config.Source{File: "c.yaml"})
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	write(t, "c.yaml", strings.Replace(text, "gvisor", "auto", 1))
+	load(t, config.Source{File: "c.yaml"})
+}
+
 // TestImageWithPackages checks that a root file system is refused beside an image, and that packages are refused beside
 // an image if the sandbox is surely gVisor.
 func TestImageWithPackages(t *testing.T) {

@@ -153,9 +153,12 @@ type Optimizations struct {
 	ParallelDiscovery bool `yaml:"parallel_discovery" env:"OPTIMIZATION_PARALLEL_DISCOVERY"`
 }
 
+// Pools reports whether boxes are created before they are needed.
+func (o Optimizations) Pools() bool { return o.Enabled && o.SandboxPooling }
+
 // ReadyBoxes returns how many boxes are kept ready. It is 0 if pooling is disabled.
 func (o Optimizations) ReadyBoxes() int {
-	if !o.Enabled || !o.SandboxPooling {
+	if !o.Pools() {
 		return 0
 	}
 	return o.SandboxPoolSize

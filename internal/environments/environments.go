@@ -66,7 +66,7 @@ func (e *Environments) List() []executor.Environment {
 // minReady returns a task pool's executor.Environment.MinReady: how many boxes are kept ready, or -1 for none.
 func (e *Environments) minReady(p config.Pool) int {
 	n := e.Config.Optimizations.ReadyBoxes()
-	if p.Ready != nil && n > 0 {
+	if p.Ready != nil && e.Config.Optimizations.Pools() {
 		n = *p.Ready
 	}
 	if n == 0 {

@@ -106,6 +106,24 @@ func TestUnusableRequirements(t *testing.T) {
 	}
 }
 
+// TestReadyBoxes checks that a task pool's own number of ready boxes applies unless pooling is disabled.
+func TestReadyBoxes(t *testing.T) {
+	for _, c := range []struct {
+		pooling     bool
+		size, ready int
+		want        int
+	}{{true, 0, 2, 2}, {true, 3, 2, 2}, {true, 3, 0, -1}, {false, 3, 2, -1}} {
+		settings := config.Default()
+		settings.Optimizations.SandboxPooling, settings.Optimizations.SandboxPoolSize = c.pooling, c.size
+		settings.Pools = map[string]config.Pool{"science": {Ready: &c.ready}}
+		for _, e := range New(Options{Config: settings}).List() {
+			if e.Name == "science" && e.MinReady != c.want {
+				t.Errorf("%+v: MinReady = %d, want %d", c, e.MinReady, c.want)
+			}
+		}
+	}
+}
+
 // wheel writes a wheel that contains one file, which is named after the wheel's tag.
 func wheel(t *testing.T, dir, tag string) {
 	t.Helper()
