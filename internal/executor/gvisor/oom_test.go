@@ -32,8 +32,14 @@ func TestAnyProcessKilledForMemory(t *testing.T) {
 			}
 			v, err := single.Run(t.Context(), executor.Program{
 				TaskID: "t", Limits: executor.Limits{MemoryMB: 4096},
-				Code: "print('ready')\nopen('f', 'w').close()\nx = []\nwhile True: x.append(bytes(b'x' * (1 << 20)))",
-			}, executor.Hooks{Output: func(string, []byte) { preferVictim(t, spec.Name, victim) }})
+				Code: "import os, time\nprint('ready', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\n" +
+					"x = []\nwhile True: x.append(bytes(b'x' * (1 << 20)))",
+			}, executor.Hooks{Output: func(string, []byte) {
+				preferVictim(t, spec.Name, victim)
+				if err := os.WriteFile(filepath.Join(spec.Workspace, "go"), nil, 0o600); err != nil {
+					t.Error(err)
+				}
+			}})
 			if err != nil || v.Status != executor.Failed || v.Error.Code != errcode.MemoryLimit || !v.Dirty {
 				t.Errorf("Run() = %+v, %+v, %v; want a dirty verdict memory_limit", v, v.Error, err)
 			}
@@ -44,8 +50,8 @@ func TestAnyProcessKilledForMemory(t *testing.T) {
 	}
 }
 
-// preferVictim makes the kernel prefer one kind of a box's processes when it must kill one. It runs while the box's
-// program waits for the reader of its output or allocates memory.
+// preferVictim makes the kernel prefer one kind of a box's processes when it must kill one. Call it before the program
+// allocates memory.
 func preferVictim(t *testing.T, box, victim string) {
 	t.Helper()
 	found := map[string][]int{}
