@@ -9,12 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/cloudevents/sdk-go/v2/event"
-	"github.com/cloudevents/sdk-go/v2/types"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/expression"
@@ -80,15 +78,8 @@ type incoming struct {
 
 // newIncoming returns an event with the depth that it names.
 func newIncoming(ev event.Event) (*incoming, error) {
-	e := &incoming{Event: ev}
-	depth, err := types.Format(ev.Extensions()[jobs.ChainDepth])
-	if err != nil || depth == "" {
-		return e, nil //nolint:nilerr // it has no depth
-	}
-	if e.depth, err = strconv.Atoi(depth); err != nil || e.depth < 0 {
-		return e, refuse(errcode.BadEvent, jobs.ChainDepth, "it must be a whole number from 0")
-	}
-	return e, nil
+	depth, err := jobs.Depth(ev)
+	return &incoming{Event: ev, depth: depth}, err
 }
 
 // inputs returns the event's data as JSON: JSON as it is, other text as a string, and other data as a string in base64.

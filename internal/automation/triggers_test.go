@@ -322,7 +322,7 @@ func TestRefusedEvents(t *testing.T) {
 	}
 	ev = order("1", "{}")
 	ev.SetExtension(jobs.ChainDepth, "x")
-	if _, err := newIncoming(ev); code(err) != "bad_event chaindepth" {
-		t.Errorf("newIncoming = %v, want bad_event", err)
+	if err := w.queue.PublishEvent(t.Context(), "acme", ev); code(err) != "bad_event chaindepth" {
+		t.Errorf("PublishEvent with the depth x = %v, want bad_event", err)
 	}
 }

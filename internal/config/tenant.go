@@ -28,7 +28,7 @@ type Tenant struct {
 	// Share of the slots in relation to other tenants with the same priority, from 1 to 1000, while
 	// all have tasks. Shares are measured in slot-seconds. 0 selects 1.
 	Weight int `yaml:"weight"`
-	// Maximum number of queued and running tasks, in all task pools. Above it, tasks are refused with
+	// Maximum number of queued, running and delayed tasks, in all task pools. Above it, tasks are refused with
 	// the code backlog_full. 0 means that only queue.backlog applies, as for tasks that the tenant itself
 	// publishes on NATS.
 	Backlog int `yaml:"backlog"`

@@ -67,13 +67,13 @@ func (c *Client) safeBacklog(ctx context.Context) (int64, error) {
 
 // taskSubjects returns how many messages TASKS holds on each subject, including those of running tasks.
 func (c *Client) taskSubjects(ctx context.Context) (map[string]int, error) {
-	return c.subjectCounts(ctx, "tasks.>")
+	return c.subjectCounts(ctx, streamTasks, "tasks.>")
 }
 
-// subjectCounts returns how many messages TASKS holds on each subject that matches filter.
-func (c *Client) subjectCounts(ctx context.Context, filter string) (map[string]int, error) {
+// subjectCounts returns how many messages a stream holds on each subject that matches filter.
+func (c *Client) subjectCounts(ctx context.Context, stream, filter string) (map[string]int, error) {
 	query := fmt.Appendf(nil, `{"subjects_filter": %q}`, filter)
-	msg, err := c.request(ctx, "$JS.API.STREAM.INFO."+streamTasks, query)
+	msg, err := c.request(ctx, "$JS.API.STREAM.INFO."+stream, query)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (c *Client) subjectCounts(ctx context.Context, filter string) (map[string]i
 		} `json:"state"`
 	}
 	if err := json.Unmarshal(msg.Data, &response); err != nil {
-		return nil, fmt.Errorf("read the state of %s: %w", streamTasks, err)
+		return nil, fmt.Errorf("read the state of %s: %w", stream, err)
 	}
 	if response.Error != nil {
 		return nil, response.Error

@@ -30,11 +30,12 @@ func (c *Client) Cancel(ctx context.Context, tenant, id string) (schemas.Record,
 	case before.Status.Terminal():
 		return c.whole(ctx, after)
 	case after.Status == schemas.Cancelled:
+		c.tel.completed.Add(ctx, 1, attrStatus(after.Pool, after.Status))
 		c.removeQueued(ctx, before, after)
 		return after.Record, nil
 	case after.Status == schemas.RetryWait:
 		if err := c.promoteNow(ctx, after); err != nil {
-			c.opts.Log.DebugContext(ctx, "delayed task not promoted", "task", id, "error", err)
+			c.opts.Log.DebugContext(ctx, "delayed task not promoted", "task_id", id, "error", err)
 		}
 		return after.Record, nil
 	default:
@@ -98,7 +99,7 @@ func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 		}
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-		c.opts.Log.DebugContext(ctx, "message of a cancelled task not removed", "task", after.TaskID, "error", err)
+		c.opts.Log.DebugContext(ctx, "message of a cancelled task not removed", "task_id", after.TaskID, "error", err)
 	}
 }
 

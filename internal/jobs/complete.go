@@ -68,7 +68,7 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 	}
 	c.tel.completed.Add(ctx, 1, attrStatus(r.pool, result.Status))
 	if err := c.reply(ctx, r.replyTo, r.rec, result); err != nil {
-		r.w.log.WarnContext(ctx, "result event not published", "task", r.id, "error", err)
+		r.w.log.WarnContext(ctx, "result event not published", "task_id", r.id, "error", err)
 	}
 	if err := r.callEnded(ctx, result); err != nil {
 		release()

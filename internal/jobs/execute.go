@@ -54,7 +54,7 @@ func (r *run) execute(work, late context.Context) {
 	r.w.tally.countRun(r.tenant, took, len(r.data), r.ended)
 	if err != nil {
 		span.SetStatus(codes.Error, spanStatus(err))
-		r.w.log.WarnContext(ctx, "run not finished", "task", r.id, "run", r.rec.Run, "error", err)
+		r.w.log.WarnContext(ctx, "run not finished", "task_id", r.id, "run", r.rec.Run, "error", err)
 	}
 	span.SetAttributes(attribute.String("codefleet.status", string(r.rec.Status)))
 }
@@ -102,7 +102,7 @@ func (r *run) handle(ctx context.Context, j *Job) (result *schemas.Result, err e
 	defer func() {
 		if p := recover(); p != nil {
 			r.w.log.ErrorContext(ctx, "handler panicked",
-				"task", r.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				"task_id", r.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			result, err = nil, fmt.Errorf("handler panicked: %v", p)
 		}
 	}()

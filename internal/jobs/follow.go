@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -57,6 +58,9 @@ func (c *Client) PublishEvent(ctx context.Context, tenant string, ev event.Event
 	}
 	inOrder := InOrder(ev)
 	if inOrder {
+		if err := c.checkOrdered(ctx, tenant); err != nil {
+			return err
+		}
 		header.Set(orderedHeader, "1")
 	}
 	_, err = c.js.PublishMsg(ctx, &nats.Msg{Subject: eventsPrefix + tenant, Header: header, Data: data})
@@ -90,7 +94,23 @@ func (c *Client) checkNonTask(ctx context.Context, tenant string, ev event.Event
 	if _, err := partitionKey(ev); err != nil {
 		return err
 	}
+	if _, err := Depth(ev); err != nil {
+		return err
+	}
 	return c.checkTenant(ctx, "tenant", tenant)
+}
+
+// Depth returns the number of triggers that have led to an event, which the event's attribute says.
+func Depth(ev event.Event) (int, error) {
+	value, err := types.Format(ev.Extensions()[ChainDepth])
+	if err != nil || value == "" {
+		return 0, nil //nolint:nilerr // it has no depth
+	}
+	depth, err := strconv.Atoi(value)
+	if err != nil || depth < 0 {
+		return 0, refuse(errcode.BadEvent, ChainDepth, "it must be a whole number from 0")
+	}
+	return depth, nil
 }
 
 // FollowEvents calls fn with the events of all tenants, several at once, until ctx ends or the queue does not respond.
@@ -116,15 +136,16 @@ func (c *Client) FollowEvents(
 			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)
 			return nil
 		}
-		if err = fn(ctx, tenant, ev); errors.Is(err, ErrBacklogFull) {
+		err = fn(ctx, tenant, ev)
+		if err == nil && InOrder(ev) && m.Headers().Get(orderedHeader) == "" { // published without PublishEvent
+			err = c.storeOrdered(ctx, tenant, ev)
+		}
+		if errors.Is(err, ErrBacklogFull) {
 			meta, err := m.Metadata()
 			if err != nil {
 				return err
 			}
 			return &RetryError{After: grown(followRetry, meta.NumDelivered)}
-		}
-		if err == nil && InOrder(ev) && m.Headers().Get(orderedHeader) == "" { // published without PublishEvent
-			err = c.storeOrdered(ctx, tenant, ev)
 		}
 		return err
 	})

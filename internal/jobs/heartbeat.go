@@ -129,7 +129,7 @@ func (l *lease) heartbeats() {
 		case l.done.Err() != nil:
 			return
 		default:
-			l.leases.log.WarnContext(l.done, "heartbeat failed", "task", l.id, "error", err)
+			l.leases.log.WarnContext(l.done, "heartbeat failed", "task_id", l.id, "error", err)
 			next.Reset(every / 10)
 		}
 	}

@@ -51,7 +51,7 @@ func (j *Job) Emit(ctx context.Context, p schemas.Progress) {
 		p.Time = time.Now().UTC()
 	}
 	if err := j.r.w.c.publishProgress(j.r.tenant, p); err != nil {
-		j.r.w.log.DebugContext(ctx, "progress not published", "task", j.r.id, "error", err)
+		j.r.w.log.DebugContext(ctx, "progress not published", "task_id", j.r.id, "error", err)
 	}
 }
 
@@ -73,7 +73,7 @@ func (j *Job) RequestApproval(ctx context.Context, q schemas.Approval) (schemas.
 	defer unsubscribe(sub)
 	// The index is written before the record, so that no pending call is missing from the list.
 	if err := c.indexApproval(ctx, r.tenant, r.id, time.Until(q.ExpiresAt)); err != nil {
-		r.w.log.WarnContext(ctx, "pending approval not listed", "task", r.id, "error", err)
+		r.w.log.WarnContext(ctx, "pending approval not listed", "task_id", r.id, "error", err)
 	}
 	q.State, q.AskedAt = schemas.ApprovalPending, time.Now().UTC()
 	var current schemas.Approval

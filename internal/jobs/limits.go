@@ -143,22 +143,30 @@ func (c *Client) limitsInfo(s *controls, tenant string) schemas.TenantLimitsInfo
 	return info
 }
 
-// checkBacklog returns ErrBacklogFull if the tenant has as many unfinished tasks as its limit. Tasks that arrive at the
-// same time may exceed the limit by a few.
-func (c *Client) checkBacklog(ctx context.Context, tenant string) error {
-	limit := c.controls.Load().limitsOf(c.opts.Policy, tenant).Backlog
-	if limit == nil {
+// checkBacklog returns ErrBacklogFull if the tenant has as many unfinished tasks as its limit. Without such a limit, a
+// task that may wait in DELAYED is refused if as many wait there as fit into a lane. Tasks that arrive at the same time
+// may exceed the limit by a few.
+func (c *Client) checkBacklog(ctx context.Context, tenant string, task *schemas.Task) error {
+	own := c.controls.Load().limitsOf(c.opts.Policy, tenant).Backlog
+	limit, n := int(c.opts.Storage.MaxBacklog), 0
+	switch {
+	case own != nil:
+		subjects, err := c.subjectCounts(ctx, streamTasks, "tasks.*.*."+tenant)
+		if err != nil {
+			return fmt.Errorf("count the tasks of %s: %w", tenant, err)
+		}
+		for _, count := range subjects {
+			n += count
+		}
+		limit = *own
+	case c.opts.Producer || task.NotBefore == nil && task.Retry == nil:
 		return nil
 	}
-	subjects, err := c.subjectCounts(ctx, "tasks.*.*."+tenant)
+	delayed, err := c.countFrom(ctx, streamDelayed, "delayed."+tenant+".*", 1)
 	if err != nil {
-		return fmt.Errorf("count the tasks of %s: %w", tenant, err)
+		return fmt.Errorf("count the delayed tasks of %s: %w", tenant, err)
 	}
-	n := 0
-	for _, count := range subjects {
-		n += count
-	}
-	if n >= *limit {
+	if n+delayed >= limit {
 		return ErrBacklogFull
 	}
 	return nil

@@ -137,6 +137,48 @@ func TestBacklogOfATenant(t *testing.T) {
 	}
 }
 
+// TestDelayedTasksAreBounded checks that tasks that wait for their time count against the limit of the tenant, and
+// without one against that of a lane.
+func TestDelayedTasksAreBounded(t *testing.T) {
+	f := newFleet(t, func(o *Options) { o.Storage.MaxBacklog = 2 })
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go f.FollowControls(ctx, nil)
+	f.work(t, WorkerOptions{Handler: succeed})
+	const now, later = `{"code":"x"}`, `{"code":"x","not_before":"2100-01-01T00:00:00Z"}`
+	f.submit(t, "1", later)
+	f.submit(t, "2", later)
+	eventually(t, "delayed tasks", func() error {
+		n, err := f.countFrom(t.Context(), streamDelayed, "delayed.acme.*", 1)
+		if err == nil && n != 2 {
+			err = fmt.Errorf("%d tasks", n)
+		}
+		return err
+	})
+	submit := func(tenant, id, data string) error {
+		_, err := f.Submit(t.Context(), tenant, taskEvent(id, data))
+		return err
+	}
+	for _, data := range []string{later, `{"code":"x","retry":{"backoff_s":86400}}`} {
+		if err := submit("acme", "3", data); !errors.Is(err, ErrBacklogFull) {
+			t.Errorf("third task %s = %v, want ErrBacklogFull", data, err)
+		}
+	}
+	if err := errors.Join(submit("acme", "now", now), submit("other", "3", later)); err != nil {
+		t.Errorf("a task for now, and one of another tenant = %v, want nil", err)
+	}
+	f.limit(t, schemas.TenantLimits{Backlog: new(2)})
+	eventually(t, "limit", func() error {
+		if f.controls.Load().limitsOf(nil, "acme").Backlog == nil {
+			return errors.New("not read")
+		}
+		return nil
+	})
+	if err := submit("acme", "4", now); !errors.Is(err, ErrBacklogFull) {
+		t.Errorf("task above the tenant's limit = %v, want ErrBacklogFull", err)
+	}
+}
+
 // A rate of tasks holds further tasks in the queue until the next period, in the whole fleet, and other tenants' tasks
 // are not held.
 func TestTaskRate(t *testing.T) {

@@ -219,10 +219,20 @@ func TestObserve(t *testing.T) {
 		`codefleet_queue_messages{stream="TASKS"} 1`,
 		`codefleet_queue_messages{stream="DELIVERIES"} 0`,
 		`codefleet_queue_size{stream="TASKS"} `,
+		`codefleet_queue_size{stream="KV_TOKENS"} `,
+		`codefleet_queue_size{stream="KV_WORKFLOWS"} `,
 	} {
 		if !strings.Contains(text, "\n"+want) {
 			t.Errorf("metrics lack %q:\n%s", want, text)
 		}
+	}
+	rec := f.submit(t, "2", `{"code":"x"}`)
+	if _, err := c.Cancel(t.Context(), "acme", rec.TaskID); err != nil {
+		t.Fatal(err)
+	}
+	const ended = `codefleet_tasks_ended_total{pool="default",status="cancelled"} 1`
+	if text := scrape(); !strings.Contains(text, "\n"+ended) {
+		t.Errorf("after a task was cancelled in the queue, metrics lack %q:\n%s", ended, text)
 	}
 	f.srv.Close()
 	if text := scrape(); strings.Contains(text, "codefleet_backlog") {

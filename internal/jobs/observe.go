@@ -73,7 +73,9 @@ func (c *Client) overview(ctx context.Context) (v overview, err error) {
 		return v, err
 	}
 	own := map[string]bool{"OBJ_" + bucketObjects: true}
-	for _, bucket := range []string{bucketWorkers, bucketCursors, bucketControls, bucketAutomations} {
+	for _, bucket := range []string{
+		bucketWorkers, bucketCursors, bucketControls, bucketTokens, bucketAutomations, bucketWorkflows,
+	} {
 		own["KV_"+bucket] = true
 	}
 	for _, s := range c.streams(1) {

@@ -61,12 +61,29 @@ func InOrder(ev event.Event) bool {
 
 // storeOrdered stores an event with a partition key, to be matched with webhooks after the tenant's earlier ones.
 func (c *Client) storeOrdered(ctx context.Context, tenant string, ev event.Event) error {
+	if err := c.checkOrdered(ctx, tenant); err != nil {
+		return err
+	}
 	header, data, err := encodeNATS(ev)
 	if err == nil {
 		_, err = c.js.PublishMsg(ctx, &nats.Msg{Subject: orderedEvents + tenant, Header: header, Data: data})
 	}
 	if err != nil {
 		return fmt.Errorf("publish event in order: %w", err)
+	}
+	return nil
+}
+
+// checkOrdered returns ErrBacklogFull if as many events of the tenant wait as the server keeps: with a further one, it
+// would drop the oldest.
+func (c *Client) checkOrdered(ctx context.Context, tenant string) error {
+	subject := orderedEvents + tenant
+	counts, err := c.subjectCounts(ctx, streamOrdered, subject)
+	if err != nil {
+		return fmt.Errorf("count the events of %s: %w", tenant, err)
+	}
+	if counts[subject] >= maxDeliveries {
+		return ErrBacklogFull
 	}
 	return nil
 }

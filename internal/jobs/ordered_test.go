@@ -152,6 +152,37 @@ func TestOrderOfKeys(t *testing.T) {
 	f.awaitAllSent(t)
 }
 
+// TestWaitingEventsAreBounded checks that an event with a partition key is refused while as many wait for webhooks as the
+// queue keeps, and that the event was not stored.
+func TestWaitingEventsAreBounded(t *testing.T) {
+	f := newFleet(t)
+	for range maxDeliveries {
+		if err := f.nc.Publish(orderedEvents+"acme", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "events", func() error {
+		if err := f.checkOrdered(t.Context(), "acme"); !errors.Is(err, ErrBacklogFull) {
+			return fmt.Errorf("checkOrdered = %w, want ErrBacklogFull", err)
+		}
+		return nil
+	})
+	if err := f.PublishEvent(t.Context(), "acme", keyedEvent("1", "k")); !errors.Is(err, ErrBacklogFull) {
+		t.Errorf("event above the limit = %v, want ErrBacklogFull", err)
+	}
+	if n, err := f.subjectCounts(t.Context(), streamEvents, "events.acme"); err != nil || len(n) > 0 {
+		t.Errorf("the queue stored %v, %v, want no event", n, err)
+	}
+	ev := taskEvent("2", `{}`)
+	ev.SetType("test")
+	err := errors.Join(
+		f.PublishEvent(t.Context(), "acme", ev), f.PublishEvent(t.Context(), "other", keyedEvent("1", "k")),
+	)
+	if err != nil {
+		t.Errorf("events without a key and of another tenant = %v, want nil", err)
+	}
+}
+
 // awaitAllSent waits until ORDERED has no message.
 func (f *fleet) awaitAllSent(t *testing.T) {
 	t.Helper()

@@ -53,7 +53,7 @@ func textWithCode(err error) string {
 // tenant's cap.
 func (r *run) retry(ctx context.Context, l *lease, delay time.Duration, outcome, text string) error {
 	r.w.c.tel.retried.Add(ctx, 1, attrPool(r.pool))
-	r.w.log.InfoContext(ctx, "task requeued", "task", r.id, "run", r.rec.Run, "outcome", outcome, "delay", delay)
+	r.w.log.InfoContext(ctx, "task requeued", "task_id", r.id, "run", r.rec.Run, "outcome", outcome, "delay", delay)
 	if delay > maxShortDelay {
 		defer l.release()
 		return r.delayUntil(ctx, time.Now().Add(delay), toRetryWait(outcome, text))

@@ -31,7 +31,7 @@ func (c *Client) keepEvent(ctx context.Context, tenant, id string, m *nats.Msg) 
 	h := withoutServerHeaders(m.Header)
 	h.Del(runHeader)
 	if err := c.nc.PublishMsg(&nats.Msg{Subject: submittedSubject(tenant, id), Header: h, Data: m.Data}); err != nil {
-		c.opts.Log.DebugContext(ctx, "event of an ended task not kept", "task", id, "error", err)
+		c.opts.Log.DebugContext(ctx, "event of an ended task not kept", "task_id", id, "error", err)
 	}
 }
 

@@ -97,7 +97,7 @@ func (r *run) logSession(ctx context.Context, result *schemas.Result) error {
 func (r *run) addEntry(ctx context.Context, kind, id string, entry sessionMessage) error {
 	err := r.w.c.publishSession(ctx, sessionSubject(r.tenant, r.rec.Session, kind), id, entry)
 	if errors.Is(err, errLargeEntry) {
-		r.w.log.WarnContext(ctx, "session entry not added", "task", r.id, "entry", kind, "error", err)
+		r.w.log.WarnContext(ctx, "session entry not added", "task_id", r.id, "entry", kind, "error", err)
 		return nil
 	}
 	return err

@@ -78,7 +78,7 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNe
 	// The message of the step that has ended is in TASKS until the next step is submitted: at the limit, steps would
 	// wait for each other.
 	if !strings.HasPrefix(r.Source, WorkflowSource) {
-		if err := c.checkBacklog(ctx, tenant); err != nil {
+		if err := c.checkBacklog(ctx, tenant, &s.task); err != nil {
 			return schemas.Record{}, err
 		}
 	}

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -346,8 +347,10 @@ func TestSettingsOnly(t *testing.T) {
 		t.Errorf("first task that ran: %s, want that of acme", got)
 	}
 	eventually(t, "rule", func() error {
-		if why, err := f.Why(t.Context(), "new", rec.TaskID); err != nil || why.Rule != schemas.WhyNoWorker {
-			return errors.New(why.Rule + ": want " + schemas.WhyNoWorker)
+		why, err := f.Why(t.Context(), "new", rec.TaskID)
+		if err != nil || why.Rule != schemas.WhyNoWorker || !strings.HasSuffix(why.Message,
+			"; one serves only tenants that are in the settings") {
+			return fmt.Errorf("%s: %s, %w: want %s and why", why.Rule, why.Message, err, schemas.WhyNoWorker)
 		}
 		return nil
 	})

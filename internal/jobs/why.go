@@ -112,7 +112,7 @@ func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord
 	}
 	w.Ahead = &ahead
 	created := !c.inSettings(l.tenant) && set.hasTenant(l.tenant)
-	serving := slices.DeleteFunc(workers, func(worker schemas.Worker) bool {
+	serving := slices.DeleteFunc(slices.Clone(workers), func(worker schemas.Worker) bool {
 		return !slices.Contains(worker.Pools, l.pool) || worker.State != "running" ||
 			slices.Contains(worker.Declines, l.tenant) || created && worker.SettingsOnly
 	})
@@ -131,7 +131,7 @@ func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord
 	case paused:
 		whyPaused(w, pause)
 	case len(serving) == 0:
-		whyNoWorker(w, l, workers)
+		whyNoWorker(w, l, workers, created)
 	case rec.Status == schemas.RetryWait:
 		whyRetry(w, rec.Record)
 	case limit > 0 && consumer.NumAckPending >= limit:
@@ -158,7 +158,7 @@ func (c *Client) estimate(
 	if err != nil || len(used) == 0 || used[0].Tasks == 0 || len(serving) == 0 {
 		return nil, err
 	}
-	subjects, err := c.subjectCounts(ctx, "tasks."+l.pool+".*.*")
+	subjects, err := c.subjectCounts(ctx, streamTasks, "tasks."+l.pool+".*.*")
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func whyPaused(w *schemas.Why, p schemas.Pause) {
 	}
 }
 
-func whyNoWorker(w *schemas.Why, l lane, workers []schemas.Worker) {
+func whyNoWorker(w *schemas.Why, l lane, workers []schemas.Worker, created bool) {
 	w.Rule, w.Message = schemas.WhyNoWorker, "no worker is running"
 	if len(workers) == 0 {
 		return
@@ -204,6 +204,8 @@ func whyNoWorker(w *schemas.Why, l lane, workers []schemas.Worker) {
 		case !slices.Contains(worker.Pools, l.pool):
 		case slices.Contains(worker.Declines, l.tenant):
 			w.Message += "; the sandbox of " + worker.Name + " is weaker than the tenant requires"
+		case created && worker.SettingsOnly:
+			w.Message += "; " + worker.Name + " serves only tenants that are in the settings"
 		default:
 			w.Message += "; " + worker.Name + " is " + worker.State
 		}
@@ -224,19 +226,21 @@ func (c *Client) laneConsumer(ctx context.Context, l lane) (info jetstream.Consu
 
 // ahead returns how many queued messages of a lane come before sequence seq. running is how many were delivered.
 func (c *Client) ahead(ctx context.Context, l lane, seq uint64, running int) (int, error) {
-	// A response of the server says how many messages follow the one that it carries.
-	after := func(seq uint64) (n int, err error) {
-		query := map[string]any{"seq": max(1, seq), "next_by_subj": l.subject(), "batch": 1}
-		_, _, err = c.directGet(ctx, streamTasks, query, func(m *nats.Msg, _ uint64) error {
-			n, err = strconv.Atoi(m.Header.Get(numPendingHeader))
-			return err
-		})
-		return n, err
-	}
-	all, err := after(1)
+	all, err := c.countFrom(ctx, streamTasks, l.subject(), 1)
 	if err != nil {
 		return 0, err
 	}
-	behind, err := after(seq)
+	behind, err := c.countFrom(ctx, streamTasks, l.subject(), seq)
 	return max(0, all-behind-running), err
+}
+
+// countFrom returns how many messages on subjects that match filter a stream holds from sequence seq on.
+func (c *Client) countFrom(ctx context.Context, stream, filter string, seq uint64) (n int, err error) {
+	query := map[string]any{"seq": max(1, seq), "next_by_subj": filter, "batch": 1}
+	_, _, err = c.directGet(ctx, stream, query, func(m *nats.Msg, _ uint64) error {
+		n, err = strconv.Atoi(m.Header.Get(numPendingHeader)) // how many follow this one
+		n++
+		return err
+	})
+	return n, err
 }
