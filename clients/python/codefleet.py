@@ -798,7 +798,9 @@ def _locate(path):
         return os.environ["CODEFLEET_URL"], os.environ.get("CODEFLEET_TOKEN")
     if not path:
         data = os.environ.get("CODEFLEET_DATA")
-        base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+        base = os.environ.get("XDG_DATA_HOME", "")
+        if not os.path.isabs(base):  # the specification says to ignore relative paths
+            base = os.path.join(os.path.expanduser("~"), ".local", "share")
         path = os.path.join(data or os.path.join(base, "codefleet"), "fleet.json")
         if not os.path.exists(path):
             raise FleetError("no fleet found", code="no_fleet", hint="start one with `codefleet up`, or set CODEFLEET_URL")

@@ -453,6 +453,16 @@ class Locate(unittest.TestCase):
                 with self.assertRaisesRegex(FleetError, "codefleet up"):
                     create_agent()
 
+    def test_relative_data_home_is_ignored(self):
+        with tempfile.TemporaryDirectory() as directory:
+            os.makedirs(os.path.join(directory, ".local/share/codefleet"))
+            with open(os.path.join(directory, ".local/share/codefleet/fleet.json"), "w", encoding="utf-8") as f:
+                json.dump({"url": "http://127.0.0.1:4"}, f)
+            with unittest.mock.patch.dict(os.environ, {
+                "CODEFLEET_FLEET": "", "CODEFLEET_URL": "", "CODEFLEET_DATA": "", "XDG_DATA_HOME": ".", "HOME": directory,
+            }):
+                self.assertEqual(codefleet._locate(None), ("http://127.0.0.1:4", None))
+
 
 if __name__ == "__main__":
     unittest.main()

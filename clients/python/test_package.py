@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 import codefleet
 from code_execution_mcp import (AgentHelper, AppConfig, ExecutionConfig, FilesystemHelper, FleetError, GuardrailConfig, LLMConfig,
@@ -83,6 +84,15 @@ class Package(unittest.TestCase):
         self.assertEqual((str(result.status), output), ("timeout", "1,2\n\n"))
         self.assertIn("7", error)
         self.assertEqual(result.record["result"]["sandbox"]["boot"], "cold")
+
+    def test_directories_of_the_helper(self):
+        """The FilesystemHelper that an AgentHelper or a server creates has the directories of the configuration."""
+        execution = ExecutionConfig(workspace_dir="./w", servers_dir="./mine", skills_dir="./s")
+        with unittest.mock.patch("codefleet.create_agent"):
+            for helper in (create_server(config=AppConfig(execution=execution)).agent, AgentHelper(executor=SandboxExecutor(execution))):
+                found = (helper.fs_helper.workspace_dir, helper.fs_helper.servers_dir, helper.fs_helper.skills_dir)
+                self.assertEqual(found, ("./w", "./mine", "./s"))
+                self.assertIs(helper.executor.agent(), helper.agent)
 
     def test_settings_that_the_fleet_refuses(self):
         for given, text in (({"llm_provider": "nobody"}, "llm.provider"), ({"guardrails_max_memory_mb": -1}, "guardrails.max_memory_mb"),

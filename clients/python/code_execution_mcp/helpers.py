@@ -67,7 +67,8 @@ class AgentHelper:
 
     def __init__(self, fs_helper=None, executor=None, optimization_config=None, llm_config=None, agent=None):
         self.executor = executor or SandboxExecutor()
-        self.fs_helper = fs_helper or FilesystemHelper()
+        execution = self.executor.execution_config
+        self.fs_helper = fs_helper or FilesystemHelper(execution.workspace_dir, execution.servers_dir, execution.skills_dir)
         self._agent = agent
         if agent is None:
             config = self.executor.config()

@@ -10,7 +10,7 @@ import codefleet
 
 from . import config as configuration
 from . import fleet
-from .helpers import AgentHelper
+from .helpers import AgentHelper, SandboxExecutor
 
 _TRANSPORTS = ("stdio", "sse", "http")
 
@@ -20,7 +20,8 @@ class MCPServer:
 
     def __init__(self, config=None, agent=None, custom_tools=None):
         self.config = config or configuration.AppConfig()
-        self.agent = agent or AgentHelper(agent=codefleet.create_agent(config=self.config))
+        executor = SandboxExecutor(self.config.execution, self.config.guardrails, self.config.optimizations)
+        self.agent = agent or AgentHelper(executor=executor, agent=codefleet.create_agent(config=self.config))
 
         if custom_tools:
             self.register_tools(custom_tools)
