@@ -208,3 +208,34 @@ func testFunctions(t *testing.T) map[string][]string {
 	}
 	return found
 }
+
+// The table of packages in docs/architecture.md lists every package directly below internal, and no other.
+func TestPackagesInArchitecture(t *testing.T) {
+	listed := map[string]bool{}
+	mention := regexp.MustCompile("`(internal/[a-z0-9]+)`")
+	for _, d := range documents(t) {
+		for _, line := range d.lines {
+			if cells := strings.Split(line, "|"); d.path == "docs/architecture.md" && len(cells) > 2 {
+				for _, m := range mention.FindAllStringSubmatch(cells[1], -1) {
+					listed[m[1]] = true
+				}
+			}
+		}
+	}
+	exist := map[string]bool{}
+	for _, f := range sourcetest.GoFiles(t) {
+		if parts := strings.Split(f.Package, "/"); parts[0] == "internal" {
+			exist[path.Join(parts[:2]...)] = true
+		}
+	}
+	for pkg := range exist {
+		if !listed[pkg] {
+			t.Errorf("docs/architecture.md does not list %s", pkg)
+		}
+	}
+	for pkg := range listed {
+		if !exist[pkg] {
+			t.Errorf("docs/architecture.md lists %s, which does not exist", pkg)
+		}
+	}
+}

@@ -110,8 +110,9 @@ func document(t *testing.T) string {
 
 <!-- Written by go test ./internal/metrics -update. Change internal/metrics/table.go instead. -->
 
-Processes with ` + "`telemetry.metrics`" + ` serve these metrics at ` + "`/metrics`" + ` in Prometheus's format, together
-with metrics of the Go runtime and the process, and with ` + "`codefleet_build_info`" + `.
+With ` + "`telemetry.metrics`, `codefleet up` and ingest serve these metrics at `/metrics` of `http.addr`" + `, for tokens with
+the scope ` + "`operator`; a worker does at `/metrics` of `telemetry.addr`" + `. The format is Prometheus's. Metrics of the Go
+runtime and the process, and ` + "`codefleet_build_info`" + `, are served, too.
 
 Processes of the HTTP interface read the metrics of backlog, workers and queue from the queue, at most every five
 seconds. Each of these processes reports all of them, so a query takes the maximum, not the sum. While the queue does

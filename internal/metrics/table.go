@@ -6,7 +6,7 @@ var pool = Attribute{Name: "pool", Meaning: "the task pool"}
 var (
 	TasksSubmitted = Metric{
 		Name: "codefleet.tasks.submitted", Kind: Counter, Unit: "{task}",
-		Help: "Tasks queued.", Attributes: []Attribute{pool},
+		Help: "Tasks queued by this process; not those published over NATS.", Attributes: []Attribute{pool},
 	}
 	TasksEnded = Metric{
 		Name: "codefleet.tasks.ended", Kind: Counter, Unit: "{task}",
@@ -18,7 +18,7 @@ var (
 	}
 	TasksRetried = Metric{
 		Name: "codefleet.tasks.retried", Kind: Counter, Unit: "{run}",
-		Help: "Runs after which the task was requeued.", Attributes: []Attribute{pool},
+		Help: "Runs after which the task was requeued, except by a drain.", Attributes: []Attribute{pool},
 	}
 	TasksLost = Metric{
 		Name: "codefleet.tasks.lost", Kind: Counter, Unit: "{run}",
@@ -34,7 +34,7 @@ var (
 	}
 	StorageRefusals = Metric{
 		Name: "codefleet.tasks.storage_full", Kind: Counter, Unit: "{event}",
-		Help: "Tasks not accepted because their tenant has more data in the queue than queue.payload_mb.",
+		Help: "Tasks not accepted because their tenant would have more data in the queue than queue.payload_mb.",
 	}
 	TasksRefused = Metric{
 		Name: "codefleet.tasks.refused", Kind: Counter, Unit: "{event}",
@@ -78,7 +78,7 @@ var (
 	}
 	BacklogSlotTime = Metric{
 		Name: "codefleet.backlog.slot_time", Kind: Gauge, Unit: Seconds,
-		Help:       "Estimate of how long the queued tasks will use a slot, all together.",
+		Help:       "Estimated total slot time of the queued tasks.",
 		Attributes: []Attribute{pool, priority},
 	}
 	BacklogTenant = Metric{
@@ -123,7 +123,7 @@ var kind = Attribute{Name: "kind", Meaning: "what acted", Values: []string{"sche
 var (
 	AutomationActions = Metric{
 		Name: "codefleet.automation.actions", Kind: Counter, Unit: "{action}",
-		Help: "Firings of schedules, events that triggers matched, and tries to send to webhooks.",
+		Help: "Firings of schedules, events that triggers matched, and attempts to deliver to webhooks.",
 		Attributes: []Attribute{kind, {
 			Name: "outcome", Meaning: "`refused`: the task is not valid; `failed`: the target did not accept the delivery",
 			Values: []string{"done", "refused", "failed"},
@@ -175,7 +175,7 @@ var (
 	}
 	PoolEvents = Metric{
 		Name: "codefleet.pool.events", Kind: Counter, Unit: "{event}",
-		Help: "Events in the lives of boxes.",
+		Help: "Lifecycle events of boxes.",
 		Attributes: []Attribute{{
 			Name: "event", Meaning: "what happened to a box; `acquired_cold`: acquired by a task that had to wait " +
 				"until it was created",
@@ -194,7 +194,7 @@ var (
 		Name: "codefleet.tools.upstream", Kind: Gauge, Unit: "{connection}",
 		Help: "1 for the current state of the connection to an MCP server.",
 		Attributes: []Attribute{server, {
-			Name: "state", Meaning: "`idle`: not needed yet", Values: []string{"idle", "up", "down"},
+			Name: "state", Meaning: "`idle`: no connection, because none is needed", Values: []string{"idle", "up", "down"},
 		}},
 	}
 	ToolsUpstreamFailures = Metric{
