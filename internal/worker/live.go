@@ -130,7 +130,7 @@ func (l *liveFolder) sync(ctx context.Context) error {
 	}
 	defer l.mu.Unlock()
 	r, err := l.folder.Sync(ctx, "live folder")
-	l.report(ctx, r)
+	l.report(ctx, r, err)
 	return err
 }
 
@@ -144,16 +144,18 @@ func (l *liveFolder) export(ctx context.Context) {
 	if err == nil && info.Generation != l.exported {
 		var r dirsync.Report
 		r, err = l.folder.Pull(ctx, dirsync.KeepBoth)
-		l.report(ctx, r)
+		l.report(ctx, r, err)
 	}
 	if err != nil && ctx.Err() == nil {
 		l.log.WarnContext(ctx, "export to the live folder failed", "workspace", l.ref.String(), "error", err)
 	}
 }
 
-// report records the exported generation and logs conflicts.
-func (l *liveFolder) report(ctx context.Context, r dirsync.Report) {
-	l.exported = max(l.exported, r.Generation)
+// report logs conflicts. It records the exported generation unless there was an error: then another export follows.
+func (l *liveFolder) report(ctx context.Context, r dirsync.Report, err error) {
+	if err == nil {
+		l.exported = max(l.exported, r.Generation)
+	}
 	if len(r.Conflicts) > 0 {
 		l.log.WarnContext(ctx, "live folder and workspace conflict, both versions are kept",
 			"workspace", l.ref.String(), "paths", r.Conflicts)

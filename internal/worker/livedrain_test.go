@@ -176,6 +176,42 @@ func TestLiveFolderMerges(t *testing.T) {
 	}
 }
 
+// An export that fails is repeated, although the workspace has not changed since.
+func TestLiveFolderAfterFailedExport(t *testing.T) {
+	bucket := mem.New()
+	ref := state.Ref{Tenant: "acme", Workspace: "main"}
+	dir := t.TempDir()
+	l, err := openLive(t.Context(), Live{Dir: dir, StatePath: filepath.Join(t.TempDir(), "base"), Ref: ref},
+		state.New(bucket, state.Options{}), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.folder.Close()
+	content := strings.Repeat("large", 1<<20) // in a pack, not in a manifest
+	edit := func(yield func(state.Edit, error) bool) {
+		yield(state.Edit{Path: "a", Kind: state.File, Content: strings.NewReader(content)}, nil)
+	}
+	other := state.New(bucket, state.Options{})
+	if _, err := other.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, edit); err != nil {
+		t.Fatal(err)
+	}
+	failed := false
+	bucket.SetFault(func(c mem.Call) mem.Fault {
+		if c.Op != "get" || !strings.Contains(c.Key, "/p/") {
+			return mem.OK
+		}
+		failed = true
+		return mem.Broken
+	})
+	l.export(t.Context())
+	bucket.SetFault(nil)
+	l.export(t.Context())
+	if got, err := os.ReadFile(filepath.Join(dir, "a")); !failed || err != nil || string(got) != content {
+		t.Errorf("failed: %v; the folder has %d bytes, %v, want all %d after the next export",
+			failed, len(got), err, len(content))
+	}
+}
+
 // A deleted workspace empties the folder, and one that lost its data leaves it as it is.
 func TestLiveFolderOfLostWorkspace(t *testing.T) {
 	ref := state.Ref{Tenant: "acme", Workspace: "main"}
