@@ -141,8 +141,8 @@ func checkNames(kind string, names []string) error {
 	return nil
 }
 
-// maxFindings bounds the findings of one program.
-const maxFindings = 100
+// MaxFindings bounds the findings of one task.
+const MaxFindings = 100
 
 // Program returns a program's findings, ordered by line: at most one per rule and line, and 100 in all. It returns nil
 // if the level is Off.
@@ -161,7 +161,7 @@ func (r *Rules) Program(p Program) []Finding {
 	found = append(found, r.configured(p)...)
 	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(a.Line, b.Line) })
 	found = unique(found)
-	return found[:min(len(found), maxFindings)]
+	return found[:min(len(found), MaxFindings)]
 }
 
 // unique drops each finding that has the rule and line of an earlier one.

@@ -40,11 +40,12 @@ func (p *Pipeline) guard(t task) *guard {
 
 func (g *guard) strict() bool { return g.rules.Level == guardrails.Strict }
 
-// note records findings for the result.
+// note records findings for the result, at most guardrails.MaxFindings in all.
 func (g *guard) note(found []guardrails.Finding) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.found = append(g.found, g.listed(found)...)
+	room := guardrails.MaxFindings - len(g.found)
+	g.found = append(g.found, g.listed(found[:min(len(found), room)])...)
 }
 
 // findings returns the recorded findings.
