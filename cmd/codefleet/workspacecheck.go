@@ -79,8 +79,8 @@ func (a *app) wsRepairCommand() *cobra.Command {
 			"change an intact workspace.\n\n" +
 			"  HEAD lost         it is rebuilt from the newest manifest whose packs exist\n" +
 			"  a manifest lost   its paths are lost, unless a later manifest has them. Content\n" +
-			"                    without a known path is recovered in recovered/ under its SHA-256;\n" +
-			"                    a file above 4 MiB is recovered in pieces\n" +
+			"                    without a known path is recovered in recovered/, named by the first 16\n" +
+			"                    digits of its SHA-256; a file above 4 MiB is recovered in pieces\n" +
 			"  a pack lost       files that no other pack has are omitted, and listed with the\n" +
 			"                    newest generation that has older content of them\n\n" +
 			"Pins are kept. If the list of pins is damaged, their names are lost. Lost content of older\n" +
