@@ -116,6 +116,8 @@ func TestTenantPermissions(t *testing.T) {
 		"tasks.default.normal.acme":       true,
 		"tasks.default.normal.other":      false,
 		"tasks.default.normal":            false,
+		"events.acme":                     true,
+		"events.other":                    false,
 		"$KV.TASKSTATE.acme.x":            false,
 		"wake.default.normal.acme":        false,
 		"notify.acme.x":                   false,

@@ -114,7 +114,7 @@ func TestRulesWithoutEffectAreRefused(t *testing.T) {
 	}
 }
 
-// A tenant's level applies if it is stricter than the fleet's.
+// A tenant's level applies if it is stricter than the fleet's, and its lists add to the fleet's.
 func TestTenantOnlyTightens(t *testing.T) {
 	levels := []guardrails.Level{guardrails.Off, guardrails.Advise, guardrails.Strict}
 	for _, fleet := range levels {
@@ -123,6 +123,38 @@ func TestTenantOnlyTightens(t *testing.T) {
 			if err != nil || r.Level != max(fleet, tenant) {
 				t.Errorf("New(%d, %d) = level %d, %v, want %d", fleet, tenant, r.Level, err, max(fleet, tenant))
 			}
+		}
+	}
+	fleet := guardrails.Options{
+		Level: guardrails.Advise, BlockedImports: []string{"a"}, BlockedCalls: []string{"a.f"},
+		BlockedPatterns: []string{"fleet"}, Conditions: []guardrails.Condition{
+			{Name: "fleets", On: guardrails.OnInputs, Require: "inputs.x < 10"},
+		},
+	}
+	tenant := guardrails.Options{
+		BlockedImports: []string{"b"}, BlockedCalls: []string{"b.f"},
+		BlockedPatterns: []string{"tenant"}, Conditions: []guardrails.Condition{
+			{Name: "tenants", On: guardrails.OnInputs, Require: "inputs.x < 5"},
+		},
+	}
+	p := guardrails.Program{
+		Imports: []guardrails.Import{{Module: "a", Line: 1}, {Module: "b", Line: 2}},
+		Calls:   []guardrails.Use{{Name: "a.f", Line: 3}, {Name: "b.f", Line: 4}},
+		Code:    "\n\n\n\nfleet\ntenant",
+	}
+	want := []string{
+		"blocked_import 1", "blocked_import 2", "blocked_call 3", "blocked_call 4", "blocked_pattern 5", "blocked_pattern 6",
+	}
+	if diff := cmp.Diff(want, broken(t, fleet, tenant, p)); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+	r, err := guardrails.New(fleet, tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for inputs, want := range map[string]int{`{"x":4}`: 0, `{"x":7}`: 1, `{"x":12}`: 2} {
+		if got := r.Data(t.Context(), guardrails.OnInputs, guardrails.Data{Inputs: []byte(inputs)}); len(got) != want {
+			t.Errorf("findings for %s = %v, want %d", inputs, got, want)
 		}
 	}
 }
