@@ -354,7 +354,7 @@ func TestPage(t *testing.T) {
 func renderTables(d openAPI) string {
 	type row struct{ address, text string }
 	rows := map[string][]row{}
-	methods := []string{"get", "post", "put", "delete", "options"}
+	methods := []string{"get", "post", "put", "patch", "delete", "options"}
 	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
 		for _, method := range methods {
 			o, ok := d.Paths[path][method]

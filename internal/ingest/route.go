@@ -48,6 +48,7 @@ var (
 	submitErrors = codeList{
 		errcode.BadEvent, errcode.BadName, errcode.BadReplyTo, errcode.Expired, errcode.TenantMismatch,
 		errcode.UnknownTenant, errcode.NotAllowed, errcode.OtherData, errcode.BacklogFull, errcode.StorageFull,
+		errcode.BadStateFile,
 	}
 	toolErrors      = codeList{errcode.NoTools, errcode.Unavailable, errcode.Stopping}
 	storeErrors     = append(codeList{errcode.NoWorkspaces, errcode.Corrupt, errcode.NoKey}, queueErrors...)
@@ -138,7 +139,7 @@ func (r route) errorCodes() []string {
 		list = append(list, errcode.BadBody)
 	}
 	if r.scope != public {
-		list = append(list, errcode.Unauthorized)
+		list = append(list, errcode.Unauthorized, errcode.Unavailable) // the latter while the process starts
 	}
 	if r.scope != public && r.scope != anyScope {
 		list = append(list, errcode.Forbidden)

@@ -93,7 +93,7 @@ func (s *Server) workflowRoutes() []route {
 			takes("Idempotency-Key").
 			body("application/json", "WorkflowRequest").
 			returns(200, "WorkflowRun").
-			fails(submitErrors...).fails(errcode.BadWorkflow),
+			fails(submitErrors...).fails(errcode.BadWorkflow, errcode.AutomationLimit),
 		s.queueRow("GET /v1/workflows/runs", ScopeRead, s.getRuns,
 			"listRuns", "List workflow runs, the latest change first").
 			takes("limit").
@@ -113,6 +113,6 @@ func (s *Server) workflowRoutes() []route {
 			body("application/json", "WorkflowRerun").
 			fails(submitErrors...).
 			fails(errcode.BadWorkflow, errcode.RunActive, errcode.UnknownStep, errcode.UnknownVersion,
-				errcode.NoWorkspaces),
+				errcode.NoWorkspaces, errcode.AutomationLimit),
 	}
 }
