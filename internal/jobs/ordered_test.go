@@ -152,8 +152,8 @@ func TestOrderOfKeys(t *testing.T) {
 	f.awaitAllSent(t)
 }
 
-// TestWaitingEventsAreBounded checks that an event with a partition key is refused while as many wait for webhooks as the
-// queue keeps, and that the event was not stored.
+// TestWaitingEventsAreBounded checks that an event with a partition key is refused while as many wait for webhooks as
+// the queue keeps, and that the event was not stored.
 func TestWaitingEventsAreBounded(t *testing.T) {
 	f := newFleet(t)
 	for range maxDeliveries {

@@ -169,7 +169,8 @@ func (c *Client) redrive(
 	if _, err := c.publishOnce(ctx, msg, messageID); err == nil {
 		c.deleteMsg(ctx, streamDelayed, timer)
 	} else { // for example because the tenant's backlog is full
-		c.opts.Log.WarnContext(ctx, "redriven task not published, left to its timer", "task_id", rec.TaskID, "error", err)
+		c.opts.Log.WarnContext(ctx, "redriven task not published, left to its timer",
+			"task_id", rec.TaskID, "error", err)
 	}
 	c.deleteLetters(ctx, rec.Tenant, rec.TaskID, jetstream.WithPurgeSequence(letter.Sequence+1))
 	if ref := percentDecode(letter.Header.Get("ce-dataref")); ref != "" {
