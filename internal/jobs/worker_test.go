@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
@@ -186,6 +187,29 @@ func TestRefusedWithoutItsPool(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("dead letters (-want +got):\n%s", d)
+	}
+}
+
+// A task that a tenant publishes on NATS cannot reach hosts or use limits that the tenant may not.
+func TestPublishedBeyondThePolicy(t *testing.T) {
+	policy := func(string) (TenantPolicy, bool) {
+		return TenantPolicy{Network: []allowlist.Pattern{{Name: "example.com"}}, MaxMemory: 64}, true
+	}
+	f := newFleet(t, func(o *Options) { o.Policy = policy })
+	f.work(t, WorkerOptions{Handler: succeed})
+	for data, want := range map[string]string{
+		`{"code":"x","network":{"allow":["example.com"]}}`: "",
+		`{"code":"x","network":{"allow":["example.org"]}}`: "not_allowed",
+		`{"code":"x","limits":{"memory_mb":65}}`:           "not_allowed",
+	} {
+		f.publish(t, "tasks.default.normal.acme", ceHeader(data), data)
+		rec, got := f.awaitForeign(t, "/foreign", data), ""
+		if rec.Result.Error != nil {
+			got = rec.Result.Error.Code
+		}
+		if got != want || (rec.Status == schemas.Succeeded) != (want == "") {
+			t.Errorf("%s = %s, %q; want %q", data, rec.Status, got, want)
+		}
 	}
 }
 
