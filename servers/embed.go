@@ -8,7 +8,9 @@ import (
 	"embed"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 )
 
 // FS contains the files of a servers directory.
@@ -23,10 +25,16 @@ var FS embed.FS
 var Support []byte
 
 // Install writes the built-in files into a servers directory if they are missing or different there. It changes neither
-// an existing approvals.json nor files that are not built in.
-func Install(dir string) error {
+// an existing approvals.json nor files that are not built in, nor the modules of the MCP servers in replaced, which
+// belong to other servers of the same names.
+func Install(dir string, replaced ...string) error {
 	return fs.WalkDir(FS, ".", func(name string, e fs.DirEntry, err error) error {
 		target := filepath.Join(dir, filepath.FromSlash(name))
+		if err == nil && e.IsDir() && slices.Contains(replaced, name) {
+			if _, err := fs.Stat(FS, path.Join(name, "definitions.json")); err == nil {
+				return fs.SkipDir
+			}
+		}
 		if err != nil || e.IsDir() {
 			return cmp.Or(err, os.MkdirAll(target, 0o755))
 		}

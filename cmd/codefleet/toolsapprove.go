@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codefleet/codefleet/internal/assembly/tooling"
 	"github.com/codefleet/codefleet/internal/text"
-	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -29,7 +29,7 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dir, err := toolbox.ServersDir(c.Execution.ServersDir, c.Data)
+			dir, err := tooling.ServersDir(c)
 			if err != nil {
 				return err
 			}

@@ -16,7 +16,6 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/text"
-	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 	"github.com/codefleet/codefleet/internal/tools/pygen"
@@ -35,7 +34,7 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dir, err := toolbox.ServersDir(c.Execution.ServersDir, c.Data)
+			dir, err := tooling.ServersDir(c)
 			if err != nil {
 				return err
 			}

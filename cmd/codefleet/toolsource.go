@@ -6,10 +6,10 @@ import (
 	"fmt"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly/tooling"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/selection"
-	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
@@ -101,7 +101,7 @@ func (a *app) catalogue(ctx context.Context) (*tools.Listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	catalogue, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
+	catalogue, err := tooling.Catalogue(c)
 	if err != nil {
 		return nil, err
 	}

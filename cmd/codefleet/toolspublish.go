@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/internal/assembly/storage"
+	"github.com/codefleet/codefleet/internal/assembly/tooling"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/objects"
-	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -100,7 +100,7 @@ var errNoBucket = errors.New("the settings name no bucket")
 
 // publishLocal publishes the catalogue of execution.servers_dir as the current version.
 func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects) (string, *tools.Listing, error) {
-	catalogue, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
+	catalogue, err := tooling.Catalogue(c)
 	if err != nil {
 		return "", nil, err
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/process"
-	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 	"github.com/codefleet/codefleet/internal/tools/pygen"
@@ -257,7 +256,7 @@ func slowServer(ctx context.Context) (url string, stop func(), err error) {
 
 // approveAll writes the Python modules of all configured MCP servers and approves their tools.
 func approveAll(ctx context.Context, c *config.Config) error {
-	dir, err := toolbox.ServersDir(c.Execution.ServersDir, c.Data)
+	dir, err := tooling.ServersDir(c)
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,9 @@ import (
 
 // ServersDir returns the directory of tool modules. If none is configured, it installs the built-in tools into a
 // directory below the data directory, and returns that. It also installs them into a configured directory that is
-// empty. It does not change a directory that contains a file.
-func ServersDir(configured, data string) (string, error) {
+// empty. It does not change a directory that contains a file. The built-in MCP servers whose names are in replaced are
+// not installed.
+func ServersDir(configured, data string, replaced ...string) (string, error) {
 	dir := filepath.Join(data, "servers")
 	if configured != "" {
 		entries, err := os.ReadDir(configured)
@@ -24,15 +25,15 @@ func ServersDir(configured, data string) (string, error) {
 		}
 		dir = configured
 	}
-	if err := servers.Install(dir); err != nil {
+	if err := servers.Install(dir, replaced...); err != nil {
 		return "", fmt.Errorf("install the built-in tools into %s: %w", dir, err)
 	}
 	return dir, nil
 }
 
 // OpenCatalogue opens the catalogue in ServersDir.
-func OpenCatalogue(configured, data string) (*tools.Catalogue, error) {
-	dir, err := ServersDir(configured, data)
+func OpenCatalogue(configured, data string, replaced ...string) (*tools.Catalogue, error) {
+	dir, err := ServersDir(configured, data, replaced...)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -110,7 +111,7 @@ func OpenPublished(bucket objects.Objects) *Published {
 }
 
 // Read returns the published tools; its view of the bucket is at most pollInterval old. The error is
-// fs.ErrNotExist if no version was ever published.
+// fs.ErrNotExist if no version was ever published, but not if the current one is missing.
 func (p *Published) Read(ctx context.Context) (*Listing, error) {
 	if err := p.mu.Lock(ctx); err != nil {
 		return nil, err
@@ -137,6 +138,9 @@ func (p *Published) fetchCurrent(ctx context.Context) error {
 		return err
 	}
 	v, files, err := fetchVersion(ctx, p.bucket, id)
+	if errors.Is(err, fs.ErrNotExist) { // something is published, so callers must not continue without it
+		return fmt.Errorf("the current catalogue %s is missing from the bucket: publish it again", id)
+	}
 	if err != nil {
 		return err
 	}

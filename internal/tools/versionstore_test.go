@@ -273,6 +273,27 @@ func TestPublishedSource(t *testing.T) {
 	})
 }
 
+// If the current version is gone, Read fails with an error that does not say that nothing was published.
+func TestPublishedVersionIsGone(t *testing.T) {
+	bucket, dir := mem.New(), t.TempDir()
+	write(t, dir, "mine/f.py", "def f():\n    return 1\n")
+	v := pack(t, dir)
+	if err := tools.Publish(t.Context(), bucket, v); err != nil {
+		t.Fatal(err)
+	}
+	if err := bucket.Delete(t.Context(), "_catalogue/versions/"+v.ID+".tar.gz"); err != nil {
+		t.Fatal(err)
+	}
+	p := tools.OpenPublished(bucket)
+	_, err := p.Read(t.Context())
+	if err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), v.ID+" is missing") {
+		t.Errorf("Read = %v, want an error that names the missing version", err)
+	}
+	if _, _, err := p.Unpack(t.Context(), t.TempDir()); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Unpack = %v, want the same error", err)
+	}
+}
+
 // While the bucket does not respond to one task, others end with their contexts. The end of the first task's context is
 // not an error for others.
 func TestHangingBucket(t *testing.T) {

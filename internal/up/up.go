@@ -96,8 +96,8 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		return nil, err
 	}
 	f.unlock = unlock
-	if o.Config.Execution.ServersDir, err = toolbox.ServersDir(o.Config.Execution.ServersDir,
-		o.Config.Data); err != nil { // a local directory takes precedence over published tools
+	// A local directory takes precedence over published tools.
+	if o.Config.Execution.ServersDir, err = tooling.ServersDir(o.Config); err != nil {
 		unlock()
 		return nil, err
 	}

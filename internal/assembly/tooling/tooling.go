@@ -2,6 +2,9 @@
 package tooling
 
 import (
+	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -37,7 +40,7 @@ func Toolbox(c *config.Config, bucket objects.Objects, log *slog.Logger) (*toolb
 func newToolbox(
 	c *config.Config, bucket, skillsBucket objects.Objects, log *slog.Logger,
 ) (*toolbox.Toolbox, error) {
-	local, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
+	local, err := Catalogue(c)
 	if err != nil {
 		return nil, err
 	}
@@ -49,10 +52,24 @@ func newToolbox(
 		Source: local, Reserved: reservedNames(c, log), Allow: allowOf(c), Embeddings: embeddings, Log: log,
 		Skills: skills.NewLibrary(skills.Options{Bucket: skillsBucket, Dir: c.Execution.SkillsDir, Log: log}),
 	}
-	if c.Execution.ServersDir == "" && c.S3.Endpoint != "" {
+	if usesPublished(c) {
 		o.Source = toolbox.PublishedOr(tools.OpenPublished(bucket), local)
 	}
 	return toolbox.New(o), nil
+}
+
+// usesPublished reports whether the catalogue is the published one, once there is one.
+func usesPublished(c *config.Config) bool { return c.Execution.ServersDir == "" && c.S3.Endpoint != "" }
+
+// ServersDir returns the directory of tool modules. Enabled servers of the settings replace built-in ones of the same
+// names there, too.
+func ServersDir(c *config.Config) (string, error) {
+	return toolbox.ServersDir(c.Execution.ServersDir, c.Data, enabledNames(c)...)
+}
+
+// Catalogue opens the catalogue in ServersDir.
+func Catalogue(c *config.Config) (*tools.Catalogue, error) {
+	return toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data, enabledNames(c)...)
 }
 
 // Worker is what a worker needs for tools. The caller closes it.
@@ -84,7 +101,7 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 		return nil, err
 	}
 	w.Mount = executor.Mount{Source: versions.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}
-	announced, err := addAnnounced(c, t.Logger)
+	announced, err := addAnnounced(c, bucket, t.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +120,11 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 }
 
 // addAnnounced returns a function that adds tools to the local catalogue: those that a server announces while it runs.
-func addAnnounced(c *config.Config, log *slog.Logger) (func(server string, defs []tools.Definition), error) {
-	dir, err := toolbox.ServersDir(c.Execution.ServersDir, c.Data)
+// It adds none if the worker uses the published catalogue.
+func addAnnounced(
+	c *config.Config, bucket objects.Objects, log *slog.Logger,
+) (func(server string, defs []tools.Definition), error) {
+	dir, err := ServersDir(c)
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +132,13 @@ func addAnnounced(c *config.Config, log *slog.Logger) (func(server string, defs 
 	return func(server string, defs []tools.Definition) {
 		mu.Lock()
 		defer mu.Unlock()
+		if usesPublished(c) {
+			ctx, stop := context.WithTimeout(context.Background(), bucketTimeout)
+			defer stop()
+			if _, err := tools.Current(ctx, bucket); !errors.Is(err, fs.ErrNotExist) {
+				return
+			}
+		}
 		added, err := toolbox.AddAnnounced(dir, server, defs)
 		if err != nil {
 			log.Warn("announced tools not added", "server", server, "error", err)
@@ -228,6 +255,13 @@ func enabled(c *config.Config) []config.MCPServer {
 	})
 }
 
+func enabledNames(c *config.Config) (names []string) {
+	for _, s := range enabled(c) {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
 // reveal returns the plain text of secrets.
 func reveal(secrets map[string]config.Secret) map[string]string {
 	out := make(map[string]string, len(secrets))
@@ -251,17 +285,14 @@ func reservedNames(c *config.Config, log *slog.Logger) func() []string {
 		case changed != nil:
 			c = changed
 		}
-		names := builtin.Names()
-		for _, s := range enabled(c) {
-			names = append(names, s.Name)
-		}
-		return names
+		return append(builtin.Names(), enabledNames(c)...)
 	}
 }
 
 const (
 	builtinConcurrency = 64               // calls of a built-in server that run at once
 	publicTimeout      = 10 * time.Second // time limit of one request
+	bucketTimeout      = 10 * time.Second // time limit of the question whether a catalogue is published
 )
 
 // allowOf returns a function that returns a tenant's allow-list, and whether the settings name the tenant. A tenant

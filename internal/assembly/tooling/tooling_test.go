@@ -16,10 +16,12 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
+	"github.com/codefleet/codefleet/internal/tools/pygen"
 )
 
 // The metrics distinguish servers that fail to start, that are connected, and that are not needed yet.
@@ -116,6 +118,74 @@ func TestSettingsAreReadAgain(t *testing.T) {
 	}
 	if got := reserved(); !slices.Contains(got, "later") {
 		t.Errorf("reserved names = %v, want them to include later", got)
+	}
+}
+
+// A server that a worker's settings name is not overwritten by the built-in one with the same name, and a worker with a
+// published catalogue adds no announced tools to its local one.
+func TestLocalCatalogue(t *testing.T) {
+	c := config.Default()
+	c.Data, c.S3.Endpoint = t.TempDir(), "http://127.0.0.1:1"
+	c.MCPServers = []config.MCPServer{{Name: "weather", Command: "true"}}
+	dir, err := ServersDir(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(defs ...tools.Definition) {
+		t.Helper()
+		p, err := pygen.Generate(pygen.Source{Server: "weather", Tools: defs})
+		if err == nil {
+			_, err = pygen.Write(dir, p)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func() (names []string) {
+		t.Helper()
+		local, err := Catalogue(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listing, err := local.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tool := range listing.Tools {
+			if tool.Server == "weather" {
+				names = append(names, tool.Name)
+			}
+		}
+		return names
+	}
+	storm, rain := tools.Definition{Name: "storm"}, tools.Definition{Name: "rain"}
+	write(storm)
+	if got := names(); !slices.Equal(got, []string{"storm"}) {
+		t.Errorf("tools of the configured server = %v, want only storm", got)
+	}
+	bucket := mem.New()
+	announced, err := addAnnounced(c, bucket, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	announced("weather", []tools.Definition{rain})
+	if got := names(); !slices.Equal(got, []string{"rain", "storm"}) {
+		t.Errorf("tools after an announcement = %v, want rain and storm", got)
+	}
+	local, err := Catalogue(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, _, err := local.Pack(t.Context())
+	if err == nil {
+		err = tools.Publish(t.Context(), bucket, v)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	announced("weather", []tools.Definition{{Name: "snow"}})
+	if got := names(); !slices.Equal(got, []string{"rain", "storm"}) {
+		t.Errorf("tools after an announcement with a published catalogue = %v, want no more", got)
 	}
 }
 

@@ -17,6 +17,7 @@ package pygen
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,8 +123,8 @@ func (p *Package) accept(s Source) []tools.Definition {
 
 // Write updates servers/<Dir>. It replaces changed files one by one, removes generated modules of tools
 // that no longer exist, keeps hand-written files, and returns the changed and removed files. If the directory
-// belongs to another server, or a hand-written file has the name of a module, it returns an error and writes
-// nothing.
+// belongs to another server, or is hand-written, or a hand-written file has the name of a module, it returns an error and
+// writes nothing.
 func Write(servers string, p Package) (changed []string, err error) {
 	if err := os.MkdirAll(servers, 0o755); err != nil {
 		return nil, err
@@ -187,11 +188,18 @@ func Previous(servers, server string) (tools.Definitions, error) {
 	return old, nil
 }
 
-// staleModules returns the modules to remove, or an error if a hand-written file has the name of a module.
+// staleModules returns the modules to remove. The error says that a hand-written file has the name of a module, or that
+// the whole directory is hand-written.
 func staleModules(root *os.Root, p Package, old tools.Definitions) (stale []string, err error) {
 	generated := map[string]bool{}
 	for _, function := range old.Names {
 		generated[function+".py"] = true
+	}
+	if old.Server == "" {
+		if modules, err := fs.Glob(root.FS(), p.Dir+"/*.py"); err != nil || len(modules) > 0 {
+			return nil, cmp.Or(err, fmt.Errorf("servers/%s has hand-written tools: rename server %q, or move them",
+				p.Dir, p.Definitions.Server))
+		}
 	}
 	for name := range p.Files {
 		at := path.Join(p.Dir, name)

@@ -484,6 +484,34 @@ func TestWriteKeepsHandWrittenFiles(t *testing.T) {
 	}
 }
 
+func TestWriteRefusesHandWrittenServers(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "s"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	init := filepath.Join(dir, "s", "__init__.py")
+	if err := os.WriteFile(init, []byte("def mine(): pass\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Generate(Source{Server: "s", Tools: []tools.Definition{def("a", `{}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := Write(dir, p)
+	if err == nil || !strings.Contains(err.Error(), "hand-written tools") || changed != nil {
+		t.Errorf("Write = %v, %v, want an error", changed, err)
+	}
+	if data, err := os.ReadFile(init); err != nil || string(data) != "def mine(): pass\n" {
+		t.Errorf("__init__.py = %q, %v; want it unchanged", data, err)
+	}
+	if err := os.Remove(init); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := Write(dir, p); err != nil || len(changed) != 4 {
+		t.Errorf("Write into an empty directory = %v, %v, want 4 files", changed, err)
+	}
+}
+
 // TestDiscovery checks what the catalogue says about a generated tool whose name and server are not valid names in
 // Python: an import that works, and the fields of its nested arguments.
 func TestDiscovery(t *testing.T) {
