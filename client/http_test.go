@@ -457,6 +457,10 @@ func TestBrokenResponseIsNotRepeated(t *testing.T) {
 		"Restore":     func() error { _, err := w.Restore(t.Context(), "1", ""); return err },
 		"Fork":        func() error { _, err := w.Fork(t.Context(), "1", "copy"); return err },
 		"RunSchedule": func() error { _, err := c.RunSchedule(t.Context(), "daily"); return err },
+		"AnswerWorkflow": func() error {
+			_, err := c.AnswerWorkflow(t.Context(), "run", client.WorkflowAnswer{Step: "ask"})
+			return err
+		},
 	} {
 		requests.Store(0)
 		if err := send(); err == nil || requests.Load() != 1 {

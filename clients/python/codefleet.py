@@ -413,9 +413,9 @@ class Agent:
 
     def answer_workflow(self, run_id, step, values, item=None):
         """Answer a step that asks; `item` is the index of an item of a loop. Only the first answer counts: for any other,
-        the error has the code "not_waiting"."""
+        the error has the code "not_waiting", so the request is not repeated after a lost connection."""
         body = {"step": step, "values": values, **({} if item is None else {"item": item})}
-        return self._request("POST", _path("workflows", "runs", run_id, "answer"), body)
+        return self._request("POST", _path("workflows", "runs", run_id, "answer"), body, once=True)
 
     def cancel_workflow(self, run_id):
         """Cancel a run and return its record. Its running steps are cancelled, and then the steps of `finally` run."""
