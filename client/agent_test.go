@@ -205,6 +205,18 @@ func TestLocate(t *testing.T) {
 	}
 	file("data/fleet.json", `{"url":"http://127.0.0.1:1","token":"d"}`)
 	check("in the data directory", "", "http://127.0.0.1:1", "d")
+	t.Chdir(dir)
+	t.Setenv("CODEFLEET_DATA", "")
+	t.Setenv("XDG_DATA_HOME", "data")
+	t.Setenv("HOME", dir)
+	for _, sub := range []string{"data/codefleet", ".local/share/codefleet"} {
+		if err := os.MkdirAll(sub, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file("data/codefleet/fleet.json", `{"url":"http://127.0.0.1:5"}`)
+	file(".local/share/codefleet/fleet.json", `{"url":"http://127.0.0.1:6"}`)
+	check("despite a relative XDG_DATA_HOME", "", "http://127.0.0.1:6", "")
 	t.Setenv("CODEFLEET_URL", "http://127.0.0.1:2")
 	t.Setenv("CODEFLEET_TOKEN", "e")
 	check("by address", "", "http://127.0.0.1:2", "e")

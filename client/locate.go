@@ -131,7 +131,7 @@ func dataDir(env func(string) string) (string, error) {
 	if d := env("CODEFLEET_DATA"); d != "" {
 		return d, nil
 	}
-	if d := env("XDG_DATA_HOME"); d != "" {
+	if d := env("XDG_DATA_HOME"); filepath.IsAbs(d) { // the specification says to ignore relative paths
 		return filepath.Join(d, "codefleet"), nil
 	}
 	home, err := os.UserHomeDir()
