@@ -29,10 +29,10 @@ func (a *app) benchCommand() *cobra.Command {
 	scenarios := bench.Names(bench.Scenarios())
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure the fleet's promised numbers on this machine",
-		Long: "Measure the fleet's promised numbers on this machine, each with its yardstick in the same\n" +
-			"run. The command starts its own fleets in a temporary directory. docs/benchmarks.md\n" +
-			"explains the numbers. With -o json, one scenario is printed as an object, all scenarios\n" +
-			"as an array.\n\n" +
+		Long: "Measure the fleet's promised numbers on this machine, most of them next to a yardstick\n" +
+			"from the same run. The command starts its own fleets in a temporary directory.\n" +
+			"docs/benchmarks.md explains the numbers. With -o json, one scenario is printed as an\n" +
+			"object, all scenarios as an array.\n\n" +
 			"With --example, --sequence or --all the command runs examples instead, one after the\n" +
 			"other in one fleet, and compares the first execution with later ones.",
 		Example: "  codefleet bench --scenario warm -n 500 -o json\n" +

@@ -20,6 +20,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly/sandbox"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/environments"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
@@ -318,11 +319,20 @@ func (p *hostCheck) boot(ctx context.Context) checkResult {
 		r.Status, r.Detail, r.Fix = warning, r.Detail+"; microsandbox does not work: "+rejection.Detail,
 			cmp.Or(rejection.Fix, "set execution.sandbox_type: gvisor to accept gVisor")
 	}
-	if !info.MultiTenant {
-		r.Detail += "; for one tenant only"
-		if len(p.Tenants) > 1 {
-			r.Status, r.Fix = problem, "run as root with execution.rootfs, or configure one tenant"
-		}
+	return withTenants(r, p.Config, info)
+}
+
+// withTenants adds to the result of boot that several tenants must not share the boxes, if that is so.
+func withTenants(r checkResult, c *config.Config, info executor.Info) checkResult {
+	shared := environments.New(environments.Options{Config: c, Info: info}).SharedWithHost()
+	if len(shared) == 0 {
+		return r
+	}
+	r.Detail += "; for one tenant only"
+	if len(c.Tenants) > 1 {
+		r.Detail += " (task pools " + strings.Join(shared, ", ") + ")"
+		r.Status, r.Fix = problem,
+			"run as root with execution.rootfs, or with an image for each task pool, or configure one tenant"
 	}
 	return r
 }

@@ -144,6 +144,7 @@ func explainSyncError(err error, hint string) error {
 			code:    errcode.ExitRefused,
 			message: "changed both locally and in the workspace: " + summarizePaths(e.Paths, len(e.Paths)),
 			hint:    hint,
+			refusal: errcode.Conflict,
 		}
 	}
 	if errors.Is(err, dirsync.ErrOtherWorkspace) {

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// TestDoctorTenants checks that doctor accepts several tenants exactly if a worker does.
+func TestDoctorTenants(t *testing.T) {
+	image := config.Execution{SandboxImage: "/srv/python.tar"}
+	twoPools := map[string]config.Pool{"default": {Image: "/srv/python.tar"}, "science": {}}
+	root, rootless := executor.Info{ImageMultiTenant: true}, executor.Info{}
+	for name, c := range map[string]struct {
+		config config.Config
+		info   executor.Info
+		status string
+		detail string
+	}{
+		"image":              {config.Config{Execution: image}, root, good, "boots"},
+		"image, not root":    {config.Config{Execution: image}, rootless, problem, "boots; for one tenant only (task pools default)"},
+		"host's files":       {config.Config{}, root, problem, "boots; for one tenant only (task pools default)"},
+		"image for one pool": {config.Config{Pools: twoPools}, root, problem, "boots; for one tenant only (task pools science)"},
+	} {
+		c.config.Tenants = map[string]config.Tenant{"a": {}, "b": {}}
+		r := withTenants(passed("sandbox", "boots"), &c.config, c.info)
+		if r.Status != c.status || r.Detail != c.detail || (r.Fix == "") != (c.status == good) {
+			t.Errorf("%s: %q, %q, fix %q; want %q, %q", name, r.Status, r.Detail, r.Fix, c.status, c.detail)
+		}
+	}
+	alone := &config.Config{Tenants: map[string]config.Tenant{config.DefaultTenant: {}}}
+	if r := withTenants(passed("sandbox", "boots"), alone, root); r.Status != good ||
+		r.Detail != "boots; for one tenant only" {
+		t.Errorf("with one tenant: %q, %q; want ok, for one tenant only", r.Status, r.Detail)
+	}
+}
