@@ -113,7 +113,7 @@ type Draft struct {
 // Program is a program that is about to run. Python's parser in the sandbox has found its imports and calls.
 type Program struct {
 	Code      string
-	By        string // caller | llm | rules | plugin
+	By        string // caller | llm | rules | plugin | skill
 	Imports   []Import
 	Calls     []Use // calls by dotted name, with imports resolved: "os.system", "open"
 	Truncated bool  // whether Imports or Calls was truncated at 1,000 elements
@@ -138,16 +138,17 @@ type Call struct {
 	Args         json.RawMessage
 }
 
-// Result is the part of a program's outcome that plugins may change. A plugin must not add an Error if it is nil, nor
-// remove one.
+// Result is the part of a program's outcome that plugins may change. A plugin must not add an Error or a Checkpoint if
+// it is nil, nor remove an Error.
 type Result struct {
-	Status schemas.Status // read only
-	Value  json.RawMessage
-	Output string
-	Stderr string
-	Error  *schemas.Error
-	Labels map[string]string // added to the task's labels; they override labels of the same name
-	Notes  []schemas.Finding // added to the result's guardrails; Level is info (the default) or warning
+	Status     schemas.Status // read only
+	Value      json.RawMessage
+	Checkpoint json.RawMessage // what the program has set for its session, a JSON object; nil sets none
+	Output     string
+	Stderr     string
+	Error      *schemas.Error
+	Labels     map[string]string // added to the task's labels; they override labels of the same name
+	Notes      []schemas.Finding // added to the result's guardrails; Level is info (the default) or warning
 }
 
 // Refusal is a plugin's decision to refuse a program or a call.

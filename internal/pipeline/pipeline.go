@@ -193,7 +193,7 @@ func (p *Pipeline) attempt(ctx context.Context, s steps, keepBoth bool) (a attem
 		return a, err
 	}
 	if !s.commits(a) { // without the changes, there is no checkpoint either
-		a.execution.verdict.Checkpoint = nil
+		a.outcome.Checkpoint = nil
 	} else {
 		a.commit, err = p.commit(ctx, s, a, keepBoth)
 	}

@@ -89,7 +89,8 @@ func (p *Pipeline) reviewCall(ctx context.Context, t task, c broker.Call) broker
 func (p *Pipeline) review(ctx context.Context, t task, e execution) (plugin.Result, error) {
 	v := e.verdict
 	out := plugin.Result{
-		Status: schemas.Status(v.Status), Value: v.Result, Output: v.Output, Stderr: v.Stderr, Error: e.failure,
+		Status: schemas.Status(v.Status), Value: v.Result, Checkpoint: v.Checkpoint,
+		Output: v.Output, Stderr: v.Stderr, Error: e.failure,
 	}
 	reviewing, stop := uninterrupted(ctx) // a cancelled task has a result too
 	defer stop()

@@ -86,7 +86,7 @@ func (a attempt) describe(r *schemas.Result) *schemas.Result {
 	r.Truncated, r.Labels = v.Truncated, o.Labels
 	r.Guardrails = slices.Concat(r.Guardrails, a.findings(), o.Notes, a.commit.findings)
 	if a.commit.refused == nil {
-		r.Checkpoint = v.Checkpoint
+		r.Checkpoint = o.Checkpoint
 	}
 	r.Resources = schemas.Resources{CPUMS: v.CPUMS, PeakMemoryMB: v.PeakMemoryMB}
 	for _, e := range a.execution.calls {

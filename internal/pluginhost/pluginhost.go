@@ -19,6 +19,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/plugin"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // Set holds the plugins of a worker. A nil *Set has no plugins. It is safe for concurrent use.
@@ -230,6 +231,7 @@ func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugi
 	for m, p := range withHook[plugin.Resulter](s) {
 		given := r
 		given.Value, given.Labels, given.Notes = bytes.Clone(r.Value), maps.Clone(r.Labels), slices.Clone(r.Notes)
+		given.Checkpoint = bytes.Clone(r.Checkpoint)
 		if given.Labels == nil {
 			given.Labels = map[string]string{}
 		}
@@ -263,7 +265,7 @@ const (
 
 // size returns the approximate number of bytes of a result in its JSON form.
 func size(r plugin.Result) int {
-	n := len(r.Value) + len(r.Output) + len(r.Stderr)
+	n := len(r.Value) + len(r.Checkpoint) + len(r.Output) + len(r.Stderr)
 	for k, v := range r.Labels {
 		n += len(k) + len(v)
 	}
@@ -295,6 +297,21 @@ func tooDeep(value json.RawMessage) bool {
 	}
 }
 
+// checkCheckpoint returns an error if a hook has added a checkpoint, or changed it to an invalid one.
+func checkCheckpoint(changed, original json.RawMessage) error {
+	switch {
+	case changed == nil:
+		return nil
+	case original == nil:
+		return errors.New("a hook must not add a checkpoint")
+	case len(changed) > schemas.MaxCheckpoint:
+		return fmt.Errorf("the checkpoint is %d bytes; the limit is %d", len(changed), schemas.MaxCheckpoint)
+	case !isObject(changed) || !utf8.Valid(changed) || tooDeep(changed):
+		return fmt.Errorf("the checkpoint is not a JSON object in UTF-8 of at most %d levels", maxDepth)
+	}
+	return nil
+}
+
 // sanitize undoes a change of the status, makes text valid UTF-8 and sets the default levels of notes. It returns an
 // error if the changed result violates package plugin's rules or the schema of results.
 func sanitize(changed *plugin.Result, original plugin.Result) error {
@@ -305,6 +322,12 @@ func sanitize(changed *plugin.Result, original plugin.Result) error {
 	changed.Output, changed.Stderr = strings.ToValidUTF8(changed.Output, "�"), strings.ToValidUTF8(changed.Stderr, "�")
 	if len(changed.Value) == 0 {
 		changed.Value = nil // null
+	}
+	if len(changed.Checkpoint) == 0 {
+		changed.Checkpoint = nil
+	}
+	if err := checkCheckpoint(changed.Checkpoint, original.Checkpoint); err != nil {
+		return err
 	}
 	switch {
 	case changed.Value != nil && !json.Valid(changed.Value):

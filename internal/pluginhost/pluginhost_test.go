@@ -273,7 +273,7 @@ func TestCall(t *testing.T) {
 
 func TestResult(t *testing.T) {
 	original := plugin.Result{
-		Status: schemas.Failed, Value: json.RawMessage(`1`), Output: "secret",
+		Status: schemas.Failed, Value: json.RawMessage(`1`), Checkpoint: json.RawMessage(`{"pin":4711}`), Output: "secret",
 		Error: &schemas.Error{Code: "exception", Message: "secret"},
 	}
 	for name, c := range map[string]struct {
@@ -284,11 +284,28 @@ func TestResult(t *testing.T) {
 		"redacted": {func(_ context.Context, r *plugin.Result) error {
 			r.Status, r.Value, r.Output, r.Error.Message = schemas.Succeeded, json.RawMessage{}, "\xff", "-"
 			r.Labels["a"], r.Notes = "b", []schemas.Finding{{Rule: "pii"}}
+			r.Checkpoint = json.RawMessage(`{}`)
 			return nil
 		}, plugin.Result{
-			Status: schemas.Failed, Output: "�", Error: &schemas.Error{Code: "exception", Message: "-"},
+			Status: schemas.Failed, Checkpoint: json.RawMessage(`{}`), Output: "�", Error: &schemas.Error{Code: "exception", Message: "-"},
 			Labels: map[string]string{"a": "b"}, Notes: []schemas.Finding{{Rule: "pii", Level: "info"}},
 		}, true},
+		"no checkpoint": {func(_ context.Context, r *plugin.Result) error {
+			r.Checkpoint = json.RawMessage{}
+			return nil
+		}, plugin.Result{
+			Status: schemas.Failed, Value: json.RawMessage(`1`), Output: "secret",
+			Error: &schemas.Error{Code: "exception", Message: "secret"}, Labels: map[string]string{},
+		}, true},
+		"checkpoint is no object": {
+			func(_ context.Context, r *plugin.Result) error { r.Checkpoint = json.RawMessage(`[1]`); return nil },
+			plugin.Result{},
+			false,
+		},
+		"large checkpoint": {func(_ context.Context, r *plugin.Result) error {
+			r.Checkpoint = json.RawMessage(`{"a":"` + strings.Repeat("x", schemas.MaxCheckpoint) + `"}`)
+			return nil
+		}, plugin.Result{}, false},
 		"no JSON": {
 			func(_ context.Context, r *plugin.Result) error { r.Value = json.RawMessage(`{`); return nil },
 			plugin.Result{},
@@ -367,6 +384,10 @@ func TestFloods(t *testing.T) {
 		"error": func(_ context.Context, r *plugin.Result) error { r.Error.Cause = huge; return nil },
 		"depth": func(_ context.Context, r *plugin.Result) error {
 			r.Value = json.RawMessage(strings.Repeat("[", 9990) + strings.Repeat("]", 9990))
+			return nil
+		},
+		"added checkpoint": func(_ context.Context, r *plugin.Result) error {
+			r.Checkpoint = json.RawMessage(`{}`)
 			return nil
 		},
 		"no UTF-8": func(_ context.Context, r *plugin.Result) error {

@@ -125,7 +125,7 @@ func (p *trial) Result(_ context.Context, t plugin.Task, r *plugin.Result) error
 		panic("result")
 	case action == "redact":
 		r.Output = strings.ReplaceAll(r.Output, "4711", "****")
-		r.Value = json.RawMessage(`"****"`)
+		r.Value, r.Checkpoint = json.RawMessage(`"****"`), json.RawMessage(`{"pin":"****"}`)
 		r.Labels["redacted"], r.Labels["result"] = "yes", "redacted"
 		r.Notes = append(r.Notes, schemas.Finding{Rule: "numbers", Message: "one redacted"})
 	}
@@ -134,6 +134,8 @@ func (p *trial) Result(_ context.Context, t plugin.Task, r *plugin.Result) error
 
 const sum = "from servers.calculator import add\nfrom client.mcp_client import ToolError\n" +
 	"try:\n    r = add(1, 2)\nexcept ToolError as e:\n    r = str(e)\nr"
+
+const setPin = "from client.session import checkpoint\ncheckpoint(pin=4711)\nprint('pin', 4711)\n4711"
 
 // TestHooks checks each hook in a whole fleet: its effect on a task, and the effect of its panics and errors.
 func TestHooks(t *testing.T) {
@@ -173,8 +175,9 @@ func TestHooks(t *testing.T) {
 		{"call", "bad", client.Task{Code: sum}, called("/a: got string, want number", false)},
 		{"call", "refuse", client.Task{Code: sum}, called("no sums today", false)},
 		{"call", "panic", client.Task{Code: sum}, called("plugin trial: call: hook panicked", false)},
-		{"result", "redact", client.Task{Code: "print('pin', 4711)\n4711"}, func(r client.Result) string {
+		{"result", "redact", client.Task{Code: setPin}, func(r client.Result) string {
 			return cmp.Diff("pin ****\n", r.Output) + cmp.Diff(`"****"`, string(r.Result)) +
+				cmp.Diff(`{"pin":"****"}`, string(r.Checkpoint)) +
 				cmp.Diff(map[string]string{"result": "redacted", "redacted": "yes"}, r.Labels) +
 				cmp.Diff([]schemas.Finding{{Rule: "numbers", Level: "info", Message: "one redacted"}}, r.Guardrails)
 		}},
@@ -253,7 +256,7 @@ func run(t *testing.T, c *client.Client, task client.Task) client.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	rec, err := c.Submit(ctx, client.Submission{Task: task})
+	rec, err := c.Submit(ctx, client.Submission{Task: task, Session: "trial"})
 	if err != nil {
 		t.Fatal(err)
 	}
