@@ -148,6 +148,8 @@ type workerOut struct {
 type fleetOut struct {
 	Workers []workerOut      `json:"workers"`
 	Backlog []client.Backlog `json:"backlog"`
+	// Truncated says that fitFleet has shortened a list.
+	Truncated bool `json:"truncated,omitempty" jsonschema:"more did not fit"`
 }
 
 type usageIn struct {
@@ -169,9 +171,7 @@ func (ts *toolSet) addFleet() {
 			pools := append([]string{}, w.Pools...)
 			out.Workers = append(out.Workers, workerOut{w.Name, w.State, pools, w.Busy, w.Slots})
 		}
-		out.Workers = listPrefix(out.Workers, c.b.o.MaxOutput/2)
-		out.Backlog = listPrefix(out.Backlog, c.b.o.MaxOutput/2-len(`{"workers":,"backlog":}`))
-		return &result{out: out}, nil
+		return &result{out: fitFleet(out, c.b.o.MaxOutput)}, nil
 	})
 	addTool(ts, tool{
 		name: "get_usage", title: "Show the usage", scope: scopeRead, hints: readsOnly,
@@ -184,6 +184,15 @@ func (ts *toolSet) addFleet() {
 		}
 		return listed(c, usage), nil
 	})
+}
+
+// fitFleet returns the fleet in at most limit bytes of JSON.
+func fitFleet(out fleetOut, limit int) fleetOut {
+	all := len(out.Workers) + len(out.Backlog)
+	out.Workers = listPrefix(out.Workers, limit/2)
+	out.Backlog = listPrefix(out.Backlog, limit/2-len(`{"workers":,"backlog":,"truncated":true}`))
+	out.Truncated = len(out.Workers)+len(out.Backlog) < all
+	return out
 }
 
 // workspaceOf returns the workspace with the name, or the main one.

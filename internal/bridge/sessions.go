@@ -46,6 +46,7 @@ type getSessionOut struct {
 	Tasks        []sessionTask           `json:"tasks" jsonschema:"the oldest first"`
 	TasksOmitted int                     `json:"tasks_omitted,omitempty" jsonschema:"older tasks that are not listed"`
 	StateFiles   []string                `json:"state_files" jsonschema:"state documents that the tasks changed"`
+	Truncated    bool                    `json:"truncated,omitempty" jsonschema:"checkpoints or state_files are not complete"`
 	Hint         string                  `json:"hint,omitempty" jsonschema:"how to read what is missing"`
 }
 
@@ -163,6 +164,7 @@ func fitSession(s client.Session, limit int) getSessionOut {
 		Checkpoints: append([]client.CheckpointInfo{}, newest(s.Checkpoints, limit/8)...),
 		StateFiles:  append([]string{}, newest(s.StateFiles, limit/8)...),
 	}
+	out.Truncated = len(out.Checkpoints) < len(s.Checkpoints) || len(out.StateFiles) < len(s.StateFiles)
 	if jsonSize(s.Checkpoint) > limit/2 {
 		out.Checkpoint = nil
 		out.Hint = "the checkpoint is too long for this result: a program of the session reads it with " +

@@ -64,15 +64,15 @@ func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 	return b.remember(key, found), nil
 }
 
-// recheck verifies the tokens of connected clients that have sent no request for Options.Recheck, so that the streams
-// of a token that was revoked or has expired end. It runs until the bridge closes.
+// recheck verifies the tokens of connected clients within Options.Recheck after the last verification, so that the
+// streams of a token that was revoked or has expired end. It runs until the bridge closes.
 func (b *Bridge) recheck() {
-	clock.Repeat(b.stopping, b.o.Recheck, func() {
+	clock.Repeat(b.stopping, b.o.Recheck/2, func() {
 		now := time.Now()
 		b.mu.Lock()
 		idle := map[[32]byte]*principal{}
 		for key, p := range b.principals {
-			if now.Sub(p.checked) >= b.o.Recheck {
+			if now.Sub(p.checked) >= b.o.Recheck/2 { // the next time would be too late
 				idle[key] = p
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,6 +69,8 @@ type runOut struct {
 	Outputs json.RawMessage `json:"outputs,omitempty"`
 	Error   string          `json:"error,omitempty"`
 	Steps   []runStepOut    `json:"steps"`
+	// Truncated says that fitRun has left something out.
+	Truncated bool `json:"truncated,omitempty" jsonschema:"outputs or steps did not fit: get_task returns what a step returned"`
 }
 
 func (ts *toolSet) addWorkflows() {
@@ -181,12 +184,33 @@ func (c *call) viewRun(ctx context.Context, run client.WorkflowRun) runOut {
 	for _, s := range run.Steps {
 		step := runStepOut{ID: s.ID, Status: string(s.Status), TaskID: s.TaskID}
 		if s.Error != nil {
-			step.Error = s.Error.Error()
+			step.Error = textStart(s.Error.Error(), maxStepText)
 		}
 		if s.Status == "waiting" {
-			step.Message = s.Message
+			step.Message = textStart(s.Message, maxStepText)
 		}
 		out.Steps = append(out.Steps, step)
 	}
+	return fitRun(out, c.b.o.MaxOutput)
+}
+
+const maxStepText = 1000 // bytes of a step's error or question as JSON
+
+// fitRun returns the run in at most limit bytes of JSON. It leaves out the outputs if they take more than half of it.
+// If the steps do not fit, it leaves out those that have not begun or need no attention, and then the last ones.
+func fitRun(out runOut, limit int) runOut {
+	if jsonSize(out.Outputs) > limit/2 {
+		out.Outputs, out.Truncated = nil, true
+	}
+	steps := out.Steps
+	out.Steps = []runStepOut{}
+	budget := limit - jsonSize(out) - len(`"truncated":true,`)
+	if jsonSize(steps) > budget {
+		out.Truncated = true
+		steps = slices.DeleteFunc(slices.Clone(steps), func(s runStepOut) bool {
+			return s.Status == "pending" || s.Status == "succeeded" || s.Status == "skipped"
+		})
+	}
+	out.Steps = append(out.Steps, listPrefix(steps, budget)...)
 	return out
 }
