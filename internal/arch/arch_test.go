@@ -184,7 +184,7 @@ var imports = map[string][]string{
 	"internal/assembly/sandbox": {"internal/config", "internal/executor", "internal/executor/..."},
 	"internal/assembly/models": {
 		"internal/config", "internal/codegen", "internal/form", "internal/guardrails/privacy", "internal/selection",
-		"internal/toolsearch",
+		"internal/tools", "internal/toolsearch",
 	},
 	"internal/assembly/tooling": {
 		"internal/assembly/models", "internal/config", "internal/egress", "internal/executor", "internal/objects",
