@@ -227,8 +227,13 @@ func compare(
 			continue
 		}
 		content, err := ws.Open(q.ctx, version, c.Path, 0)
-		if refused, ok := errors.AsType[*client.APIError](err); ok && refused.Code == errcode.UnknownFile {
-			return nil, "It is a directory or a link.", nil
+		if refused, ok := errors.AsType[*client.APIError](err); ok {
+			switch refused.Code {
+			case errcode.UnknownFile:
+				return nil, "It is a directory or a link.", nil
+			case errcode.BadPath: // a program may give a file any name
+				return nil, "The HTTP interface cannot read a file with this name.", nil
+			}
 		}
 		if err != nil {
 			return nil, "", err

@@ -27,6 +27,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -736,15 +737,22 @@ func TestRefusedDiff(t *testing.T) {
 	if status, _, body := v.get(diff); status != http.StatusOK || !strings.Contains(body, "new") {
 		t.Fatalf("%s: status %d, want the changed line:\n%s", diff, status, body)
 	}
-	v.through(f, func(w http.ResponseWriter, r *http.Request) bool {
-		refused := strings.HasSuffix(r.URL.Path, "/files/file")
-		if refused {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusUnauthorized)
-			_, _ = io.WriteString(w, `{"error":{"code":"unauthorized","message":"the token was revoked"}}`)
-		}
-		return refused
-	})
+	refuse := func(status int, code string) {
+		v.through(f, func(w http.ResponseWriter, r *http.Request) bool {
+			refused := strings.HasSuffix(r.URL.Path, "/files/file")
+			if refused {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(status)
+				_, _ = fmt.Fprintf(w, `{"error":{"code":%q,"message":"refused"}}`, code)
+			}
+			return refused
+		})
+	}
+	refuse(http.StatusBadRequest, errcode.BadPath) // a program gave the file a name with control characters
+	if status, _, body := v.get(diff); status != http.StatusOK || !strings.Contains(body, "with this name") {
+		t.Errorf("a diff with a file that cannot be read: status %d, want 200 and the reason:\n%s", status, body)
+	}
+	refuse(http.StatusUnauthorized, errcode.Unauthorized)
 	if _, at, body := v.get(diff); strings.Contains(body, "It is a directory or a link.") ||
 		!strings.HasPrefix(at, "/login") {
 		t.Errorf("a diff with a revoked token led to %s, want the login:\n%s", at, body)
