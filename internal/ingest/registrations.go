@@ -150,7 +150,10 @@ func (in registrationIn) check() (path string, err error) {
 // checkTaken refuses an offer whose server is a server of the fleet, or that has a tool which another process has
 // registered with a different definition. Processes with equal definitions share the calls.
 func (s *Server) checkTaken(r *http.Request, offer tools.Offer) error {
-	listing, err := s.readTools(r)
+	if s.o.Tools == nil {
+		return noTools()
+	}
+	listing, err := s.o.Tools.All(r.Context(), identityOf(r.Context()).tenant)
 	if err != nil {
 		return err
 	}

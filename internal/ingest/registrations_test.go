@@ -168,6 +168,10 @@ func TestRefusedRegistrations(t *testing.T) {
 		{"no tenant", ingesttest.Operator, doubleOffer, errcode.Forbidden, ""},
 		{"no JSON", ingesttest.Token, `{`, errcode.BadJSON, ""},
 		{"a server of the fleet", ingesttest.Token, `{"server":"math","tools":[` + tool("sub") + `]}`, errcode.ToolTaken, "/server"},
+		{
+			"a server that the tenant may not call", ingesttest.Other,
+			`{"server":"math","tools":[` + tool("sub") + `]}`, errcode.ToolTaken, "/server",
+		},
 		{"no tools", ingesttest.Token, `{"server":"a","tools":[]}`, errcode.BadData, "/tools"},
 		{"a path", ingesttest.Token, `{"server":"../a","tools":[` + tool("b") + `]}`, errcode.BadData, "/server"},
 		{"a bad tool", ingesttest.Token, `{"server":"a","tools":[` + tool("ok") + `,` + tool("x y") + `]}`, errcode.BadData, "/tools/1"},

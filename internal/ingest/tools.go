@@ -18,6 +18,8 @@ import (
 // Tools is the catalogue of each tenant: the fleet's tools, and the tools that the tenant's processes register.
 type Tools interface {
 	Read(ctx context.Context, tenant string) (*tools.Listing, error)
+	// All also returns the tools that the tenant may not call.
+	All(ctx context.Context, tenant string) (*tools.Listing, error)
 	Search(ctx context.Context, tenant string, r selection.Request) (selection.Response, error)
 }
 
@@ -26,11 +28,15 @@ const maxToolQueries = 20
 
 func (s *Server) readTools(r *http.Request) (*tools.Listing, error) {
 	if s.o.Tools == nil {
-		e := apierror.New(errcode.NoTools, "this process has no catalogue of tools")
-		e.Hint = "set s3.endpoint or execution.servers_dir"
-		return nil, e
+		return nil, noTools()
 	}
 	return s.o.Tools.Read(r.Context(), identityOf(r.Context()).tenant)
+}
+
+func noTools() error {
+	e := apierror.New(errcode.NoTools, "this process has no catalogue of tools")
+	e.Hint = "set s3.endpoint or execution.servers_dir"
+	return e
 }
 
 // getTools lists the catalogue.

@@ -27,6 +27,10 @@ func (d directory) Read(ctx context.Context, tenant string) (*tools.Listing, err
 	return d.Catalogue.Read(ctx)
 }
 
+func (d directory) All(ctx context.Context, _ string) (*tools.Listing, error) {
+	return d.Catalogue.Read(ctx)
+}
+
 func (d directory) Search(ctx context.Context, tenant string, r selection.Request) (selection.Response, error) {
 	listing, err := d.Read(ctx, tenant)
 	if err != nil {

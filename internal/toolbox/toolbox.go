@@ -217,6 +217,21 @@ func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, erro
 	return v.listing, nil
 }
 
+// All returns the fleet's tools and those that the tenant's processes have registered, also if the tenant may not call
+// them.
+func (b *Toolbox) All(ctx context.Context, tenant string) (*tools.Listing, error) {
+	base, err := b.o.Source.Read(ctx)
+	if base == nil {
+		return nil, err
+	}
+	overlay, err := b.Overlay(ctx, tenant)
+	if err != nil || overlay == nil {
+		return base, err
+	}
+	listing, _, err := tools.Extend(base, overlay)
+	return listing, err
+}
+
 // Search finds tools that the tenant may call. After Join it uses the history of the tenant's tasks.
 func (b *Toolbox) Search(ctx context.Context, tenant string, r selection.Request) (selection.Response, error) {
 	listing, err := b.Read(ctx, tenant)

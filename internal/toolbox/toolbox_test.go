@@ -134,6 +134,9 @@ func TestTenantsShareListings(t *testing.T) {
 			listing["a"] == listing["b"], len(listing["a"].Tools), len(listing["c"].Tools),
 			len(listing["d"].Tools), len(listing["unknown"].Tools))
 	}
+	if all, err := box.All(t.Context(), "a"); err != nil || len(all.Tools) != 11 {
+		t.Errorf("All = %+v, %v; want 11 tools, also those that the tenant may not call", all, err)
+	}
 }
 
 // A tenant may use tools only if the settings name it, or an operator has created it and has not removed it.
