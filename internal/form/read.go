@@ -20,6 +20,9 @@ func (f Field) Read(s string) (value any, ok bool) {
 		v, known := booleans[strings.ToLower(strings.Trim(s, ". "))]
 		return v, known
 	case List:
+		if v, ok := f.namedChoice(s); ok {
+			return []any{v}, true
+		}
 		found := f.mentioned(s)
 		return found, len(found) > 0
 	case String:
@@ -138,12 +141,20 @@ func atLeast13(s string) bool {
 	return err == nil && n > 12
 }
 
-// readChoice returns the choice whose value or title is the text, or else the only choice that the text mentions.
-func (f Field) readChoice(s string) (any, bool) {
+// namedChoice returns the choice whose value or title is the text.
+func (f Field) namedChoice(s string) (any, bool) {
 	for _, c := range f.Choices {
 		if strings.EqualFold(s, c.Value) || strings.EqualFold(s, c.Title) {
 			return c.Value, true
 		}
+	}
+	return nil, false
+}
+
+// readChoice returns the choice whose value or title is the text, or else the only choice that the text mentions.
+func (f Field) readChoice(s string) (any, bool) {
+	if v, ok := f.namedChoice(s); ok {
+		return v, true
 	}
 	if found := f.mentioned(s); len(found) == 1 {
 		return found[0], true
@@ -151,8 +162,14 @@ func (f Field) readChoice(s string) (any, bool) {
 	return nil, false
 }
 
-// mentioned returns the choices whose value or title is in the text as whole words, in the order of the form.
-func (f Field) mentioned(s string) []any { return f.choiceFinder()(joined(s)) }
+// mentioned returns the choices whose value or title is in the text as whole words, in the order of the form. It returns
+// none if the text negates something.
+func (f Field) mentioned(s string) []any {
+	if negated.MatchString(s) {
+		return nil
+	}
+	return f.choiceFinder()(joined(s))
+}
 
 // choiceFinder returns a function that finds the mentioned choices in a text that joined has returned. For several
 // texts, call choiceFinder once, because it takes more time than the function that it returns.

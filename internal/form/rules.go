@@ -24,7 +24,7 @@ var (
 // prepared is a document in the parts that the rules search.
 type prepared struct {
 	lines     []line
-	labels    map[string]line // the text after each label, by the label's words; a label's first text counts
+	labels    map[string]line // the text after each label, by the label's words; the zero line if there are several texts
 	sentences []sentence
 	chunks    []line // words, and groups of digits
 }
@@ -71,8 +71,11 @@ func prepare(document string) *prepared {
 		}
 		d.lines = append(d.lines, line{n, text})
 		if m := labelled.FindStringSubmatch(text); m != nil && m[2] != "" {
-			if label := joined(m[1]); d.labels[label].number == 0 {
+			label := joined(m[1])
+			if known, seen := d.labels[label]; !seen {
 				d.labels[label] = line{n, m[2]}
+			} else if known.text != m[2] {
+				d.labels[label] = line{} // ambiguous
 			}
 		}
 		for _, s := range sentences.FindAllString(text, -1) {

@@ -10,9 +10,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// audit writes an audit record of each tool call to the queue, and a line to the log. The program gets the
-// call's result only after the record is on disk. A mutating call is also recorded before it is made, so that
-// no crash can hide it.
+// audit writes an audit record of each tool call to the queue, and a line to the log. A mutating call is also recorded
+// before it is made, so that no crash can hide it. Package broker decides what waits for the records.
 type audit struct {
 	queue *jobs.Client
 	log   *slog.Logger
