@@ -12,6 +12,7 @@ func TestDoctorTenants(t *testing.T) {
 	image := config.Execution{SandboxImage: "/srv/python.tar"}
 	twoPools := map[string]config.Pool{"default": {Image: "/srv/python.tar"}, "science": {}}
 	root, rootless := executor.Info{ImageMultiTenant: true}, executor.Info{}
+	const oneTenant = "boots; for one tenant only (task pools "
 	for name, c := range map[string]struct {
 		config config.Config
 		info   executor.Info
@@ -19,9 +20,9 @@ func TestDoctorTenants(t *testing.T) {
 		detail string
 	}{
 		"image":              {config.Config{Execution: image}, root, good, "boots"},
-		"image, not root":    {config.Config{Execution: image}, rootless, problem, "boots; for one tenant only (task pools default)"},
-		"host's files":       {config.Config{}, root, problem, "boots; for one tenant only (task pools default)"},
-		"image for one pool": {config.Config{Pools: twoPools}, root, problem, "boots; for one tenant only (task pools science)"},
+		"image, not root":    {config.Config{Execution: image}, rootless, problem, oneTenant + "default)"},
+		"host's files":       {config.Config{}, root, problem, oneTenant + "default)"},
+		"image for one pool": {config.Config{Pools: twoPools}, root, problem, oneTenant + "science)"},
 	} {
 		c.config.Tenants = map[string]config.Tenant{"a": {}, "b": {}}
 		r := withTenants(passed("sandbox", "boots"), &c.config, c.info)

@@ -143,7 +143,8 @@ func TestTenantOnlyTightens(t *testing.T) {
 		Code:    "\n\n\n\nfleet\ntenant",
 	}
 	want := []string{
-		"blocked_import 1", "blocked_import 2", "blocked_call 3", "blocked_call 4", "blocked_pattern 5", "blocked_pattern 6",
+		"blocked_import 1", "blocked_import 2", "blocked_call 3", "blocked_call 4", "blocked_pattern 5",
+		"blocked_pattern 6",
 	}
 	if diff := cmp.Diff(want, broken(t, fleet, tenant, p)); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)

@@ -743,7 +743,7 @@ func TestRefusedDiff(t *testing.T) {
 			if refused {
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(status)
-				_, _ = fmt.Fprintf(w, `{"error":{"code":%q,"message":"refused"}}`, code)
+				_, _ = fmt.Fprintf(w, `{"code":%q,"message":"refused"}`, code)
 			}
 			return refused
 		})

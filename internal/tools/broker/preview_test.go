@@ -53,8 +53,8 @@ func TestPreviewHidesNamedSecrets(t *testing.T) {
 		"api_key": true, "x-api-key": true, "apikeys": true, "private_key": true, "signingKey": true,
 		"encryption_key": true, "ssh_key": true, "auth_token": true, "credentials": true, "Authorization": true,
 		"set-cookie": true,
-		"key":        false, "primary_key": false, "sort_key": false, "keyboard": false, "secretary": false, "passed": false,
-		"token_count": false, "monkey": false,
+		"key":        false, "primary_key": false, "sort_key": false, "keyboard": false, "secretary": false,
+		"passed": false, "token_count": false, "monkey": false,
 	} {
 		value := "fw0BX"
 		if secret {

@@ -121,10 +121,9 @@ func (p *Package) accept(s Source) []tools.Definition {
 	return out
 }
 
-// Write updates servers/<Dir>. It replaces changed files one by one, removes generated modules of tools
-// that no longer exist, keeps hand-written files, and returns the changed and removed files. If the directory
-// belongs to another server, or is hand-written, or a hand-written file has the name of a module, it returns an error and
-// writes nothing.
+// Write updates servers/<Dir>. It replaces changed files one by one, removes generated modules of tools that no longer
+// exist, keeps hand-written files, and returns the changed and removed files. If the directory belongs to another
+// server, or is hand-written, or a hand-written file has the name of a module, it returns an error and writes nothing.
 func Write(servers string, p Package) (changed []string, err error) {
 	if err := os.MkdirAll(servers, 0o755); err != nil {
 		return nil, err
