@@ -162,8 +162,8 @@ func (f Field) readChoice(s string) (any, bool) {
 	return nil, false
 }
 
-// mentioned returns the choices whose value or title is in the text as whole words, in the order of the form. It returns
-// none if the text negates something.
+// mentioned returns the choices whose value or title is in the text as whole words, in the order of the form. It
+// returns none if the text negates something.
 func (f Field) mentioned(s string) []any {
 	if negated.MatchString(s) {
 		return nil

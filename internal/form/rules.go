@@ -24,7 +24,7 @@ var (
 // prepared is a document in the parts that the rules search.
 type prepared struct {
 	lines     []line
-	labels    map[string]line // the text after each label, by the label's words; the zero line if there are several texts
+	labels    map[string]line // the text after each label, by the label's words; the zero line if texts differ
 	sentences []sentence
 	chunks    []line // words, and groups of digits
 }

@@ -1,7 +1,7 @@
 // Package pylayer installs a requirements file into a directory of Python packages, a package layer, which boxes
 // mount read-only. pip builds the layer once, on the worker's host; the layer is named by the hash of its inputs and
-// never changes. pip only unpacks wheels, and requirements that it would build are refused, so that no code of a package
-// runs on the host. The key function is Build.
+// never changes. pip only unpacks wheels, and requirements that it would build are refused, so that no code of a
+// package runs on the host. The key function is Build.
 package pylayer
 
 import (

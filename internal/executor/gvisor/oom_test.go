@@ -33,7 +33,8 @@ func TestAnyProcessKilledForMemory(t *testing.T) {
 			v, err := single.Run(t.Context(), executor.Program{
 				TaskID: "t", Limits: executor.Limits{MemoryMB: 4096},
 				Code: "import os, time\nprint('ready', flush=True)\n" +
-					"while not os.path.exists('go'): time.sleep(0.01)\nx = []\nwhile True: x.append(bytes(b'x' * (1 << 20)))",
+					"while not os.path.exists('go'): time.sleep(0.01)\n" +
+					"x = []\nwhile True: x.append(bytes(b'x' * (1 << 20)))",
 			}, executor.Hooks{Output: func(string, []byte) {
 				preferVictim(t, spec.Name, victim)
 				if err := os.WriteFile(filepath.Join(spec.Workspace, "go"), nil, 0o600); err != nil {
