@@ -225,7 +225,7 @@ func (h *hostile) call(m rpc) {
 		fmt.Print(strings.Repeat("listening\n", 5000))
 		h.text(m.ID, "after the lines")
 	case "flood":
-		for range 5000 {
+		for range 1000 {
 			h.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":12345,"progress":1}}`)
 		}
 		fmt.Fprintln(os.Stderr, strings.Repeat("flood ", 1000))
