@@ -44,12 +44,14 @@ func NewEmbeddings(e selection.Embedder, o selection.HybridOptions, log *slog.Lo
 	return s
 }
 
+// Hide replaces private values in texts. If it cannot judge all of them, it returns an error.
+type Hide func(context.Context, []string) ([]string, error)
+
 // OpenEmbeddings returns embeddings that a model's endpoint computes. All processes on this host share their cache,
 // the file "vectors" in dir. deadline bounds the time to embed the queries of one search; 0 means the default of
 // package selection. hide, which may be nil, replaces private values in the texts that the endpoint gets.
 func OpenEmbeddings(
-	o selection.OpenAIOptions, hide func(context.Context, string) string, dir string, deadline time.Duration,
-	log *slog.Logger,
+	o selection.OpenAIOptions, hide Hide, dir string, deadline time.Duration, log *slog.Logger,
 ) (*Embeddings, error) {
 	openAI, err := selection.NewOpenAIEmbedder(o)
 	if err != nil {
@@ -74,14 +76,21 @@ func OpenEmbeddings(
 // hiding is an embedder that gets texts without private values.
 type hiding struct {
 	selection.Embedder
-	hide func(context.Context, string) string
+	hide Hide
 }
 
-// Embed implements selection.Embedder.
+// maxHidden limits a text in bytes, so that hide can judge it. The embedder uses less of it.
+const maxHidden = 64 << 10
+
+// Embed implements selection.Embedder. If hide fails, nothing is sent, so that no vector of another text is cached.
 func (h hiding) Embed(ctx context.Context, texts []string) ([][]float32, error) {
-	hidden := make([]string, len(texts))
+	cut := make([]string, len(texts))
 	for i, text := range texts {
-		hidden[i] = h.hide(ctx, text)
+		cut[i] = text[:min(len(text), maxHidden)]
+	}
+	hidden, err := h.hide(ctx, cut)
+	if err != nil {
+		return nil, err
 	}
 	return h.Embedder.Embed(ctx, hidden)
 }

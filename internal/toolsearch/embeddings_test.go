@@ -163,3 +163,21 @@ func TestPickAddsToolsFromHistory(t *testing.T) {
 		t.Errorf("Pick for another task = %v, %v, want %v as without history", both, err, words)
 	}
 }
+
+// TestNothingUncheckedIsEmbedded checks that the embedder gets what hide returns, and nothing if hide fails.
+func TestNothingUncheckedIsEmbedded(t *testing.T) {
+	model := &parasols{}
+	h := hiding{model, func(_ context.Context, texts []string) ([]string, error) {
+		if len(texts[0]) != maxHidden {
+			t.Errorf("hide got %d bytes, want %d", len(texts[0]), maxHidden)
+		}
+		return nil, errors.New("the recognizer is down")
+	}}
+	if got, err := h.Embed(t.Context(), []string{strings.Repeat("x", maxHidden+1)}); err == nil || model.calls.Load() > 0 {
+		t.Errorf("Embed() = %v, %v after %d calls of the embedder, want an error after none", got, err, model.calls.Load())
+	}
+	h.hide = func(context.Context, []string) ([]string, error) { return []string{"parasol"}, nil }
+	if got, err := h.Embed(t.Context(), []string{"x"}); err != nil || got[0][0] != 1 {
+		t.Errorf("Embed() = %v, %v, want the vector of what hide returns", got, err)
+	}
+}

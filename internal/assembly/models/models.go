@@ -117,7 +117,7 @@ func Embeddings(c *config.Config, log *slog.Logger) (*toolsearch.Embeddings, err
 
 // embeddingPrivacy returns a function that replaces values in texts before they are embedded, or nil if privacy is off
 // for all tenants. It replaces what any tenant replaces, because tenants share vectors. Nobody reads its tokens.
-func embeddingPrivacy(c *config.Config) (func(context.Context, string) string, error) {
+func embeddingPrivacy(c *config.Config) (toolsearch.Hide, error) {
 	if !c.PrivacyEnabled() {
 		return nil, nil
 	}
@@ -127,8 +127,8 @@ func embeddingPrivacy(c *config.Config) (func(context.Context, string) string, e
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, text string) string {
-		return f.Strict(privacy.Egress).ReplaceText(ctx, text)
+	return func(ctx context.Context, texts []string) ([]string, error) {
+		return f.ReplaceStrict(ctx, privacy.Egress, texts)
 	}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -125,6 +126,33 @@ func TestEmbeddingsHideValues(t *testing.T) {
 	body := <-bodies
 	if strings.Contains(body, "@example.org") || !strings.Contains(body, "mails [EMAIL_") {
 		t.Errorf("the endpoint got %s, want tokens", body)
+	}
+}
+
+// TestEmbeddingsNeedTheRecognizer checks that texts which the recognizer has not judged are not embedded, neither as they
+// are nor replaced whole, and that it gets many texts in a request.
+func TestEmbeddingsNeedTheRecognizer(t *testing.T) {
+	response, requests := "[]", 0
+	recognizer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		_, _ = io.WriteString(w, response)
+	}))
+	defer recognizer.Close()
+	c := config.Default()
+	c.Privacy.Mode, c.Privacy.Recognizer.URL = "egress", recognizer.URL
+	hide, err := embeddingPrivacy(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := slices.Repeat([]string{"mails ada@example.org", `{"password": "hunter2"}`}, 20)
+	got, err := hide(t.Context(), texts)
+	if err != nil || len(got) != len(texts) || !strings.HasPrefix(got[38], "mails [EMAIL_") ||
+		!strings.HasPrefix(got[39], `{"password":"[SECRET_`) || requests > 5 {
+		t.Errorf("texts = %q, %v after %d requests, want tokens after at most 5", got, err, requests)
+	}
+	response, requests = "<html>", 0
+	if got, err := hide(t.Context(), texts); err == nil || got != nil || requests != 1 {
+		t.Errorf("with a failed recognizer, texts = %q, %v after %d requests, want an error after 1", got, err, requests)
 	}
 }
 

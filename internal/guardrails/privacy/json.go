@@ -31,7 +31,7 @@ func (t *Tokens) ReplaceJSON(ctx context.Context, raw json.RawMessage) (json.Raw
 		}); err != nil {
 			return nil, err
 		}
-		recognized = t.recognize(ctx, texts...)
+		recognized, _ = t.recognize(ctx, texts...) // texts that were not judged are replaced whole
 	}
 	return mapJSON(raw, func(s scalar) (scalar, error) {
 		switch kind := t.announced(s); {

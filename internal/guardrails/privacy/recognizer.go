@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -39,18 +40,18 @@ var recognizedTypes = map[string]Type{
 	"PERSON": Person, "PER": Person, "LOCATION": Place, "LOC": Place, "GPE": Place,
 }
 
-// recognize returns the names in each of texts. If the service fails, each text that it has not judged is one value of
-// the type unchecked, if it contains a letter.
-func (t *Tokens) recognize(ctx context.Context, texts ...string) map[string][]Span {
+// recognize returns the names in each of texts. If the service fails, it also returns the error, and each text that the
+// service has not judged is one value of the type unchecked, if it contains a letter.
+func (t *Tokens) recognize(ctx context.Context, texts ...string) (found map[string][]Span, failed error) {
 	if t.recognizer == nil {
-		return nil
+		return nil, nil
 	}
 	ctx, stop := context.WithTimeout(ctx, cmp.Or(t.recognizer.Timeout, 2*time.Second))
 	defer stop()
-	found := map[string][]Span{}
+	found = map[string][]Span{}
 	for len(texts) > 0 {
 		n := batch(texts)
-		if err := t.recognizer.find(ctx, texts[:n], found); err != nil {
+		if failed = t.recognizer.find(ctx, texts[:n], found); failed != nil {
 			for _, text := range texts {
 				if strings.ContainsFunc(tokenForm.ReplaceAllString(text, ""), isLetter) {
 					found[text] = []Span{{0, len(text), unchecked}}
@@ -69,7 +70,7 @@ func (t *Tokens) recognize(ctx context.Context, texts ...string) map[string][]Sp
 		}
 		found[text] = kept
 	}
-	return found
+	return found, failed
 }
 
 func isLetter(r rune) bool { return r >= 0x80 || class[r]&isAlnum != 0 && class[r]&isDigit == 0 }
@@ -152,6 +153,9 @@ func (r *Recognizer) ask(ctx context.Context, text string) ([]entity, error) {
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := cmp.Or(r.Client, http.DefaultClient).Do(req)
 	if err != nil {
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // without the URL, which may contain a key
+		}
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()

@@ -44,7 +44,7 @@ func (t *Tokens) Replace(ctx context.Context, text string) string {
 	if t == nil {
 		return text
 	}
-	recognized := t.recognize(ctx, text)
+	recognized, _ := t.recognize(ctx, text) // a text that was not judged is replaced whole
 	return t.replaceSpans(text, longest(append(t.find(text), recognized[text]...)))
 }
 
