@@ -175,6 +175,36 @@ func TestFillPrivate(t *testing.T) {
 	}
 }
 
+// A negation in the name of a choice, and the abbreviation No. before a number, negate nothing.
+func TestNamesThatNegate(t *testing.T) {
+	f, err := form.Parse([]byte(`{"type":"object","properties":{
+		"diet":{"type":"array","items":{"type":"string","enum":["nuts","No nuts","No dairy","no"]}},
+		"item":{"type":"string","enum":["laptop","phone","do not know"]}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document, want := range map[string]map[string]any{
+		"Diet: no nuts, no dairy":                  {"diet": []any{"No nuts", "No dairy"}},
+		"Diet: No nuts":                            {"diet": []any{"No nuts"}},
+		"Please serve no dairy.":                   {"diet": []any{"No dairy"}},
+		"Please serve no dairy, but not for me.":   {},
+		"There are no more nuts.":                  {},
+		"Item: laptop (order No. 123)":             {"item": "laptop"},
+		"I return the laptop (order No. 123) now.": {"item": "laptop"},
+		"I never had order No. 123, a laptop.":     {},
+		"It isn't the laptop.":                     {},
+		"Item: I do not know":                      {"item": "do not know"},
+	} {
+		got, err := form.Fill(t.Context(), f, document, form.Method{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got.Values); diff != "" {
+			t.Errorf("%q: %s", document, diff)
+		}
+	}
+}
+
 // The rules do not guess.
 func TestRulesDoNotGuess(t *testing.T) {
 	for document, want := range map[string]map[string]any{

@@ -1,6 +1,7 @@
 package form
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -162,29 +163,45 @@ func (f Field) readChoice(s string) (any, bool) {
 	return nil, false
 }
 
-// mentioned returns the choices whose value or title is in the text as whole words, in the order of the form. It
-// returns none if the text negates something.
+// mentioned returns the choices whose value or title is in the text as whole words, in the order of the form. A name
+// within a longer one that is mentioned does not count. It returns none if the text negates something, other than in
+// the names of these choices.
 func (f Field) mentioned(s string) []any {
-	if negated.MatchString(s) {
-		return nil
-	}
 	return f.choiceFinder()(joined(s))
 }
 
 // choiceFinder returns a function that finds the mentioned choices in a text that joined has returned. For several
 // texts, call choiceFinder once, because it takes more time than the function that it returns.
 func (f Field) choiceFinder() func(in string) []any {
-	names := make([][2]string, len(f.Choices))
+	choices := map[string][]int{} // by their names
 	for i, c := range f.Choices {
-		names[i] = [2]string{joined(c.Value), joined(c.Title)}
-	}
-	return func(in string) (found []any) {
-		for i, n := range names {
-			if slices.ContainsFunc(n[:], func(name string) bool {
-				return strings.TrimSpace(name) != "" && strings.Contains(in, name)
-			}) {
-				found = append(found, f.Choices[i].Value)
+		for _, name := range []string{joined(c.Value), joined(c.Title)} {
+			if strings.TrimSpace(name) != "" {
+				choices[name] = append(choices[name], i)
 			}
+		}
+	}
+	longestFirst := slices.SortedFunc(maps.Keys(choices), func(a, b string) int { return len(b) - len(a) })
+	return func(in string) (found []any) {
+		mentioned := map[int]bool{}
+		negation := false // a choice is mentioned whose name is only a negation
+		for _, name := range longestFirst {
+			if !strings.Contains(in, name) {
+				continue
+			}
+			for strings.Contains(in, name) { // ReplaceAll would miss one that shares a space with the previous one
+				in = strings.Replace(in, name, " | ", 1)
+			}
+			negation = negation || negated.FindString(name) == name
+			for _, i := range choices[name] {
+				mentioned[i] = true
+			}
+		}
+		if negated.MatchString(in) || negation && len(mentioned) > 1 {
+			return nil
+		}
+		for _, i := range slices.Sorted(maps.Keys(mentioned)) {
+			found = append(found, f.Choices[i].Value)
 		}
 		return found
 	}

@@ -16,9 +16,19 @@ type line struct {
 
 var (
 	labelled    = regexp.MustCompile(`^\s*(?:[-*•|]\s*)?([^:|=]{1,80}?)\s*[:|=]\s*(.*?)\s*\|?\s*$`)
-	sentences   = regexp.MustCompile(`[^.!?]+(?:[.!?](?:\S[^.!?]*)?)*`)
+	sentences   = regexp.MustCompile(`(?:` + numbered + `|[^.!?])+(?:[.!?](?:\S(?:` + numbered + `|[^.!?])*)?)*`)
 	digitGroups = regexp.MustCompile(`\+?\d[\d ()/-]{5,20}\d`) // such as phone numbers
-	negated     = regexp.MustCompile(`(?i)\b(?:no|not|never|without|neither|nor)\b|n't\b`)
+)
+
+// numbered is the abbreviation of "number" before a number, as in "No. 7". It negates nothing and ends no sentence.
+const numbered = `\b[Nn][Oo]\.\s*(\d)`
+
+var (
+	numberSign = regexp.MustCompile(numbered)
+
+	// negated matches negations in texts that joined has returned, also contractions, such as "don t".
+	negated = regexp.MustCompile(` (?:no|not|never|without|neither|nor|cannot|` +
+		`(?:ai|are|ca|could|did|do|does|had|has|have|is|must|need|should|was|were|wo|would)n t) `)
 )
 
 // prepared is a document in the parts that the rules search.
@@ -31,8 +41,7 @@ type prepared struct {
 
 type sentence struct {
 	line
-	words   string // separated, and surrounded, by single spaces
-	negated bool
+	words string // as joined returns them
 }
 
 // maxRulesTime bounds the search for values. Patterns take longest.
@@ -80,7 +89,7 @@ func prepare(document string) *prepared {
 		}
 		for _, s := range sentences.FindAllString(text, -1) {
 			s = strings.TrimSpace(s)
-			d.sentences = append(d.sentences, sentence{line{n, s}, joined(s), negated.MatchString(s)})
+			d.sentences = append(d.sentences, sentence{line{n, s}, joined(s)})
 		}
 		for _, chunk := range append(strings.Fields(text), digitGroups.FindAllString(text, -1)...) {
 			d.chunks = append(d.chunks, line{n, strings.Trim(chunk, `.,;:!?"'()[]<>`)})
@@ -89,8 +98,12 @@ func prepare(document string) *prepared {
 	return d
 }
 
-// joined returns the words of a text, separated and surrounded by single spaces.
-func joined(s string) string { return " " + strings.Join(words(s), " ") + " " }
+// joined returns the words of a text, separated and surrounded by single spaces. "No." before a number is the word
+// "number".
+func joined(s string) string {
+	s = numberSign.ReplaceAllString(s, "number $1")
+	return " " + strings.Join(words(s), " ") + " "
+}
 
 // labelsOf returns the labels that name the field: its title and its name.
 func labelsOf(field Field) [2]string {
@@ -167,9 +180,6 @@ func (f Form) byMention(field Field, all []sentence, out *Filled) {
 	var found []any
 	mentions := field.choiceFinder()
 	for _, s := range all {
-		if s.negated {
-			continue
-		}
 		for _, v := range mentions(s.words) {
 			if first.number == 0 {
 				first = s.line
