@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -692,5 +693,36 @@ func TestTriggeredRun(t *testing.T) {
 	run := ended(t, e, runs[0].RunID, "")
 	if string(run.Outputs) != `{"v":7}` || run.Depth != 1 {
 		t.Errorf("run of depth %d has the outputs %s, want depth 1 and the event's total", run.Depth, run.Outputs)
+	}
+}
+
+// TestWaitForResult checks that a step can wait for the result of a task while a trigger matches results.
+func TestWaitForResult(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	e := w.runWorkers(t, 1, (&effects{count: map[string]map[string]int{}}).handle, neverLost)
+	_, err := w.AddTrigger(t.Context(), "acme", schemas.TriggerSpec{
+		Name: "t", Type: schemas.TypeResult, Filter: "false", Task: json.RawMessage(`{"code":"x"}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(`{"name":"w","steps":[
+		{"id":"a","wait":{"event":{"type":"codefleet.task.result.v1","filter":"data.result == 7"}}}],
+		"outputs":{"status":{"value":"${ steps.a.result.status }"}}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := event.New()
+	task.SetID("1")
+	task.SetSource("/test")
+	task.SetType(schemas.TypeTask)
+	if err := task.SetData(event.ApplicationJSON, json.RawMessage(`{"code":"x","inputs":7}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.queue.Submit(t.Context(), "acme", task); err != nil {
+		t.Fatal(err)
+	}
+	if run = ended(t, e, run.RunID, ""); string(run.Outputs) != `{"status":"succeeded"}` {
+		t.Errorf("%s run has the outputs %s, want the status of the task's result", run.Status, run.Outputs)
 	}
 }

@@ -328,9 +328,6 @@ func (c *checker) wait(s *step, path string, in scope) {
 				c.add(path+"/event/"+at, "a * may stand at the end only")
 			}
 		}
-		if strings.HasPrefix(w.Event.Type, "codefleet.") {
-			c.add(path+"/event/type", "types that begin with codefleet. are the fleet's own: no step can wait for them")
-		}
 		if w.Event.Filter != "" {
 			in.variables = slices.Sorted(slices.Values(append(slices.Clone(in.variables), "data", "event")))
 			s.filter = c.expression(path+"/event/filter", w.Event.Filter, in)

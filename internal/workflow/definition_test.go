@@ -144,10 +144,6 @@ func TestBadDefinitions(t *testing.T) {
 			"/steps/0/emit/type", "the fleet's own",
 		},
 		{
-			"wait for own events", "{name: x, steps: [{id: a, wait: {event: {type: codefleet.task.result.v1}}}]}",
-			"/steps/0/wait/event/type", "the fleet's own",
-		},
-		{
 			"default", "{name: x, inputs: {n: {type: integer, default: a}}, steps: [{id: a, code: '1'}]}",
 			"/inputs/n/default", "type string, not integer",
 		},

@@ -37,7 +37,7 @@ type Engine struct {
 	// a run can be repeated from a step; nil keeps nothing.
 	Retain func(ctx context.Context, tenant, workspace string, generation int64, until time.Time) error
 
-	MaxRuns  int              // most runs of a tenant that have not ended; 0 means 10,000
+	MaxRuns  int              // the maximum number of a tenant's runs that have not ended; 0 means 10,000
 	HostTime func() time.Time // nil means time.Now
 
 	queue *jobs.Client

@@ -159,7 +159,8 @@ func Attributes(ev event.Event) (map[string]any, error) {
 type Forker func(ctx context.Context, tenant, from string, generation int64, to string) (int64, error)
 
 // Rerun starts a new run of the same workflow that keeps the results of the steps before a step. Its workspace is a
-// fork of the run's, with the files that the step began with. in.Set replaces inputs.
+// fork of the run's, with the files that the step began with (the newest, if the run recorded no version). in.Set
+// replaces inputs.
 func (e *Engine) Rerun(
 	ctx context.Context, tenant, id string, in schemas.WorkflowRerun, fork Forker,
 ) (schemas.WorkflowRun, error) {
