@@ -110,8 +110,10 @@ func (e *execution) run(ctx context.Context) (Verdict, error) {
 			e.stop(Cancelled)
 			ended = nil
 		case <-e.grace:
-			_ = e.runner.kill() // ends the frames
 			e.grace = nil
+			if e.runner.destroy(true) != nil { // otherwise the frames end
+				e.grace = time.After(killGrace)
+			}
 		}
 	}
 }
@@ -119,7 +121,9 @@ func (e *execution) run(ctx context.Context) (Verdict, error) {
 // waitForWork waits for all goroutines of the execution. It destroys the box if that takes too long: the
 // runner may have stopped reading.
 func (e *execution) waitForWork() {
-	late := time.AfterFunc(killGrace, func() { _ = e.runner.kill() }) // close returns its error
+	finished := make(chan struct{})
+	defer close(finished)
+	late := time.AfterFunc(killGrace, func() { e.runner.killUntil(finished) })
 	defer late.Stop()
 	e.work.Wait()
 }

@@ -236,8 +236,19 @@ func (r *runnerProcess) close(ctx context.Context) error {
 	}
 }
 
-// kill destroys the box. Further calls return what the latest destruction did; only close tries again after an error.
+// kill destroys the box. Further calls do not try again after an error: they return it.
 func (r *runnerProcess) kill() error { return r.destroy(false) }
+
+// killUntil destroys the box. After an error it tries again every killGrace, until finished is closed.
+func (r *runnerProcess) killUntil(finished <-chan struct{}) {
+	for r.destroy(true) != nil {
+		select {
+		case <-time.After(killGrace):
+		case <-finished:
+			return // close tries again
+		}
+	}
+}
 
 // destroy destroys the box, unless it is destroyed. If a destruction has failed, it tries again only if again is set.
 func (r *runnerProcess) destroy(again bool) error {
@@ -313,8 +324,10 @@ func (r *runnerProcess) awaitReady(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("runner is not ready after %s", readyTimeout))
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = r.kill() }) // a runner that stops reading must not block send
-	_ = r.send(runner.Signal{Type: "next"}, nil)            // an error shows as the end of the frames
+	sent := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { r.killUntil(sent) }) // a runner that stops reading must not block send
+	_ = r.send(runner.Signal{Type: "next"}, nil)                 // an error shows as the end of the frames
+	close(sent)
 	if !stop() {
 		return context.Cause(ctx)
 	}
