@@ -66,6 +66,17 @@ class Package(unittest.TestCase):
         with self.assertRaisesRegex(FleetError, "^workspace_dir is ./a for FilesystemHelper and ./b"):
             AgentHelper(FilesystemHelper("./a"), SandboxExecutor(ExecutionConfig(workspace_dir="./b")))
 
+    def test_own_executor(self):
+        """With an agent, an executor needs only the method execute."""
+        class Executor:
+            def execute(self, code):
+                return code
+
+        agent = codefleet.Agent(url="http://127.0.0.1:1")
+        for fs_helper in (None, FilesystemHelper()):
+            helper = AgentHelper(fs_helper, Executor(), agent=agent)
+            self.assertEqual((helper.executor.execute("x"), helper.agent, helper.fs_helper.agent()), ("x", agent, agent))
+
     def test_complete_configuration(self):
         os.makedirs("data", exist_ok=True)
         with open("data/in.csv", "w", encoding="utf-8") as file:

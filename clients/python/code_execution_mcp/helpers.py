@@ -67,8 +67,10 @@ class AgentHelper:
 
     def __init__(self, fs_helper=None, executor=None, optimization_config=None, llm_config=None, agent=None):
         self.executor = executor or SandboxExecutor()
-        execution = self.executor.execution_config
-        self.fs_helper = fs_helper or FilesystemHelper(execution.workspace_dir, execution.servers_dir, execution.skills_dir)
+        if fs_helper is None:
+            execution = getattr(self.executor, "execution_config", None) or configuration.ExecutionConfig()
+            fs_helper = FilesystemHelper(execution.workspace_dir, execution.servers_dir, execution.skills_dir)
+        self.fs_helper = fs_helper
         self._agent = agent
         if agent is None:
             config = self.executor.config()
