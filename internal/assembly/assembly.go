@@ -4,7 +4,6 @@
 package assembly
 
 import (
-	"cmp"
 	"io"
 
 	"github.com/codefleet/codefleet/internal/config"
@@ -14,7 +13,8 @@ import (
 // Telemetry returns the options for a process's logs, traces and metrics. binary is its name, such as worker.
 func Telemetry(c *config.Config, binary, version string, stderr io.Writer) telemetry.Options {
 	return telemetry.Options{
-		Service: cmp.Or(c.Telemetry.ServiceName, "codefleet-"+binary), Instance: c.Worker.Name, Version: version,
+		Service: c.Telemetry.ServiceName, DefaultService: "codefleet-" + binary,
+		Instance: c.Worker.Name, Version: version,
 		Log: telemetry.LogOptions{
 			Level: c.Logging.Level, Format: c.Logging.Format, File: c.Logging.File, Output: stderr,
 			Hide: logPrivacy(c),

@@ -285,8 +285,8 @@ type Telemetry struct {
 	Endpoint string `yaml:"endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT"`
 	// Send the log to the endpoint, too, with the level and the replacements of the log.
 	Logs bool `yaml:"logs"`
-	// Service name in traces, logs and metrics. The default is codefleet- and the name of the command,
-	// such as codefleet-worker.
+	// Service name in traces, logs and metrics. The default is service.name in OTEL_RESOURCE_ATTRIBUTES,
+	// or else codefleet- and the name of the command, such as codefleet-worker.
 	ServiceName string `yaml:"service_name" env:"OTEL_SERVICE_NAME"`
 	// Share of traces to record, from 0 to 1. A caller's decision takes precedence.
 	Sample float64 `yaml:"sample"`

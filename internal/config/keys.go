@@ -48,7 +48,8 @@ func yamlName(f reflect.StructField) string {
 
 const envPrefix = "CODEFLEET_"
 
-// envNames returns the variables of a setting: the name derived from its path, then the names of earlier versions.
+// envNames returns the variables of a setting: the name derived from its path, then its other names: those of earlier
+// versions, and those that other programs use.
 func envNames(path string, f reflect.StructField) []string {
 	names := []string{envPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))}
 	if extra := f.Tag.Get("env"); extra != "" {

@@ -34,9 +34,12 @@ import (
 // Options configure what a process logs, traces and measures. The zero value discards logs and disables traces
 // and metrics.
 type Options struct {
-	Service  string // name of the binary, in traces and metrics
-	Instance string // name of this process, such as a worker's name
-	Version  string
+	// Service is the name of this process's service in traces, logs and metrics. If it is "", OTEL_RESOURCE_ATTRIBUTES
+	// may contain the name, and otherwise it is DefaultService.
+	Service        string
+	DefaultService string
+	Instance       string // name of this process, such as a worker's name
+	Version        string
 
 	Log LogOptions
 
@@ -77,12 +80,7 @@ func Setup(ctx context.Context, o Options) (*Telemetry, error) {
 	if o.Endpoint == "" && !o.Metrics {
 		return t, nil
 	}
-	// Later options take precedence. WithFromEnv reads OTEL_SERVICE_NAME, which the settings include in o.Service, and
-	// OTEL_RESOURCE_ATTRIBUTES.
-	res, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
-		attribute.String("service.version", o.Version),
-		attribute.String("service.instance.id", o.Instance),
-	), resource.WithFromEnv(), resource.WithAttributes(attribute.String("service.name", o.Service)))
+	res, err := o.resource(ctx)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("describe this process: %w", err), t.Shutdown(ctx))
 	}
@@ -100,6 +98,20 @@ func Setup(ctx context.Context, o Options) (*Telemetry, error) {
 		return nil, errors.Join(err, t.Shutdown(ctx))
 	}
 	return t, nil
+}
+
+// resource describes this process. Later options take precedence. WithFromEnv reads OTEL_RESOURCE_ATTRIBUTES, and
+// OTEL_SERVICE_NAME, which the settings include in Service.
+func (o Options) resource(ctx context.Context) (*resource.Resource, error) {
+	var named []attribute.KeyValue
+	if o.Service != "" {
+		named = append(named, attribute.String("service.name", o.Service))
+	}
+	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
+		attribute.String("service.name", o.DefaultService),
+		attribute.String("service.version", o.Version),
+		attribute.String("service.instance.id", o.Instance),
+	), resource.WithFromEnv(), resource.WithAttributes(named...))
 }
 
 // reportErrors logs the errors of exporters. The SDK has one error handler per process. The errors are not exported,
@@ -134,9 +146,10 @@ func (t *Telemetry) setUpTraces(ctx context.Context, o Options, res *resource.Re
 // setUpMetrics makes the MeterProvider collect metrics for MetricsHandler.
 func (t *Telemetry) setUpMetrics(o Options, res *resource.Resource) error {
 	registry := prometheus.NewRegistry()
+	service, _ := res.Set().Value("service.name")
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "codefleet_build_info", Help: "Always 1; the version is a label.",
-		ConstLabels: prometheus.Labels{"version": o.Version, "service": o.Service},
+		ConstLabels: prometheus.Labels{"version": o.Version, "service": service.AsString()},
 	})
 	build.Set(1)
 	registry.MustRegister(build, collectors.NewGoCollector(),

@@ -192,6 +192,28 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestService checks which name of the service precedes which.
+func TestService(t *testing.T) {
+	for _, c := range []struct{ service, attributes, want string }{
+		{"", "", "codefleet-worker"},
+		{"", "service.name=acme", "acme"},
+		{"set", "service.name=acme", "set"},
+	} {
+		t.Setenv("OTEL_RESOURCE_ATTRIBUTES", c.attributes)
+		tel := setup(t, telemetry.Options{Service: c.service, DefaultService: "codefleet-worker", Metrics: true})
+		if _, err := tel.MeterProvider.Meter("x").Int64Counter("x"); err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		tel.MetricsHandler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		for _, want := range []string{`service_name="` + c.want + `"`, `codefleet_build_info{service="` + c.want + `"`} {
+			if !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%q, %q: /metrics lacks %s:\n%.300s", c.service, c.attributes, want, w.Body.String())
+			}
+		}
+	}
+}
+
 // TestTraces checks that a span reaches an OTLP receiver by the time Shutdown returns.
 func TestTraces(t *testing.T) {
 	got := make(chan string, 1)
