@@ -79,12 +79,14 @@ type Worker struct {
 	Mount     executor.Mount // the catalogue, in every box
 	upstreams *mcp.Manager
 	unobserve func()
+	stop      context.CancelFunc // stops requests to the bucket for announced tools
 }
 
 // ForWorker opens a worker's tools. The worker keeps catalogue versions in dir; catalogues are published in
 // bucket.
 func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetry.Telemetry) (w *Worker, err error) {
-	w = &Worker{unobserve: func() {}}
+	ctx, stop := context.WithCancel(context.Background())
+	w = &Worker{unobserve: func() {}, stop: stop}
 	defer func() {
 		if err != nil {
 			w.Close()
@@ -101,7 +103,7 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 		return nil, err
 	}
 	w.Mount = executor.Mount{Source: versions.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}
-	announced, err := addAnnounced(c, bucket, t.Logger)
+	announced, err := addAnnounced(ctx, c, bucket, t.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -120,9 +122,9 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 }
 
 // addAnnounced returns a function that adds tools to the local catalogue: those that a server announces while it runs.
-// It adds none if the worker uses the published catalogue.
+// It adds none if the worker uses the published catalogue. It asks the bucket about that until ctx ends.
 func addAnnounced(
-	c *config.Config, bucket objects.Objects, log *slog.Logger,
+	ctx context.Context, c *config.Config, bucket objects.Objects, log *slog.Logger,
 ) (func(server string, defs []tools.Definition), error) {
 	dir, err := ServersDir(c)
 	if err != nil {
@@ -133,10 +135,15 @@ func addAnnounced(
 		mu.Lock()
 		defer mu.Unlock()
 		if usesPublished(c) {
-			ctx, stop := context.WithTimeout(context.Background(), bucketTimeout)
+			asking, stop := context.WithTimeout(ctx, bucketTimeout)
 			defer stop()
-			if _, err := tools.Current(ctx, bucket); !errors.Is(err, fs.ErrNotExist) {
+			_, err := tools.Current(asking, bucket)
+			if err == nil || ctx.Err() != nil {
 				return
+			}
+			if !errors.Is(err, fs.ErrNotExist) { // the local catalogue may be in use, and an addition does no harm
+				log.Warn("adding announced tools although a published catalogue may be in use", "server", server,
+					"error", err)
 			}
 		}
 		added, err := toolbox.AddAnnounced(dir, server, defs)
@@ -151,6 +158,7 @@ func addAnnounced(
 
 // Close stops the upstreams and closes the toolbox.
 func (w *Worker) Close() {
+	w.stop()
 	w.unobserve()
 	if w.upstreams != nil {
 		w.upstreams.Close()

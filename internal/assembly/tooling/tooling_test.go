@@ -164,7 +164,8 @@ func TestLocalCatalogue(t *testing.T) {
 		t.Errorf("tools of the configured server = %v, want only storm", got)
 	}
 	bucket := mem.New()
-	announced, err := addAnnounced(c, bucket, slog.New(slog.DiscardHandler))
+	var log strings.Builder
+	announced, err := addAnnounced(t.Context(), c, bucket, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,6 +187,18 @@ func TestLocalCatalogue(t *testing.T) {
 	announced("weather", []tools.Definition{{Name: "snow"}})
 	if got := names(); !slices.Equal(got, []string{"rain", "storm"}) {
 		t.Errorf("tools after an announcement with a published catalogue = %v, want no more", got)
+	}
+	broken := mem.New()
+	broken.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
+	if announced, err = addAnnounced(t.Context(), c, broken, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+		t.Fatal(err)
+	}
+	log.Reset()
+	announced("weather", []tools.Definition{{Name: "hail"}})
+	if got := names(); !slices.Equal(got, []string{"hail", "rain", "storm"}) ||
+		!strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "injected: broken") {
+		t.Errorf("tools after an announcement with a failing bucket = %v, log %s; want hail, too, and a warning",
+			got, log.String())
 	}
 }
 
