@@ -152,7 +152,8 @@ func TestEmbeddingsNeedTheRecognizer(t *testing.T) {
 	}
 	response, requests = "<html>", 0
 	if got, err := hide(t.Context(), texts); err == nil || got != nil || requests != 1 {
-		t.Errorf("with a failed recognizer, texts = %q, %v after %d requests, want an error after 1", got, err, requests)
+		t.Errorf("with a failed recognizer: texts = %q, %v after %d requests, want an error after 1",
+			got, err, requests)
 	}
 }
 

@@ -93,8 +93,8 @@ func (f *Filter) Strict(mode Mode) *Tokens {
 // recognizedAtOnce is the number of texts for which ReplaceStrict gives the recognizer its time.
 const recognizedAtOnce = 16
 
-// ReplaceStrict replaces values in texts of unknown tenants, as the tokens of Strict do. If the recognizer fails, so does
-// ReplaceStrict.
+// ReplaceStrict replaces values in texts of unknown tenants, as the tokens of Strict do. If the recognizer fails, it
+// returns an error.
 func (f *Filter) ReplaceStrict(ctx context.Context, mode Mode, texts []string) ([]string, error) {
 	t := f.Strict(mode)
 	patterns := f.Strict(mode)
