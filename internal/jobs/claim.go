@@ -256,7 +256,7 @@ func (r *run) begin(ctx context.Context) error {
 func (w *Worker) refuseMessage(ctx context.Context, m *message, refused *RefusedError) error {
 	w.c.tel.refused.Add(ctx, 1)
 	key := strconv.FormatUint(m.seq, 10)
-	if err := w.c.deadLetter(ctx, m.lane, key, "", 0, m.msg, refused.asError()); err != nil {
+	if err := w.c.deadLetter(ctx, m.lane, key, "", "", m.msg, refused.asError()); err != nil {
 		return err
 	}
 	return m.acknowledge(ctx, w.c)

@@ -34,6 +34,8 @@ type Client struct {
 	tokens       tokenCopy                // follows the bucket once FollowTokens is called
 	warnReplicas sync.Once                // logs once that tasks have too few replicas
 
+	maxOrdered int // events with a partition key of one tenant that wait at most; tests lower it
+
 	misses    atomic.Int32 // submissions in a row that no worker claimed at once
 	inCluster atomic.Bool  // set and read by clustered
 
@@ -55,7 +57,7 @@ const (
 // create streams: see Provision. The client reconnects by itself until Close.
 func Connect(ctx context.Context, opts Options) (*Client, error) {
 	opts = opts.withDefaults()
-	c := &Client{opts: opts}
+	c := &Client{opts: opts, maxOrdered: maxDeliveries}
 	c.at.Store(&Location{opts.Server.URL, opts.Credentials.User, opts.Credentials.Password})
 	var err error
 	if c.tel, err = newTelemetry(opts.Tracer, opts.Meter); err != nil {

@@ -65,7 +65,7 @@ func truncateLetter(m *nats.Msg) {
 // moveDeadData moves a dead letter's data, unless it is small, to the object store, which limits each tenant's bytes.
 // If the data alone exceeds the limit, or the letter is not an event, the letter is truncated. Data that is in the
 // object store already is copied to a name under which it may be removed to make room for newer objects.
-func (c *Client) moveDeadData(ctx context.Context, tenant, task string, run int, m *nats.Msg) error {
+func (c *Client) moveDeadData(ctx context.Context, tenant, task, end string, m *nats.Msg) error {
 	ev, err := decodeNATS(m.Header, m.Data)
 	if err != nil {
 		truncateLetter(m)
@@ -88,7 +88,7 @@ func (c *Client) moveDeadData(ctx context.Context, tenant, task string, run int,
 		}
 	}
 	// Each letter needs a new name, because another process may be redriving an earlier one.
-	name := fmt.Sprintf("%s/%s/dead-%d", tenant, task, run)
+	name := fmt.Sprintf("%s/%s/dead-%s", tenant, task, end)
 	err = c.keepObject(ctx, tenant, name, data)
 	if errors.Is(err, ErrStorageFull) {
 		truncateLetter(m)

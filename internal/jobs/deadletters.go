@@ -23,10 +23,10 @@ const (
 )
 
 // deadLetter stores a message in the tenant's dead-letter queue, under key, with the reason. task is the task id, or
-// empty. run is the task's number of runs, so that a task that is redriven and dies again gets a new letter. An event
+// empty. end identifies how the task ended, so that a task that is redriven and dies again gets a new letter. An event
 // that can never become a task is truncated. Large data of other events moves to the object store.
 func (c *Client) deadLetter(
-	ctx context.Context, l lane, key, task string, run int, m *nats.Msg, reason *schemas.Error,
+	ctx context.Context, l lane, key, task, end string, m *nats.Msg, reason *schemas.Error,
 ) error {
 	text, err := json.Marshal(reason)
 	if err != nil {
@@ -41,10 +41,10 @@ func (c *Client) deadLetter(
 	msg := &nats.Msg{Subject: deadSubject(l.tenant, key), Header: h, Data: m.Data}
 	if invalid(reason.Code) || task == "" {
 		truncateLetter(msg)
-	} else if err := c.moveDeadData(ctx, l.tenant, task, run, msg); err != nil {
+	} else if err := c.moveDeadData(ctx, l.tenant, task, end, msg); err != nil {
 		return fmt.Errorf("dead-letter %s: %w", key, err)
 	}
-	id := fmt.Sprintf("%s.%d.%s", key, run, reason.Code)
+	id := fmt.Sprintf("%s.%s.%s", key, end, reason.Code)
 	if _, err := c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id)); err != nil {
 		return fmt.Errorf("dead-letter %s: %w", key, err)
 	}

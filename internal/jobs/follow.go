@@ -138,7 +138,9 @@ func (c *Client) FollowEvents(
 		}
 		err = fn(ctx, tenant, ev)
 		if err == nil && InOrder(ev) && m.Headers().Get(orderedHeader) == "" { // published without PublishEvent
-			err = c.storeOrdered(ctx, tenant, ev)
+			if err = c.checkOrdered(ctx, tenant); err == nil {
+				err = c.storeOrdered(ctx, tenant, ev)
+			}
 		}
 		if errors.Is(err, ErrBacklogFull) {
 			meta, err := m.Metadata()

@@ -159,7 +159,7 @@ func TestDelayedTasksAreBounded(t *testing.T) {
 		_, err := f.Submit(t.Context(), tenant, taskEvent(id, data))
 		return err
 	}
-	for _, data := range []string{later, `{"code":"x","retry":{"backoff_s":86400}}`} {
+	for _, data := range []string{later, `{"code":"x","retry":{"backoff_s":86400}}`, `{"description":"x"}`} {
 		if err := submit("acme", "3", data); !errors.Is(err, ErrBacklogFull) {
 			t.Errorf("third task %s = %v, want ErrBacklogFull", data, err)
 		}

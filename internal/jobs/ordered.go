@@ -51,6 +51,7 @@ const (
 	permitRestore   = 2 * time.Minute     // between two calls of restorePermits
 	orderedHeader   = "Codefleet-Ordered" // the event is in ORDERED, too
 	delayHeader     = "Codefleet-Pause"   // header of a permit: the delay before the permit is used
+	orderedRoom     = 1000                // messages on a subject above the limit, before the oldest is dropped
 )
 
 // InOrder reports whether an event is delivered in order, because it has a partition key.
@@ -59,11 +60,8 @@ func InOrder(ev event.Event) bool {
 	return key != ""
 }
 
-// storeOrdered stores an event with a partition key, to be matched with webhooks after the tenant's earlier ones.
+// storeOrdered stores an event with a partition key. It is matched with webhooks after the tenant's earlier events.
 func (c *Client) storeOrdered(ctx context.Context, tenant string, ev event.Event) error {
-	if err := c.checkOrdered(ctx, tenant); err != nil {
-		return err
-	}
 	header, data, err := encodeNATS(ev)
 	if err == nil {
 		_, err = c.js.PublishMsg(ctx, &nats.Msg{Subject: orderedEvents + tenant, Header: header, Data: data})
@@ -74,15 +72,15 @@ func (c *Client) storeOrdered(ctx context.Context, tenant string, ev event.Event
 	return nil
 }
 
-// checkOrdered returns ErrBacklogFull if as many events of the tenant wait as the server keeps: with a further one, it
-// would drop the oldest.
+// checkOrdered returns ErrBacklogFull if maxOrdered events of the tenant wait. Events that are checked at the same time
+// may exceed the limit by a few, for which the stream has room.
 func (c *Client) checkOrdered(ctx context.Context, tenant string) error {
 	subject := orderedEvents + tenant
 	counts, err := c.subjectCounts(ctx, streamOrdered, subject)
 	if err != nil {
 		return fmt.Errorf("count the events of %s: %w", tenant, err)
 	}
-	if counts[subject] >= maxDeliveries {
+	if counts[subject] >= c.maxOrdered {
 		return ErrBacklogFull
 	}
 	return nil

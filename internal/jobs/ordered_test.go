@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,22 +157,29 @@ func TestOrderOfKeys(t *testing.T) {
 // the queue keeps, and that the event was not stored.
 func TestWaitingEventsAreBounded(t *testing.T) {
 	f := newFleet(t)
-	for range maxDeliveries {
-		if err := f.nc.Publish(orderedEvents+"acme", nil); err != nil {
-			t.Fatal(err)
-		}
+	f.maxOrdered = 2
+	var refused atomic.Int64
+	var events sync.WaitGroup
+	for i := range 20 {
+		events.Go(func() {
+			err := f.PublishEvent(t.Context(), "acme", keyedEvent(strconv.Itoa(i), "k"))
+			if errors.Is(err, ErrBacklogFull) {
+				refused.Add(1)
+			} else if err != nil {
+				t.Errorf("PublishEvent = %v, want nil or ErrBacklogFull", err)
+			}
+		})
 	}
-	eventually(t, "events", func() error {
-		if err := f.checkOrdered(t.Context(), "acme"); !errors.Is(err, ErrBacklogFull) {
-			return fmt.Errorf("checkOrdered = %w, want ErrBacklogFull", err)
-		}
-		return nil
-	})
-	if err := f.PublishEvent(t.Context(), "acme", keyedEvent("1", "k")); !errors.Is(err, ErrBacklogFull) {
+	events.Wait()
+	if err := f.PublishEvent(t.Context(), "acme", keyedEvent("20", "k")); !errors.Is(err, ErrBacklogFull) {
 		t.Errorf("event above the limit = %v, want ErrBacklogFull", err)
 	}
-	if n, err := f.subjectCounts(t.Context(), streamEvents, "events.acme"); err != nil || len(n) > 0 {
-		t.Errorf("the queue stored %v, %v, want no event", n, err)
+	// An event that was refused waits neither for triggers nor for webhooks.
+	for stream, subject := range map[string]string{streamEvents: "events.acme", streamOrdered: orderedEvents + "acme"} {
+		n, err := f.subjectCounts(t.Context(), stream, subject)
+		if want := int(20 - refused.Load()); err != nil || n[subject] != want {
+			t.Errorf("%s has %v, %v, want %d events", stream, n, err, want)
+		}
 	}
 	ev := taskEvent("2", `{}`)
 	ev.SetType("test")

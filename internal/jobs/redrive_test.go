@@ -67,6 +67,26 @@ func TestRedrive(t *testing.T) {
 	}
 }
 
+// A task that is refused before it runs, redriven at once, and refused again has a dead letter again, with its data.
+func TestRedriveRefusedTwice(t *testing.T) {
+	policy := func(string) (TenantPolicy, bool) { return TenantPolicy{Pools: []string{"default"}}, true }
+	f := newFleet(t, func(o *Options) { o.Policy = policy })
+	f.work(t, WorkerOptions{Handler: succeed})
+	f.publish(t, "tasks.gpu.normal.acme", ceHeader("gpu"), `{"code":"`+strings.Repeat("x", maxDeadData)+`"}`)
+	id := f.awaitForeign(t, "/foreign", "gpu").TaskID
+	for range 2 {
+		if _, err := f.Redrive(t.Context(), "acme", id); err != nil {
+			t.Fatal(err)
+		}
+		if rec := f.await(t, id); rec.Status != schemas.Blocked || rec.Run != 0 {
+			t.Fatalf("redriven task = %s after %d runs, want blocked without one", rec.Status, rec.Run)
+		}
+	}
+	if letters, err := f.DeadLetters(t.Context(), "acme", "", 5); err != nil || len(letters) != 1 {
+		t.Errorf("DeadLetters = %+v, %v, want one", letters, err)
+	}
+}
+
 // A dead letter is stored before the record ends. Redrive of a letter that a caller has just seen waits for the record.
 func TestRedriveWaitsForTheRecord(t *testing.T) {
 	f := newFleet(t)
@@ -88,7 +108,7 @@ func TestRedriveWaitsForTheRecord(t *testing.T) {
 	}
 	msg := &nats.Msg{Header: m.Header, Data: m.Data}
 	l := lane{"default", "normal", "acme"}
-	if err := f.deadLetter(t.Context(), l, rec.TaskID, rec.TaskID, 1, msg, &schemas.Error{Code: "x"}); err != nil {
+	if err := f.deadLetter(t.Context(), l, rec.TaskID, rec.TaskID, "1", msg, &schemas.Error{Code: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	time.AfterFunc(100*time.Millisecond, func() { close(end) })

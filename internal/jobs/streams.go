@@ -196,7 +196,7 @@ func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 	}, {
 		Name: streamOrdered, Description: "deliveries to webhooks, events with partition keys, and permits",
 		Subjects:  []string{orderedEvents + "*", orderedWaiting + "*.*.*", orderedPermits + "*.*.*"},
-		Retention: jetstream.WorkQueuePolicy, MaxMsgsPerSubject: maxDeliveries, AllowMsgTTL: true,
+		Retention: jetstream.WorkQueuePolicy, MaxMsgsPerSubject: maxDeliveries + orderedRoom, AllowMsgTTL: true,
 		Duplicates: dedupeWindow, // without AllowDirect: the leader knows which delivery is the first
 	}, {
 		Name: streamDelayed, Description: "timers of tasks that run later",

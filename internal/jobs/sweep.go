@@ -42,7 +42,7 @@ func (w *Worker) sweepFirst(ctx context.Context, subject string) error {
 	l := lane{pool: t[1], priority: t[2], tenant: t[3]}
 	refused := refuse(errcode.BadSubject, "", "%s is not tasks.<pool>.<high|normal|low>.<tenant>", subject)
 	msg := &nats.Msg{Header: m.Header, Data: m.Data}
-	if err := w.c.deadLetter(ctx, l, strconv.FormatUint(m.Sequence, 10), "", 0, msg, refused.asError()); err != nil {
+	if err := w.c.deadLetter(ctx, l, strconv.FormatUint(m.Sequence, 10), "", "", msg, refused.asError()); err != nil {
 		return err
 	}
 	w.c.tel.refused.Add(ctx, 1)
