@@ -100,10 +100,11 @@ func showSkill(w io.Writer, k client.SkillContent) {
 		row(w, "import", k.Import)
 		row(w, "call", k.Signature)
 	}
-	for name, value := range map[string]string{"license": k.License, "compatibility": k.Compatibility} {
-		if value != "" {
-			row(w, name, value)
-		}
+	if k.License != "" {
+		row(w, "license", k.License)
+	}
+	if k.Compatibility != "" {
+		row(w, "compatibility", k.Compatibility)
 	}
 	for _, f := range k.Content {
 		row(w, "file", f.Name)
@@ -328,8 +329,9 @@ func (a *app) skillsExportCommand() *cobra.Command {
 	return c
 }
 
-// writeSkill writes the files of a skill into a new directory, and nothing outside of it.
-func writeSkill(dir string, k client.SkillContent) error {
+// writeSkill writes the files of a skill into a new directory, and nothing outside of it. After an error, it removes
+// the directory.
+func writeSkill(dir string, k client.SkillContent) (err error) {
 	if err := skills.CheckName(k.Name); err != nil {
 		return err
 	}
@@ -339,6 +341,11 @@ func writeSkill(dir string, k client.SkillContent) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err

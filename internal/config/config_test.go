@@ -395,6 +395,32 @@ workflows: []
 	}
 }
 
+// TestVariables checks which variables are warned of and refused.
+func TestVariables(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "key", "k\n")
+	c := load(t, config.Source{Env: []string{
+		"CODEFLEET_MCP_AUTHORIZATION_SERVERS=https://a", "CODEFLEET_PORT=tcp://10.0.0.1:80",
+		"CODEFLEET_WEB_PORT=tcp://10.0.0.1:80", "CODEFLEET_WEB_PORT_80_TCP_PORT=80", "CODEFLEET_LLM_API_KEY_FILE=key", "LLM_API_KEY=k",
+	}})
+	if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0], "CODEFLEET_MCP_AUTHORIZATION_SERVERS: no effect") {
+		t.Errorf("warnings = %q, want one of CODEFLEET_MCP_AUTHORIZATION_SERVERS", c.Warnings)
+	}
+	got := problems(t, config.Source{Env: []string{"CODEFLEET_HTTP_PORT=9000"}})
+	if len(got) != 1 || !strings.Contains(got[0], "CODEFLEET_HTTP_PORT: no such setting") {
+		t.Errorf("problems = %q, want CODEFLEET_HTTP_PORT", got)
+	}
+}
+
+// TestHideUser checks that addresses in logs have no passwords.
+func TestHideUser(t *testing.T) {
+	got := config.HideUser("nats://user:secret@a:4222,tls://token@b:4222,nats://c:4222")
+	if strings.Contains(got, "secret") || strings.Contains(got, "token") || !strings.Contains(got, "@a:4222") ||
+		!strings.HasSuffix(got, ",nats://c:4222") {
+		t.Errorf("HideUser = %q, want the hosts only", got)
+	}
+}
+
 // TestModelFromVariables checks which model the keys and endpoints of providers enable.
 func TestModelFromVariables(t *testing.T) {
 	t.Chdir(t.TempDir())

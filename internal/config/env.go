@@ -10,12 +10,22 @@ import (
 	"github.com/joho/godotenv"
 )
 
-// clientVars are variables that are not settings: they name a fleet or the configuration file.
+// clientVars are variables that are not settings, but that clients, programs and tests read.
 var clientVars = []string{"CODEFLEET_CONFIG", "CODEFLEET_FLEET", "CODEFLEET_URL", "CODEFLEET_TOKEN", "CODEFLEET_BIN"}
 
-// serviceLink matches the variables that Kubernetes sets for a service named codefleet or codefleet-….
+// serviceLink matches the ends of the variables that Kubernetes sets for a service named codefleet or codefleet-….
 var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|` +
 	`PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// isServiceLink reports whether Kubernetes has set a variable for a service. NAME_PORT has a URL, such as
+// tcp://10.0.0.1:80.
+func isServiceLink(name, value string) bool {
+	shortest := strings.HasSuffix(name, "_PORT") && !strings.HasSuffix(name, "_SERVICE_PORT") &&
+		!portOfLink.MatchString(name)
+	return serviceLink.MatchString(name) && (!shortest || strings.Contains(value, "://"))
+}
+
+var portOfLink = regexp.MustCompile(`_(TCP|UDP|SCTP)_PORT$`)
 
 // testVar matches the variables of this project's tests.
 var testVar = regexp.MustCompile(`^CODEFLEET_((TEST|REQUIRE)_|(LONG_TESTS|SELECTION_DATA|EMBEDDED)$)`)
@@ -59,7 +69,7 @@ func badLine(text string) int {
 	return n
 }
 
-// apply sets the settings that vars name, and reports retired and unknown variables. An empty variable counts as unset.
+// apply sets the settings that vars name, and reports retired and unknown variables. An empty variable sets nothing.
 func (l *loader) apply(layer Layer, vars map[string]string) {
 	for _, k := range l.keys {
 		l.applyKey(layer, vars, k)
@@ -69,7 +79,7 @@ func (l *loader) apply(layer Layer, vars map[string]string) {
 			l.reportRetired(name, "", g)
 		}
 		l.mcpServerVar(layer, name, vars[name])
-		l.unknownVar(layer, name)
+		l.unknownVar(layer, name, vars[name])
 	}
 }
 
@@ -89,15 +99,15 @@ func (l *loader) applyKey(layer Layer, vars map[string]string, k key) {
 			used, value = name, vars[name]
 			l.set(k, value, Origin{layer, name})
 		case k.isSecret() && vars[file] != "":
-			used = file
-			l.fromFile(k, vars[file], Origin{layer, file})
+			used, value = file, l.fromFile(k, vars[file], Origin{layer, file})
 		}
 	}
 }
 
 // unknownVar reports an unknown variable that begins with CODEFLEET_.
-func (l *loader) unknownVar(layer Layer, name string) {
-	if !strings.HasPrefix(name, envPrefix) || serviceLink.MatchString(name) || testVar.MatchString(name) {
+func (l *loader) unknownVar(layer Layer, name, value string) {
+	_, isRetired := retiredVars[name]
+	if !strings.HasPrefix(name, envPrefix) || isServiceLink(name, value) || testVar.MatchString(name) || isRetired {
 		return
 	}
 	known := slices.Clone(clientVars)

@@ -222,14 +222,15 @@ func hasKey(n *yaml.Node, name string) bool {
 }
 
 // fromFile sets a secret from the content of a file, without white space around it.
-func (l *loader) fromFile(k key, path string, from Origin) {
+func (l *loader) fromFile(k key, path string, from Origin) (value string) {
 	l.stamp(path)
 	data, err := readSmall(path)
 	if err != nil {
 		l.problem(from.Where, k.path+"_file", "%v", err)
-		return
+		return ""
 	}
 	l.set(k, string(data), from)
+	return strings.TrimSpace(string(data))
 }
 
 // readTokens sets the hashes of tokens that are in files.

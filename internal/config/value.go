@@ -135,8 +135,11 @@ func format(v reflect.Value) string {
 	if list, ok := reflect.TypeAssert[[]string](v); ok {
 		return strings.Join(list, ", ")
 	}
-	return userinfo.ReplaceAllString(fmt.Sprint(v.Interface()), "://"+hidden+"@")
+	return HideUser(fmt.Sprint(v.Interface()))
 }
+
+// HideUser hides the users and passwords in the URLs of a text.
+func HideUser(text string) string { return userinfo.ReplaceAllString(text, "://"+hidden+"@") }
 
 // userinfo matches the user and password in a URL.
 var userinfo = regexp.MustCompile(`://[^/@\s,]+@`)

@@ -53,8 +53,7 @@ func (s *Server) skillRoutes() []route {
 // skillErrors are the errors of all requests about skills.
 var skillErrors = append(codeList{errcode.NoWorkspaces, errcode.Corrupt}, queueErrors...)
 
-// library returns a handler that uses the library of skills. It refuses requests if this process has no object store,
-// and translates the errors of package skills.
+// library wraps h: it refuses requests if this process has no object store, and translates the errors of package skills.
 func (s *Server) library(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.o.Skills == nil {
@@ -78,9 +77,13 @@ func skillError(err error) error {
 		return e
 	case isVersion:
 		e := apierror.New(errcode.SkillConflict, "%v", version)
-		e.Hint = "read the skill, and save again with base set to its version"
-		if version.Base == 0 {
+		switch {
+		case version.Base == 0:
 			e.Hint = fmt.Sprintf("use another name, or set base to %d to replace it", version.Current)
+		case version.Current == 0:
+			e.Hint = "to save it as a new skill, leave out base"
+		default:
+			e.Hint = fmt.Sprintf("read the skill, and name version %d if it may still be replaced or removed", version.Current)
 		}
 		return e
 	case isTaken:
@@ -133,7 +136,7 @@ func describeSkill(k skills.Stored) schemas.Skill {
 	return out
 }
 
-// versionOf reads ?version=; 0 means the newest.
+// versionOf reads ?version=, and returns 0 if it is absent.
 func versionOf(r *http.Request) (int, error) {
 	v := r.URL.Query().Get("version")
 	if v == "" {
@@ -240,7 +243,7 @@ func (s *Server) putSkill(w http.ResponseWriter, r *http.Request) error {
 }
 
 // draftFiles returns the files of the skill that a draft describes. If the draft names a task, draftFiles completes it
-// with the task's program and settings.
+// with the task's program, description, workspace and task pool.
 func (s *Server) draftFiles(ctx context.Context, name string, d *schemas.SkillDraft) (map[string][]byte, error) {
 	given := 0
 	for _, has := range []bool{d.Code != "", d.Task != "", len(d.Content) > 0} {
@@ -254,7 +257,8 @@ func (s *Server) draftFiles(ctx context.Context, name string, d *schemas.SkillDr
 		e.Hint = `{"description": "Doubles a number.", "code": "def run(x): return 2 * x", "inputs": {"x": 4}}`
 		return nil, e
 	case len(d.Content) > 0 && d.Description+d.Instructions != "" || len(d.Content) > 0 && len(d.Metadata) > 0:
-		e := apierror.New(errcode.BadData, "with content, SKILL.md has the description, instructions and metadata")
+		e := apierror.New(errcode.BadData, "description, instructions and metadata cannot be given together with content")
+		e.Hint = "write them in its SKILL.md"
 		e.Path = "/content"
 		return nil, e
 	case len(d.Content) > 0:
@@ -266,7 +270,7 @@ func (s *Server) draftFiles(ctx context.Context, name string, d *schemas.SkillDr
 			return nil, err
 		}
 		if rec.Status != schemas.Succeeded || rec.Result == nil || rec.Result.Code == "" {
-			e := apierror.New(errcode.BadData, "task %s is %s: only the program of a task that succeeded can be saved",
+			e := apierror.New(errcode.BadData, "task %s (%s) has no program to save: want a task with a program that succeeded",
 				rec.TaskID, rec.Status)
 			e.Path = "/task"
 			return nil, e

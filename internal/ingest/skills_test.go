@@ -58,6 +58,24 @@ func TestSkills(t *testing.T) {
 		!strings.Contains(e.Hint, "set base to 1") {
 		t.Errorf("SaveSkill under the same name = %+v, %v; want %s with a hint", again, err, errcode.SkillConflict)
 	}
+	for what, c := range map[string]struct {
+		do   func() error
+		hint string
+	}{
+		"remove another version": {func() error { return ours.RemoveSkill(ctx, "double-number", 7) }, "name version 1"},
+		"replace a skill that does not exist": {func() error {
+			base := other
+			base.Base = 2
+			_, err := ours.SaveSkill(ctx, "no-number", base)
+			return err
+		}, "leave out base"},
+	} {
+		err := c.do()
+		if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != errcode.SkillConflict ||
+			!strings.Contains(e.Hint, c.hint) {
+			t.Errorf("%s = %v, want %s with the hint %q", what, err, errcode.SkillConflict, c.hint)
+		}
+	}
 	list, err := ours.Skills(ctx)
 	if err != nil || len(list) != 1 || list[0].Name != "double-number" {
 		t.Errorf("Skills = %+v, %v; want double-number", list, err)

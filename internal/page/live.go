@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
@@ -36,11 +37,11 @@ type feeds struct {
 type feed struct {
 	subscribers map[chan struct{}]bool
 	stop        context.CancelFunc
-	begun       chan struct{} // closed after the first poll; subscribers are notified of changes from then on
+	begun       chan struct{} // closed after the first poll, or when follow ends
 }
 
-// openStream counts a stream, which closed ends. closed is nil if there are too many streams.
-func (fs *feeds) openStream() (closed func()) {
+// openStream counts an open stream, until done is called. done is nil if too many streams are open.
+func (fs *feeds) openStream() (done func()) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	if fs.streams >= maxStreams {
@@ -166,24 +167,27 @@ func hashOf(ctx context.Context, c *client.Client) (uint64, error) {
 
 // stream is an event stream to a browser.
 type stream struct {
+	mu sync.Mutex // held while something is written
 	w  http.ResponseWriter
 	rc *http.ResponseController
 }
 
-func (q *request) stream() stream {
+func (q *request) stream() *stream {
 	q.w.Header().Set("Content-Type", "text/event-stream")
 	q.w.Header().Set("X-Accel-Buffering", "no")
-	s := stream{q.w, http.NewResponseController(q.w)}
+	s := &stream{w: q.w, rc: http.NewResponseController(q.w)}
 	_ = s.rc.SetWriteDeadline(time.Time{}) // not every ResponseWriter supports deadlines
 	return s
 }
 
 // send sends an event. If id is not 0, the browser returns it as Last-Event-ID when it connects again.
-func (s stream) send(event string, id uint64, data any) error {
+func (s *stream) send(event string, id uint64, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if id > 0 {
 		fmt.Fprintf(s.w, "id: %d\n", id)
 	}
@@ -193,22 +197,30 @@ func (s stream) send(event string, id uint64, data any) error {
 	return s.rc.Flush()
 }
 
-func (s stream) heartbeat() error {
+func (s *stream) heartbeat() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if _, err := fmt.Fprint(s.w, ":\n\n"); err != nil {
 		return err
 	}
 	return s.rc.Flush()
 }
 
+// heartbeats sends heartbeats until ctx ends or one cannot be sent.
+func (s *stream) heartbeats(ctx context.Context) {
+	for clock.Sleep(ctx, heartbeatTime) == nil && s.heartbeat() == nil {
+	}
+}
+
 var errBusy = &pageError{http.StatusServiceUnavailable, "Too many pages are open.", "Close some of them."}
 
 // getLive tells a page when to refresh its live parts.
 func getLive(q *request) error {
-	closed := q.p.feeds.openStream()
-	if closed == nil {
+	done := q.p.feeds.openStream()
+	if done == nil {
 		return errBusy
 	}
-	defer closed()
+	defer done()
 	f, changes, cancel := q.p.subscribe(q.s.Token)
 	defer cancel()
 	select { // wait for the first poll: the page refreshes when it gets hello, and so misses no earlier change
@@ -251,11 +263,11 @@ func getLive(q *request) error {
 
 // getTaskStream sends the stages and the output of a task as they arrive, and finally the event "end".
 func getTaskStream(q *request) error {
-	closed := q.p.feeds.openStream()
-	if closed == nil {
+	done := q.p.feeds.openStream()
+	if done == nil {
 		return errBusy
 	}
-	defer closed()
+	defer done()
 	after, _ := strconv.ParseUint(q.r.Header.Get("Last-Event-ID"), 10, 64) // 0, the beginning, without one
 	ctx, cancel := context.WithTimeout(q.ctx, min(streamTime, time.Until(q.s.Expires)))
 	defer cancel()
@@ -265,12 +277,16 @@ func getTaskStream(q *request) error {
 	}
 	s := q.stream()
 	_ = s.heartbeat() // sends the header
+	var beating sync.WaitGroup
+	beating.Go(func() { s.heartbeats(ctx) })
 	_, err := q.c.Watch(ctx, q.r.PathValue("id"), after, func(e client.Event) error {
 		return s.send("progress", e.Seq, map[string]string{"stage": e.Stage, "stream": e.Stream, "text": e.Text})
 	})
 	if err == nil {
 		_ = s.send("end", 0, nil)
 	}
+	cancel()
+	beating.Wait()
 	return nil
 }
 

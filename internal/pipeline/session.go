@@ -33,7 +33,7 @@ const (
 
 // writeSession writes the view of the task's session into the workspace. If the previous task of the workspace belongs
 // to another session, writeSession writes the view of that session again: the previous task is missing in it, because a
-// task is logged after it has ended. The views alone make no commit.
+// task is logged only after its workspace is committed. The views alone make no commit.
 func (p *Pipeline) writeSession(ctx context.Context, t task, c *checkout) error {
 	r := t.job.Record
 	if r.Session == "" || p.Queue.Sessions == nil {
@@ -95,8 +95,8 @@ func (c *checkout) writeView(log schemas.Session, files ...string) error {
 		if err != nil {
 			return &schemas.Error{
 				Code: errcode.BadFile, Message: fmt.Sprintf("the view of the session's log: %v", err),
-				Hint: "the fleet keeps the logs of sessions in the directory sessions of the workspace: " +
-					"remove or rename the file of that name",
+				Hint: "the fleet writes the logs of sessions to the directory \"sessions\" of the workspace: " +
+					"if a file has that name, remove or rename it",
 			}
 		}
 		c.views = append(c.views, name)
@@ -118,7 +118,7 @@ func withoutViews(changed, views []string) []string {
 func sessionView(log schemas.Session) ([]byte, error) {
 	for {
 		view, err := json.MarshalIndent(log, "", "  ")
-		if err != nil || len(view) <= maxSessionView || len(log.Tasks) <= 1 {
+		if err != nil || len(view) < maxSessionView || len(log.Tasks) <= 1 {
 			return append(view, '\n'), err
 		}
 		n := len(log.Tasks)/4 + 1
@@ -127,7 +127,7 @@ func sessionView(log schemas.Session) ([]byte, error) {
 }
 
 // sessionFile returns the path of a session's view. Not every file system can hold two names that differ by case only,
-// so the second one has a suffix. names are the existing files.
+// so the second one has a suffix, and so has one that would be current_session.json. names are the existing files.
 func sessionFile(session string, names []string) string {
 	file := path.Join(sessionDir, session+".json")
 	collides := func(name string) bool { return name != file && strings.EqualFold(name, file) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
@@ -19,7 +20,7 @@ const (
 )
 
 // wait calls try until it succeeds, or fails with an error that is not temporary, or ctx ends. It logs when it begins
-// to wait and when the wait ends.
+// to wait, and when a wait has succeeded.
 func wait(
 	ctx context.Context, log *slog.Logger, part string, temporary func(error) bool, try func(context.Context) error,
 ) error {
@@ -42,7 +43,7 @@ func wait(
 
 // provision creates the streams of the queue. It waits while the queue cannot do that, for example without a leader.
 func (p *Process) provision(ctx context.Context) error {
-	err := wait(ctx, p.Telemetry.Logger, "the queue "+p.Config.NATS.URL, jobs.IsTemporary, p.Queue.Provision)
+	err := wait(ctx, p.Telemetry.Logger, "the queue "+config.HideUser(p.Config.NATS.URL), jobs.IsTemporary, p.Queue.Provision)
 	if err != nil {
 		return fmt.Errorf("create the streams: %w", err)
 	}
@@ -52,7 +53,7 @@ func (p *Process) provision(ctx context.Context) error {
 // AwaitStore waits until the object store responds. It fails at once after an error that is not temporary, such as
 // wrong credentials, and when ctx ends.
 func (p *Process) AwaitStore(ctx context.Context, store *state.Store) error {
-	return wait(ctx, p.Telemetry.Logger, "the object store "+p.Config.S3.Endpoint, temporaryStoreError,
+	return wait(ctx, p.Telemetry.Logger, "the object store "+config.HideUser(p.Config.S3.Endpoint), temporaryStoreError,
 		func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, checkLimit)
 			defer cancel()
