@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// mcpClient is a minimal MCP client: requests over HTTP at the fleet's /mcp.
+// mcpClient is a minimal MCP client. It sends requests over HTTP to the fleet's /mcp.
 type mcpClient struct {
 	url, token, session, workspace string
 	last                           int // id of the latest request
@@ -27,17 +27,33 @@ func dialMCP(ctx context.Context, workspace string) (*mcpClient, error) {
 		return nil, err
 	}
 	c := &mcpClient{url: found.URL, token: found.Token, workspace: workspace}
-	_, err = c.request(ctx, "initialize", map[string]any{
+	if _, err = c.request(ctx, "initialize", map[string]any{
 		"protocolVersion": "2025-06-18", "capabilities": map[string]any{},
 		"clientInfo": map[string]any{"name": "examples", "version": "1"},
-	})
-	return c, err
+	}); err != nil {
+		return nil, err
+	}
+	resp, err := c.post(ctx, map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"})
+	if err != nil {
+		return nil, err
+	}
+	return c, resp.Body.Close()
 }
 
 // request sends a request and returns its result.
 func (c *mcpClient) request(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	c.last++
-	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": c.last, "method": method, "params": params})
+	resp, err := c.post(ctx, map[string]any{"jsonrpc": "2.0", "id": c.last, "method": method, "params": params})
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return readResult(resp.Body, c.last)
+}
+
+// post sends a message. The caller closes the body of the response.
+func (c *mcpClient) post(ctx context.Context, message any) (*http.Response, error) {
+	body, err := json.Marshal(message)
 	if err != nil {
 		return nil, err
 	}
@@ -55,9 +71,13 @@ func (c *mcpClient) request(ctx context.Context, method string, params any) (jso
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusBadRequest {
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return nil, fmt.Errorf("the fleet responded with %s: %s", resp.Status, text)
+	}
 	c.session = cmp.Or(resp.Header.Get("Mcp-Session-Id"), c.session)
-	return readResult(resp.Body, c.last)
+	return resp, nil
 }
 
 // readResult returns the result of the response with the id. The lines of r are JSON, or data of server-sent events.
@@ -110,12 +130,20 @@ func (c *mcpClient) ExecuteCode(ctx context.Context, code string, inputs any) (c
 func (c *mcpClient) execute(ctx context.Context, args map[string]any) (client.Result, string, error) {
 	args["workspace"], args["wait_ms"] = c.workspace, 45000
 	var r struct {
+		TaskID string          `json:"task_id"`
+		Status client.Status   `json:"status"`
 		Result json.RawMessage `json:"result"`
 		Output string          `json:"output"`
 		Error  *string         `json:"error"`
 	}
 	if err := c.call(ctx, "execute_task", args, &r); err != nil {
 		return client.Result{}, "", err
+	}
+	for !r.Status.Terminal() { // the task has taken longer than wait_ms
+		err := c.call(ctx, "get_task", map[string]any{"task_id": r.TaskID, "wait_ms": 45000}, &r)
+		if err != nil {
+			return client.Result{}, "", err
+		}
 	}
 	if r.Error != nil {
 		return client.Result{}, r.Output, errors.New(*r.Error)
