@@ -120,7 +120,7 @@ func fork(
 
 // Delete deletes a workspace. Commits that build on earlier versions fail with repo.ErrDeleted; later tasks begin with
 // an empty workspace. Garbage collection removes the objects after the grace time. A missing workspace counts as
-// deleted, unless its HEAD is lost: then Delete returns objects.ErrCorrupt.
+// deleted, unless its HEAD is lost: then Delete returns objects.ErrCorrupt (see repo.Repo.FindHead).
 func Delete(ctx context.Context, r *repo.Repo, ref format.Ref) error {
 	if err := ref.Check(); err != nil {
 		return err

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
+	"maps"
 	"strings"
 	"time"
 
@@ -56,7 +56,8 @@ type GCResult struct {
 // are unreferenced and older than the grace time, and a run at least the grace time later removes the marked objects
 // that are still unreferenced. Then it compacts packs that are mostly unused, see repo.Compaction. It may be
 // interrupted at any time and run again. Concurrent runs are safe, but repeat each other's work. CollectGarbage removes
-// nothing if the HEAD of a workspace is damaged or lost.
+// nothing if the HEAD of a workspace is damaged or lost, except that it may take the only version of a workspace
+// without HEAD for that of a commit that failed (see repo.Repo.FloorWithoutHead).
 func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOptions) (GCResult, error) {
 	opts.Retention.Newest = cmp.Or(opts.Retention.Newest, 20)
 	opts.Retention.All = cmp.Or(opts.Retention.All, 24*time.Hour)
@@ -102,10 +103,11 @@ func (c *collector) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for ws := range c.remaining {
-		if slices.Contains(workspaces, ws) {
-			continue
-		}
+	headless := maps.Clone(c.remaining)
+	for _, ws := range workspaces {
+		delete(headless, ws)
+	}
+	for ws := range headless {
 		// Without HEAD nothing is marked: the run would remove what a repair needs.
 		if _, err := c.repo.FloorWithoutHead(ctx, format.Ref{Tenant: c.tenant, Workspace: ws}); err != nil {
 			return err

@@ -3,6 +3,7 @@ package maintenance_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -79,6 +80,46 @@ func TestCollectWithLostHead(t *testing.T) {
 		w.Checkout()
 		w.Want(map[string]string{"n": "5", "keep": "kept"})
 	})
+}
+
+// TestCollectWithLostHeadBelowTheFloor checks that a lost HEAD is noticed although the purge of another workspace has
+// raised the floor above the workspace's generations. The manifest of a first commit that failed is collected.
+func TestCollectWithLostHeadBelowTheFloor(t *testing.T) {
+	for commits, want := range map[int]error{1: nil, 2: objects.ErrCorrupt} {
+		synctest.Test(t, func(t *testing.T) {
+			bucket := mem.New()
+			repo := statetest.Committed(t, bucket, commits).Store.Repo()
+			statetest.Must(t, errors.Join(repo.Fold(t.Context(), ref), repo.RaiseFloor(t.Context(), "acme", 9)))
+			bucket.Damage(ref.HeadKey(), statetest.Gone)
+			for range 3 {
+				statetest.Advance(t, 25*time.Hour)
+				_, err := maintenance.CollectGarbage(t.Context(), repo, "acme", statetest.Strict)
+				if !errors.Is(err, want) {
+					t.Errorf("CollectGarbage() without HEAD after %d commits = %v, want %v", commits, err, want)
+				}
+			}
+			left := 0
+			for _, key := range statetest.Keys(t, bucket) {
+				if strings.HasPrefix(key, ref.ManifestPrefix()) {
+					left++
+				}
+			}
+			if kept := 2 * (commits - 1); left != kept {
+				t.Errorf("manifests after %d commits without HEAD: %d are left, want %d", commits, left, kept)
+			}
+			if want == nil {
+				return
+			}
+			if _, err := repo.Fence(t.Context(), ref, "task-3", 1, time.Time{}); !errors.Is(err, want) {
+				t.Errorf("Fence() without HEAD = %v, want %v", err, want)
+			}
+			_, err := maintenance.Repair(t.Context(), repo, ref, maintenance.RepairOptions{})
+			statetest.Must(t, err)
+			w := statetest.OpenWorker(t, bucket)
+			w.Checkout()
+			w.Want(map[string]string{"n": "2", "keep": "kept"})
+		})
+	}
 }
 
 // TestAppliedAfterCollect checks that Applied still finds a task after garbage collection has removed its manifest with

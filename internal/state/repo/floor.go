@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,17 +32,26 @@ func (r *Repo) ReadFloor(ctx context.Context, tenant string) (f format.Floor, et
 }
 
 // FloorWithoutHead returns the tenant's floor for a workspace that has no HEAD, and ErrCorrupt if HEAD is lost. It is
-// lost if there is a manifest above the first generation, because such a manifest is built on a version that a HEAD
-// referred to. One of the first generation may be left from a commit that failed.
+// lost if there is a manifest that is built on another one, because a HEAD referred to that one. A single manifest may
+// be left from a commit that failed, so a HEAD that is lost while there is one version may be taken for one that never was.
 func (r *Repo) FloorWithoutHead(ctx context.Context, ref format.Ref) (int64, error) {
 	f, _, err := r.ReadFloor(ctx, ref.Tenant)
 	if err != nil {
 		return 0, err
 	}
-	after := ref.ManifestKey(format.ManifestName(f.Generation+2, ""))
-	for info, err := range r.Bucket.List(ctx, ref.ManifestPrefix(), after) {
+	older := map[string]bool{} // names of manifests
+	for info, err := range r.Bucket.List(ctx, ref.ManifestPrefix(), "") {
 		if err != nil {
 			return 0, err
+		}
+		name := strings.TrimPrefix(info.Key, ref.ManifestPrefix())
+		built, err := r.isBuilt(ctx, ref, name, f.Generation, older)
+		if err != nil {
+			return 0, err
+		}
+		if !built {
+			older[name] = true
+			continue
 		}
 		_, etag, err := r.ReadHead(ctx, ref, "") // the workspace may have been created in the meantime
 		if err == nil && etag == "" {
@@ -49,6 +60,25 @@ func (r *Repo) FloorWithoutHead(ctx context.Context, ref format.Ref) (int64, err
 		return f.Generation, err
 	}
 	return f.Generation, nil
+}
+
+// isBuilt reports whether the named manifest is built on one of older, or must have been, because its generation is
+// above the first one after the floor. A late commit to a purged workspace leaves a manifest that is built on a removed
+// one. A manifest that is damaged, or removed in the meantime, counts as built on none.
+func (r *Repo) isBuilt(
+	ctx context.Context, ref format.Ref, name string, floor int64, older map[string]bool,
+) (bool, error) {
+	if (format.ManifestRef{Name: name}).Generation() > floor+1 {
+		return true, nil
+	}
+	m, err := r.ReadManifest(ctx, ref, name, nil)
+	if format.IsDamage(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(m.Header.Before(), func(at format.ManifestRef) bool { return older[at.Name] }), nil
 }
 
 const (
@@ -78,8 +108,8 @@ func (a *absences) add(ref format.Ref) {
 	a.at[ref] = time.Now()
 }
 
-// CheckAbsent returns ErrCorrupt if the HEAD of a workspace, which is missing, is lost. For a minute it sends no more
-// request, because tasks that change nothing never make a HEAD. A commit checks each time (FloorWithoutHead).
+// CheckAbsent returns ErrCorrupt if FloorWithoutHead does. For a minute after a success it sends no more request,
+// because tasks that change nothing never make a HEAD. A commit checks each time.
 func (r *Repo) CheckAbsent(ctx context.Context, ref format.Ref) error {
 	if r.absent.isRecent(ref) {
 		return nil

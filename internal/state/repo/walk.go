@@ -12,7 +12,7 @@ import (
 
 // Walk visits the manifests of the history, newest first, until visit returns false. It follows parents from HEAD, and
 // then visits the older manifests that retention or pins keep. Manifests whose header has the changed paths may be
-// without lines. Walk returns objects.ErrCorrupt if HEAD is lost.
+// without lines. Walk returns objects.ErrCorrupt if HEAD is lost, as FindHead does.
 func (r *Repo) Walk(ctx context.Context, ref format.Ref, visit func(format.ManifestRef, *format.Manifest) bool) error {
 	return r.walk(ctx, ref, true, visit)
 }
@@ -78,7 +78,7 @@ func (r *Repo) walk(
 }
 
 // Find returns a version. Generation 0 means the newest, which is empty for a workspace without commits. Find returns
-// objects.ErrCorrupt if HEAD is lost.
+// objects.ErrCorrupt if HEAD is lost, as FindHead does.
 func (r *Repo) Find(ctx context.Context, ref format.Ref, generation int64) (*Loaded, error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
