@@ -104,7 +104,8 @@ var access = []Error{
 var condition = []Error{
 	row(BacklogFull, "429", "Too many tasks of the tenant are queued.",
 		"Try again after `Retry-After`, add workers, or increase `queue.backlog` or the tenant's `backlog`."),
-	row(Busy, "429", "Too many uploads are in progress, or the schedule changes too often.", "Try again."),
+	row(Busy, "429", "Too many uploads are in progress, or "+
+			"other requests kept changing the schedule at the same time.", "Try again."),
 	row(Internal, "500 tool", "The fleet failed unexpectedly.",
 		"Report it, with the log lines that have the same trace id."),
 	row(NotDrainable, "409",
@@ -116,7 +117,7 @@ var condition = []Error{
 	row(Unavailable, "503 tool client",
 		"The queue, the object store, the fleet or a tool's server did not respond, or its response was invalid.",
 		"Try again; submissions with an idempotency key or event id are safe to repeat."),
-	row(UnknownWorker, "404", "No worker of this name runs.", "See `codefleet workers`."),
+	row(UnknownWorker, "404", "No worker with this name is running.", "See `codefleet workers`."),
 }
 
 var tasks = []Error{
@@ -124,7 +125,7 @@ var tasks = []Error{
 	row(Cancelled, "cancelled", "The task was cancelled.", "Submit it again if that was not intended."),
 	row(DiskFull, "dead",
 		"The attempts are used up, and in the last one the disk of the worker's data directory was full.",
-		"Free space there, then `codefleet dead redrive ID`."),
+		"Free space there, then run `codefleet dead redrive ID`."),
 	row(Expired, "400 expired", "The `expirytime` passed before the task ended.",
 		"Submit it again with a later time, or without one."),
 	row(FleetError, "dead", "The fleet failed in a way that another attempt cannot fix.",
@@ -165,7 +166,7 @@ var workflows = []Error{
 		"Correct the value at `path`; `cause` lists all problems, and docs/workflows.md has the format."),
 	row(ExpressionFailed, "", "An expression of the step cannot be evaluated with the values of this run.",
 		"Read the message; test with `has(x.y)` for fields that may be absent."),
-	row(NotWaiting, "409 exit=4", "The step does not wait for an answer, or another one was faster.",
+	row(NotWaiting, "409 exit=4", "The step is not waiting for an answer, or another answer came first.",
 		"Read the run: the first answer counts."),
 	row(RunActive, "409 exit=4", "The run has not ended.", "Wait for its end, or cancel the run."),
 	row(StepResultTooLarge, "", "An expression uses the result of a step that is larger than 256 KiB.",
@@ -183,15 +184,16 @@ var workflows = []Error{
 var refusals = []Error{
 	row(BadFile, "blocked", "A file of the task has a path that is not valid in a workspace.",
 		"Use a relative path without `..`."),
-	row(Blocked, "blocked", "A check refused the program and gave no code.", "Read the message."),
+	row(Blocked, "blocked", "A check refused the program and gave no error code.", "Read the message."),
 	row(CodeRequired, "blocked", "No model wrote the program, and the rules do not understand the whole description.",
 		"Configure a model, or finish the program in `hint` and send it as `code`."),
 	row(GuardrailRefused, "blocked",
-		"The guardrails are strict, and the program breaks a rule; `guardrails` lists all findings.",
+		"The guardrails are strict, and the task's program, inputs or result break one; `guardrails` lists all findings.",
 		"Change the program as the finding says, or ask the operator to set `guardrails.level` to `advise`."),
 	row(FolderNotImported, "blocked",
-		"The live folder of `codefleet up --workspace` has files that a workspace cannot hold.",
-		"Remove what the message names, or list it in `.workspaceignore`."),
+		"The live folder of `codefleet up --workspace` has files that a workspace cannot hold, or the workspace has lost "+
+			"versions that the folder has.",
+		"Remove what the message names, or list the files in `.workspaceignore`; or restore the workspace's data."),
 	row(LimitTooLarge, "blocked", "The task requests more than a box of the worker can have.",
 		"Request less, or use a task pool with larger boxes."),
 	row(NotSupported, "blocked client",
@@ -214,7 +216,7 @@ var skills = []Error{
 		"Read the skill, and save again with `base` set to its version."),
 	row(SkillFailed, "422 exit=1", "The smoke run of the skill failed, so it was not saved.",
 		"Correct the program as `cause` says; the task in `cause` has the output."),
-	row(SkillLimit, "413 exit=4", "The tenant has as many skills, or as many bytes of them, as it may have.",
+	row(SkillLimit, "413 exit=4", "The tenant's skills have reached the limit on their number or their bytes.",
 		"Remove skills that are no longer used."),
 	row(UnknownSkill, "404 blocked", "There is no skill of this name or version, or it has no program.",
 		"See `codefleet skills`."),
@@ -230,9 +232,9 @@ var programs = []Error{
 	row(ExitCode, "failed", "The program exited with a code other than 0.", "Read its output."),
 	row(MemoryLimit, "failed", "The program needed more memory than its limit.",
 		"Raise `limits.memory_mb`, or process the data in smaller pieces."),
-	row(ResultTooLarge, "failed tool", "The result of a program or a tool call exceeds its limit as JSON.",
+	row(ResultTooLarge, "failed tool", "The result of a program or a tool call, as JSON, exceeds its limit.",
 		"Return less, or write to a file of the workspace."),
-	row(SandboxDied, "failed", "The sandbox ended while the program ran.",
+	row(SandboxDied, "failed", "The box ended while the program ran.",
 		"Read `cause`; if the program is the cause, another run ends in the same way."),
 	row(Signal, "failed", "A signal killed the program, for example because a native module crashed.",
 		"Read the message, which names the signal."),
@@ -264,7 +266,7 @@ var tools = []Error{
 		"or waited too long for the tenant's `tool_rates`.",
 		"Make fewer calls, or ask the operator to raise the limits in `tools`."),
 	row(ToolChanged, "tool", "The tool's definition has changed since its approval.",
-		"Run `codefleet tools generate SERVER` if the server has changed it, review the change with "+
+		"Run `codefleet tools generate SERVER` if the server has changed the definition, review the change with "+
 			"`codefleet tools approve`, then approve it with `codefleet tools approve SERVER/TOOL`."),
 	row(ToolFailed, "tool", "The tool itself returned an error.", "Read the message, which the tool wrote."),
 	row(ToolTaken, "409", "A tool of this name exists already, and a registration would shadow it.",
@@ -306,12 +308,12 @@ var workspaces = []Error{
 	row(StateDisabled, "403", "The operator has disabled state documents.", "Set `execution.state.enabled`."),
 	row(UnknownCheckpoint, "404", "The session has no checkpoint of this id, or it is no longer kept.",
 		"See `codefleet sessions show NAME`."),
-	row(UnknownSession, "404", "No task of the tenant that named this session has ended, or its log is no longer kept.",
+	row(UnknownSession, "404", "No task that names this session has ended, or its log is no longer kept.",
 		"See `codefleet sessions list`; `codefleet run -s NAME` begins a session."),
 	row(UnknownFile, "404", "The workspace has no file at this path.", "See `codefleet workspace ls`."),
 	row(UnknownState, "404", "The workspace has no state document of this name.",
 		"Create it with `codefleet state set`."),
-	row(UnknownPin, "400", "A generation was given by the name of a pin that the workspace does not have.",
+	row(UnknownPin, "400", "The request names a pin that the workspace does not have.",
 		"See `codefleet workspace pin`."),
 	row(UnknownVersion, "404", "The workspace has no such version, or it is no longer kept.",
 		"See `codefleet workspace log`."),
@@ -321,14 +323,14 @@ var workspaces = []Error{
 }
 
 // models lists codes that appear in the message of a finding (`guardrails` of a result) or in the cause of
-// CodeRequired. No task ends because of its model alone.
+// CodeRequired. A failing model alone does not end a task.
 var models = []Error{
 	row(ModelBadRequest, "", "The endpoint rejected the request.", "Read the message, which the endpoint wrote."),
 	row(ModelBadResponse, "", "The model's endpoint did not respond in the expected protocol.", "Check `llm.base_url`."),
 	row(ModelNoProgram, "", "The model's response has no program.",
 		"Describe the task more precisely, or use another model."),
 	row(ModelOverBudget, "", "The token budget of the task or tenant, or the quota at the provider, is used up.",
-		"Raise the budget."),
+		"Raise the budget, or the quota at the provider."),
 	row(ModelRateLimited, "", "The endpoint limits the rate of requests.",
 		"Try again later, or raise the rate at the provider."),
 	row(ModelRefused, "", "The model or a content filter refused the description.",

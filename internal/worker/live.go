@@ -30,8 +30,10 @@ type Live struct {
 	Ref       state.Ref
 }
 
-// liveInterval is how often the worker looks for commits that it has not made.
-const liveInterval = 2 * time.Second
+const (
+	liveInterval = 2 * time.Second // how often the worker looks for commits that it has not made
+	maxLiveDelay = time.Minute     // between exports that fail
+)
 
 // liveFolder is an open live folder.
 type liveFolder struct {
@@ -41,7 +43,10 @@ type liveFolder struct {
 
 	mu       *mutex.Mutex // held while the directory is read or written; protects the fields below
 	folder   *dirsync.Folder
-	exported int64 // the newest generation in the directory
+	exported int64         // the newest generation in the directory
+	failed   int64         // generation of the latest export if that failed; 0 if it is unknown
+	delay    time.Duration // until that one is exported again, after failed; 0 after a success
+	retryAt  time.Time
 }
 
 // openLive opens the directory, which it creates if it does not exist, and synchronises it with the workspace.
@@ -101,12 +106,17 @@ func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 	if !bad {
 		return nil, fmt.Errorf("import the live folder: %w", err)
 	}
+	hint := "correct or remove the named file, or list it in .workspaceignore"
+	if errors.Is(err, dirsync.ErrOlder) {
+		hint = "restore the workspace's data; or remove the named file, which records what the folder had, and start " +
+			"`up --workspace` again: it removes nothing from the folder"
+	}
 	return &schemas.Result{
 		Status: schemas.Blocked, Workspace: schemas.WorkspaceChange{Name: ref.Workspace},
 		Error: &schemas.Error{
 			Code:    errcode.FolderNotImported,
 			Message: "the folder of `up --workspace` cannot be imported: " + err.Error(),
-			Hint:    "correct or remove the named file, or list it in .workspaceignore",
+			Hint:    hint,
 		},
 	}, nil
 }
@@ -134,19 +144,32 @@ func (l *liveFolder) sync(ctx context.Context) error {
 	return err
 }
 
-// export exports the workspace's changes to the directory.
+// export exports the workspace's changes to the directory. After failures in a row it exports the same generation at
+// growing intervals.
 func (l *liveFolder) export(ctx context.Context) {
 	if l.mu.Lock(ctx) != nil {
 		return
 	}
 	defer l.mu.Unlock()
 	info, err := history.ReadInfo(ctx, l.store.Repo(), l.ref)
+	isRetry := l.delay > 0 && info.Generation == l.failed
+	if isRetry && time.Now().Before(l.retryAt) {
+		return
+	}
 	if err == nil && info.Generation != l.exported {
 		var r dirsync.Report
 		r, err = l.folder.Pull(ctx, dirsync.KeepBoth)
 		l.report(ctx, r, err)
 	}
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err == nil:
+		l.delay = 0
+	case ctx.Err() == nil:
+		if !isRetry {
+			l.failed, l.delay = info.Generation, liveInterval/2
+		}
+		l.delay = min(2*l.delay, maxLiveDelay)
+		l.retryAt = time.Now().Add(l.delay)
 		l.log.WarnContext(ctx, "export to the live folder failed", "workspace", l.ref.String(), "error", err)
 	}
 }

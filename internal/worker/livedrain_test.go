@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
@@ -176,40 +178,68 @@ func TestLiveFolderMerges(t *testing.T) {
 	}
 }
 
-// An export that fails is repeated, although the workspace has not changed since.
+// An export that fails is repeated at growing intervals, although the workspace has not changed since. A new version is
+// exported at once.
 func TestLiveFolderAfterFailedExport(t *testing.T) {
-	bucket := mem.New()
-	ref := state.Ref{Tenant: "acme", Workspace: "main"}
-	dir := t.TempDir()
-	l, err := openLive(t.Context(), Live{Dir: dir, StatePath: filepath.Join(t.TempDir(), "base"), Ref: ref},
-		state.New(bucket, state.Options{}), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.folder.Close()
-	content := strings.Repeat("large", 1<<20) // in a pack, not in a manifest
-	edit := func(yield func(state.Edit, error) bool) {
-		yield(state.Edit{Path: "a", Kind: state.File, Content: strings.NewReader(content)}, nil)
-	}
-	other := state.New(bucket, state.Options{})
-	if _, err := other.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, edit); err != nil {
-		t.Fatal(err)
-	}
-	failed := false
-	bucket.SetFault(func(c mem.Call) mem.Fault {
-		if c.Op != "get" || !strings.Contains(c.Key, "/p/") {
-			return mem.OK
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		ref := state.Ref{Tenant: "acme", Workspace: "main"}
+		dir := t.TempDir()
+		l, err := openLive(t.Context(), Live{Dir: dir, StatePath: filepath.Join(t.TempDir(), "base"), Ref: ref},
+			state.New(bucket, state.Options{}), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
 		}
-		failed = true
-		return mem.Broken
+		defer l.folder.Close()
+		content := strings.Repeat("large", 1<<20) // in a pack, not in a manifest
+		other := state.New(bucket, state.Options{})
+		commit := func(file string) {
+			edit := func(yield func(state.Edit, error) bool) {
+				yield(state.Edit{Path: file, Kind: state.File, Content: strings.NewReader(content)}, nil)
+			}
+			if _, err := other.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, edit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		commit("a")
+		failures := 0
+		bucket.SetFault(func(c mem.Call) mem.Fault {
+			if c.Op != "get" || !strings.Contains(c.Key, "/p/") {
+				return mem.OK
+			}
+			failures++
+			return mem.Broken
+		})
+		began := time.Now()
+		var at []time.Duration // of the exports that failed
+		export := func() {
+			before := failures
+			now := time.Since(began)
+			if l.export(t.Context()); failures > before {
+				at = append(at, now.Truncate(liveInterval))
+			}
+		}
+		for export(); time.Since(began) < 4*time.Minute; export() {
+			time.Sleep(liveInterval)
+		}
+		commit("b")
+		export()
+		want := []time.Duration{0, 2, 6, 14, 30, 62, 122, 182, 240}
+		for i := range want {
+			want[i] *= time.Second
+		}
+		if diff := cmp.Diff(want, at); diff != "" {
+			t.Errorf("times of exports that failed (-want +got):\n%s", diff)
+		}
+		bucket.SetFault(nil)
+		time.Sleep(liveInterval)
+		l.export(t.Context())
+		for _, file := range []string{"a", "b"} {
+			if got, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(got) != content {
+				t.Errorf("%s has %d bytes, %v, want all %d after the next export", file, len(got), err, len(content))
+			}
+		}
 	})
-	l.export(t.Context())
-	bucket.SetFault(nil)
-	l.export(t.Context())
-	if got, err := os.ReadFile(filepath.Join(dir, "a")); !failed || err != nil || string(got) != content {
-		t.Errorf("failed: %v; the folder has %d bytes, %v, want all %d after the next export",
-			failed, len(got), err, len(content))
-	}
 }
 
 // A deleted workspace empties the folder, and one that lost its data leaves it as it is.
@@ -236,6 +266,10 @@ func TestLiveFolderOfLostWorkspace(t *testing.T) {
 	}
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("the file of a lost workspace: %v, want it kept", err)
+	}
+	res, err := importFailed(ref, dirsync.ErrOlder)
+	if err != nil || res.Status != schemas.Blocked || !strings.Contains(res.Error.Hint, "restore the workspace's data") {
+		t.Errorf("importFailed() of a lost workspace = %+v, %v, want a hint to restore it", res, err)
 	}
 	if err := history.Delete(t.Context(), store.Repo(), ref); err != nil {
 		t.Fatal(err)
