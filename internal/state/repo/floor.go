@@ -33,7 +33,7 @@ func (r *Repo) ReadFloor(ctx context.Context, tenant string) (f format.Floor, et
 
 // FloorWithoutHead returns the tenant's floor for a workspace that has no HEAD, and ErrCorrupt if HEAD is lost. It is
 // lost if there is a manifest that is built on another one, because a HEAD referred to that one. A single manifest may
-// be left from a commit that failed, so a HEAD that is lost while there is one version may be taken for one that never was.
+// be left from a commit that failed, so the loss of a HEAD while there is one version is not always noticed.
 func (r *Repo) FloorWithoutHead(ctx context.Context, ref format.Ref) (int64, error) {
 	f, _, err := r.ReadFloor(ctx, ref.Tenant)
 	if err != nil {
