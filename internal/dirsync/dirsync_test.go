@@ -671,6 +671,36 @@ func TestPushSkipsOutsideLinks(t *testing.T) {
 	}
 }
 
+// TestPushSkipsBelow checks that a push does not remove the files of a directory that something took the place of which
+// it skips.
+func TestPushSkipsBelow(t *testing.T) {
+	for name, replace := range map[string]func(string) error{
+		"link that points outside": func(dir string) error { return os.Symlink("/mnt/large", dir) },
+		"pipe":                     func(dir string) error { return syscall.Mkfifo(dir, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t)
+			w.remote.set(map[string]string{"data/a": "1", "data/sub/b": "2", "f": "3"})
+			w.pull(dirsync.Refuse)
+			dir := filepath.Join(w.dir, "data")
+			if err := errors.Join(os.RemoveAll(dir), replace(dir)); err != nil {
+				t.Fatal(err)
+			}
+			w.write("f", "4")
+			for range 2 {
+				r, err := w.folder.Push(t.Context(), "", dirsync.Refuse)
+				if err != nil || !slices.Equal(r.Skipped, []string{"data"}) || len(r.Removed) > 0 {
+					t.Errorf("Push() skipped %q and removed %q, %v, want data and none", r.Skipped, r.Removed, err)
+				}
+				w.want("there", w.remote.current(), map[string]string{"data/a": "1", "data/sub/b": "2", "f": "4"})
+			}
+			if dirty, err := w.folder.Dirty(); err != nil || dirty {
+				t.Errorf("Dirty() after the push = %v, %v, want false", dirty, err)
+			}
+		})
+	}
+}
+
 func TestContentIsVerified(t *testing.T) {
 	for _, sent := range []string{"", "short", "larger than it should be", "wrong!"} {
 		w := newFixture(t)

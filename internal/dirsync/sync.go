@@ -81,9 +81,10 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 	for p := range f.base.Paths {
 		paths[p] = true
 	}
+	skipped := setOf(c.skipped)
 	for _, p := range slices.Sorted(maps.Keys(paths)) {
 		d := difference{path: p, here: here[p], there: there[p]}
-		if slices.Contains(c.skipped, p) {
+		if isIn(skipped, p) {
 			continue
 		}
 		if d.ours, err = f.changed(p, d.here, began); err != nil {
@@ -183,13 +184,13 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 	if err != nil {
 		return Report{}, err
 	}
-	c.list = slices.DeleteFunc(c.list, func(d difference) bool {
-		skip := d.ours && d.here.pointsOutside(d.path)
-		if skip {
-			c.skipped = append(c.skipped, d.path)
+	outside := map[string]bool{}
+	for _, d := range c.list {
+		if d.ours && d.here.pointsOutside(d.path) {
+			c.skipped, outside[d.path] = append(c.skipped, d.path), true
 		}
-		return skip
-	})
+	}
+	c.list = slices.DeleteFunc(c.list, func(d difference) bool { return isIn(outside, d.path) })
 	r := Report{Generation: c.generation, Skipped: c.skipped}
 	removed := c.removed()
 	var edits []Edit
@@ -359,24 +360,44 @@ func (r *Report) add(o Report) {
 // Dirty reports whether the directory changed since the last synchronisation. It sends no request.
 func (f *Folder) Dirty() (bool, error) {
 	began := time.Now()
-	here, _, err := f.scan(f.rules())
+	here, list, err := f.scan(f.rules())
 	if err != nil {
 		return false, err
 	}
+	skipped := setOf(list)
 	for p, l := range here {
 		if l.pointsOutside(p) {
-			continue // not pushed
+			skipped[p] = true // not pushed
+			continue
 		}
 		if changed, err := f.changed(p, l, began); changed || err != nil {
 			return changed, err
 		}
 	}
 	for p := range f.base.Paths {
-		if here[p] == nil {
+		if here[p] == nil && !isIn(skipped, p) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+func setOf(paths []string) map[string]bool {
+	set := make(map[string]bool, len(paths))
+	for _, p := range paths {
+		set[p] = true
+	}
+	return set
+}
+
+// isIn reports whether set has a path or a directory that the path is in.
+func isIn(set map[string]bool, p string) bool {
+	for ; p != "." && p != "/"; p = path.Dir(p) {
+		if set[p] {
+			return true
+		}
+	}
+	return false
 }
 
 // conflictName returns the name for their version of a conflicting path.
