@@ -13,7 +13,8 @@ import (
 )
 
 // fileOptions are the options of pip that a requirements file may contain. Others could make pip run the code of a
-// package, or read files that the hash of the layer does not cover.
+// package, or read other requirements files. The hash of the layer covers neither those nor wheels on this host, which
+// --find-links and a requirement such as x-1-py3-none-any.whl can name: a layer does not change with them.
 var fileOptions = []string{
 	"-i", "--index-url", "--extra-index-url", "--no-index", "-f", "--find-links", "--trusted-host", "--pre",
 	"--prefer-binary", "--require-hashes", "--hash",
@@ -22,6 +23,8 @@ var fileOptions = []string{
 var (
 	lineBreak = regexp.MustCompile("\r\n|[\n\r\v\f\x1c-\x1e\u0085\u2028\u2029]")
 	comment   = regexp.MustCompile(`(^|\s+)#.*$`)
+	// coding is a comment that pip obeys in the first two lines (PEP 263). Its group is the encoding.
+	coding = regexp.MustCompile(`^#.*?coding[:=][\s\v]*([-\w.]+)`)
 	// named is a requirement by name. Its groups are the name, the versions and the marker.
 	named = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]/]*\])?\s*([(<>=!~][^/@;]*)?(;.*)?$`)
 	// direct is a requirement with the URL of its file. Its groups are the URL and the marker.
@@ -34,6 +37,13 @@ var (
 func checkWheelsOnly(file []byte) error {
 	if !utf8.Valid(file) || bytes.ContainsRune(file, 0) {
 		return errors.New("the file is not text in UTF-8")
+	}
+	file = bytes.TrimPrefix(file, []byte("\uFEFF")) // as pip does
+	for i, line := range bytes.SplitN(file, []byte("\n"), 3) {
+		m := coding.FindSubmatch(line)
+		if i < 2 && m != nil && !slices.Contains([]string{"utf-8", "utf8"}, strings.ToLower(string(m[1]))) {
+			return fmt.Errorf("line %d declares the encoding %.200q: the file must be in UTF-8", i+1, m[1])
+		}
 	}
 	joined, first := "", 1
 	lines := lineBreak.Split(string(file), -1)

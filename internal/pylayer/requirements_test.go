@@ -15,6 +15,7 @@ func TestWheelsOnly(t *testing.T) {
 		"https://example.org/x-1-py3-none-any.whl", "x @ git+https://example.org/x.whl", "x @ file:///srv/x.whl",
 		"x @ https://example.org/x-1.0.tar.gz", "x@https://example.org/x;y.whl", "x @ https://example.org/x.whl/",
 		"x ; python_version > '3' \\ \n./y", "# \\\n./x", "x \\\n# \\\n./y", "x\x0c./y", "x\r./y", "x\x00", "./x\\",
+		"# coding: unicode_escape\n# \\n./x", "#\n# -*- coding=UTF-7 -*-\nx", "#coding:\vrot13\nx", "\uFEFF./x",
 	} {
 		if err := checkWheelsOnly([]byte(text)); err == nil {
 			t.Errorf("checkWheelsOnly(%q) = nil, want an error", text)
@@ -25,6 +26,8 @@ func TestWheelsOnly(t *testing.T) {
 		"x==1 --hash=sha256:00 \\\n  --hash=sha256:01", "x \\\n==1", "x # \\\n./y", "x-1-py3-none-any.whl",
 		"x @ https://example.org/x-1-py3-none-any.whl#sha256=00 ; python_version > '3'", "--pre\nx", "x == 1.*",
 		"--index-url https://${TOKEN}@example.org/simple", "--no-index\n--find-links ./wheels", "zope.interface",
+		"\uFEFFx", "\uFEFF# comment\nx", "# -*- coding: utf-8 -*-\nx", "#\n# vim: fileencoding=UTF8\nx",
+		"x\ny\n# coding: latin-1", "x # coding: latin-1",
 	} {
 		if err := checkWheelsOnly([]byte(text)); err != nil {
 			t.Errorf("checkWheelsOnly(%q) = %v, want nil", text, err)
