@@ -1,13 +1,42 @@
 package bridge
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/codefleet/codefleet/client"
 )
+
+// Private values of a run are hidden before its texts are cut. A whole question fits by default.
+func TestRunTexts(t *testing.T) {
+	p := &principal{b: &Bridge{o: Options{
+		MaxOutput: 20_000, Recheck: time.Hour,
+		Privacy: func(string, string) func(context.Context, string) string { return hideAda },
+	}}}
+	p.identity.Store(&client.Identity{})
+	p.asked.Store(time.Now().UnixNano())
+	c := &call{principal: p}
+	view := func(message string) runOut {
+		var run client.WorkflowRun
+		data := fmt.Sprintf(`{"steps":[{"id":"a","status":"waiting","message":%q}]}`, message)
+		if err := json.Unmarshal([]byte(data), &run); err != nil {
+			t.Fatal(err)
+		}
+		return c.viewRun(t.Context(), run)
+	}
+	question := strings.Repeat("x", 4096)
+	if out := view(question); out.Truncated || out.Steps[0].Message != question {
+		t.Errorf("viewRun = %+v, want the whole question", out)
+	}
+	out := view(strings.Repeat("x", 5000-len(`""…ada@`)) + "ada@x.org" + question)
+	if !out.Truncated || strings.Contains(out.Steps[0].Message, "ada") {
+		t.Errorf("viewRun = %+v, want it truncated without the address", out)
+	}
+}
 
 // Results that are too long for the limit are shortened, and say so.
 func TestTruncatedResults(t *testing.T) {
@@ -38,6 +67,12 @@ func TestTruncatedResults(t *testing.T) {
 	check("short run", got, got.Truncated, false)
 	if len(got.Steps) != 2 || string(got.Outputs) != "1" {
 		t.Errorf("fitRun = %+v, want the whole run", got)
+	}
+	whole := runOut{Outputs: json.RawMessage(`"` + strings.Repeat("x", limit*3/5) + `"`), Steps: run.Steps[:2]}
+	got = fitRun(whole, limit)
+	check("run with large outputs", got, got.Truncated, false)
+	if string(got.Outputs) != string(whole.Outputs) {
+		t.Errorf("fitRun = %+v, want the outputs", got)
 	}
 
 	fleet := fleetOut{Workers: make([]workerOut, 100), Backlog: make([]client.Backlog, 2)}

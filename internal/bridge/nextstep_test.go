@@ -35,7 +35,7 @@ var hintsForHTTP = map[string]string{
 	"submit it again as a new task: GET /v1/tasks/{id}/submission returns its submission": errcode.NotRetryable,
 	"GET /v1/%ss lists them":          errcode.UnknownAutomation,
 	"GET /v1/skills lists the skills": errcode.UnknownSkill,
-	"GET /v1/sessions lists sessions; a task that names the session begins it": errcode.UnknownSession,
+	"GET /v1/sessions lists sessions; the session is known once a task that names it has ended": errcode.UnknownSession,
 	"GET /v1/tools lists the tools":                                            errcode.UnknownTool,
 	"GET /v1/workflows/runs lists the runs":                                    errcode.UnknownRun,
 	"GET /v1/tokens lists the tokens; those of the settings are removed there": "*" + errcode.UnknownToken,

@@ -76,12 +76,12 @@ type viewOptions struct {
 }
 
 const (
-	minOutput  = 2000 // bytes that the output has beside a large result; also bounds standard error and a traceback
-	maxChanged = 50   // paths in changed_files
+	smallOutput = 2000 // bytes that the output may take beside a large result; the limit of stderr and of a traceback
+	maxChanged  = 50   // paths in changed_files
 )
 
-// view returns a task as a result of at most Options.MaxOutput bytes, and its images. got is the output of a task that
-// has not ended.
+// view returns a task as a result of at most Options.MaxOutput bytes, without its images, which it adds. got is the
+// output of a task that has not ended.
 func (p *principal) view(ctx context.Context, rec client.Record, got *partial, o viewOptions) *result {
 	if rec.Result == nil {
 		output := p.hidden(ctx, got.output.String())
@@ -119,7 +119,7 @@ func endedTask(rec client.Record, o viewOptions, limit int) *result {
 		out.addDetails(view, r, share)
 	}
 	budget := limit - jsonSize(out) - linksSize
-	value, fits := resultText(r, budget-min(minOutput, textSize(r.Output)))
+	value, fits := resultText(r, budget-min(smallOutput, textSize(r.Output)))
 	if fits {
 		if len(value) > 0 {
 			out.Result = value
@@ -198,7 +198,7 @@ func (out *taskOut) addError(view *result, r *client.Result, share shares) {
 		out.omit(view, r, partError)
 	}
 	out.ErrorCode, out.ErrorLine = r.Error.Code, r.Error.Line
-	out.Stderr = textEnd(r.Stderr, min(minOutput, share.stderr))
+	out.Stderr = textEnd(r.Stderr, min(smallOutput, share.stderr))
 	if out.Stderr != r.Stderr {
 		out.omit(view, r, partStderr)
 	}
@@ -218,7 +218,7 @@ func errorText(r *client.Result) string {
 		message += " (" + hint + ")"
 	}
 	if cause != "" { // it has several lines: a traceback
-		message += "\n" + text.TruncateStart(cause, minOutput)
+		message += "\n" + text.TruncateStart(cause, smallOutput)
 	}
 	return message
 }

@@ -70,7 +70,7 @@ type runOut struct {
 	Error   string          `json:"error,omitempty"`
 	Steps   []runStepOut    `json:"steps"`
 	// Truncated says that fitRun has left something out.
-	Truncated bool `json:"truncated,omitempty" jsonschema:"outputs or steps did not fit: get_task returns what a step returned"`
+	Truncated bool `json:"truncated,omitempty" jsonschema:"some did not fit: get_task returns what the task of a step returned"`
 }
 
 func (ts *toolSet) addWorkflows() {
@@ -178,27 +178,35 @@ func (c *call) waitRun(ctx context.Context, id string, wait time.Duration) (*res
 
 func (c *call) viewRun(ctx context.Context, run client.WorkflowRun) runOut {
 	out := runOut{RunID: run.RunID, Status: string(run.Status), Outputs: run.Outputs, Steps: []runStepOut{}}
+	// Private values are hidden before a text is cut, because hideResults does not find the rest of one.
+	start := func(s string) string {
+		s = c.hidden(ctx, s)
+		cut := textStart(s, c.b.o.MaxOutput/4)
+		out.Truncated = out.Truncated || cut != s
+		return cut
+	}
 	if run.Error != nil {
-		out.Error = c.start(ctx, strings.TrimPrefix(run.Error.Step+": ", ": ")+run.Error.Error(), 1000)
+		out.Error = start(strings.TrimPrefix(run.Error.Step+": ", ": ") + run.Error.Error())
 	}
 	for _, s := range run.Steps {
 		step := runStepOut{ID: s.ID, Status: string(s.Status), TaskID: s.TaskID}
 		if s.Error != nil {
-			step.Error = textStart(s.Error.Error(), maxStepText)
+			step.Error = start(s.Error.Error())
 		}
 		if s.Status == "waiting" {
-			step.Message = textStart(s.Message, maxStepText)
+			step.Message = start(s.Message)
 		}
 		out.Steps = append(out.Steps, step)
 	}
 	return fitRun(out, c.b.o.MaxOutput)
 }
 
-const maxStepText = 1000 // bytes of a step's error or question as JSON
-
-// fitRun returns the run in at most limit bytes of JSON. It leaves out the outputs if they take more than half of it.
-// If the steps do not fit, it leaves out those that have not begun or need no attention, and then the last ones.
+// fitRun returns the run in at most limit bytes of JSON. If it is larger, fitRun leaves out outputs that take more than
+// half of the limit. If the steps do not fit, it leaves out those that have not begun or need no attention, and then the last ones.
 func fitRun(out runOut, limit int) runOut {
+	if jsonSize(out) <= limit {
+		return out
+	}
 	if jsonSize(out.Outputs) > limit/2 {
 		out.Outputs, out.Truncated = nil, true
 	}
