@@ -105,7 +105,7 @@ var condition = []Error{
 	row(BacklogFull, "429", "Too many tasks of the tenant are queued.",
 		"Try again after `Retry-After`, add workers, or increase `queue.backlog` or the tenant's `backlog`."),
 	row(Busy, "429", "Too many uploads are in progress, or "+
-			"other requests kept changing the schedule at the same time.", "Try again."),
+		"other requests kept changing the schedule at the same time.", "Try again."),
 	row(Internal, "500 tool", "The fleet failed unexpectedly.",
 		"Report it, with the log lines that have the same trace id."),
 	row(NotDrainable, "409",
@@ -246,7 +246,8 @@ var programs = []Error{
 			"because the program made a directory unreadable for the worker, or nested directories too deeply.",
 		"Remove files, or raise `limits.workspace_mb`. Let programs leave their directories readable."),
 	row(WorkspaceQuota, "failed",
-		"The program ran, but its changes were not committed, because they would exceed the workspace's quota.",
+		"The program ran, but its changes were not committed, because they would exceed the workspace's quota or a limit "+
+			"of all workspaces, such as 128 components of a path.",
 		"Remove files from the workspace, or ask the operator for a larger quota."),
 }
 

@@ -37,7 +37,7 @@ func (w *Worker) Run(accept, work context.Context) error {
 		return fmt.Errorf("worker %s: %w", w.opts.Name, err)
 	}
 	defer stopApprovals()
-	late, stop := clock.After(work, 2*FinishTime)
+	late, stop := clock.After(work, 2*FinishTime) // ends two FinishTimes after work, when the last requests give up
 	defer stop()
 	present, cancel := context.WithCancel(context.WithoutCancel(accept))
 	var background sync.WaitGroup
@@ -80,11 +80,11 @@ type dispatcher struct {
 // slotEvent reports a slot's progress to the dispatcher.
 type slotEvent struct {
 	lane
-	kind    slotEventKind
-	pending int
-	took    time.Duration // how long the slot was in use
-	unused  bool          // a count against the tenant's rate was undone, so held tasks may start
-	until   time.Time     // with slotHeld: when the tenant may start tasks again
+	kind      slotEventKind
+	pending   int
+	took      time.Duration // how long the slot processed its message, or waited for one
+	uncounted bool          // a count against the tenant's rate was undone, so held tasks may start
+	until     time.Time     // with slotHeld: when the tenant may start tasks again
 }
 
 type slotEventKind int
@@ -180,9 +180,11 @@ func (d *dispatcher) dispatch(accept, work, late context.Context) {
 				s.empty(e.lane, e.took)
 				d.holdUntil(e.lane, e.until)
 			}
-			if _, held := d.heldUntil[e.tenant]; held && e.unused {
+			if _, held := d.heldUntil[e.tenant]; held && e.uncounted {
 				delete(d.heldUntil, e.tenant)
-				if e.kind == slotDone { // an empty lane was counted by mistake, and would be again
+				// After slotEmpty, a scan would count the messages of running tasks again, and the lane would be
+				// fetched in vain.
+				if e.kind == slotDone {
 					d.askForScan()
 				}
 			}
@@ -231,7 +233,7 @@ func (d *dispatcher) holdUntil(l lane, until time.Time) {
 // which no run begins does not count against the rate. useSlot reports to the dispatcher what the slot does.
 func (d *dispatcher) useSlot(accept, work, late context.Context, l lane) {
 	began := time.Now()
-	start, until, err := d.w.c.countRate(accept, l.tenant, rateTasks, d.w.limitsOf(l.tenant).TaskRate)
+	counter, until, err := d.w.c.countRate(accept, l.tenant, rateTasks, d.w.limitsOf(l.tenant).TaskRate)
 	if err != nil && accept.Err() == nil {
 		d.w.log.WarnContext(accept, "rate of tasks not counted", "tenant", l.tenant, "error", err)
 	}
@@ -248,14 +250,16 @@ func (d *dispatcher) useSlot(accept, work, late context.Context, l lane) {
 		m = nil
 	}
 	if m == nil {
-		d.events <- slotEvent{lane: l, kind: slotEmpty, took: time.Since(began), unused: d.uncount(accept, late, start)}
+		d.events <- slotEvent{
+			lane: l, kind: slotEmpty, took: time.Since(began), uncounted: d.uncount(accept, late, counter),
+		}
 		return
 	}
 	began = time.Now()
 	d.events <- slotEvent{lane: l, kind: slotStarted, pending: m.pending}
 	ran := d.w.process(work, late, m, d.wakeLater)
 	d.events <- slotEvent{
-		lane: l, kind: slotDone, took: time.Since(began), unused: !ran && d.uncount(accept, late, start),
+		lane: l, kind: slotDone, took: time.Since(began), uncounted: !ran && d.uncount(accept, late, counter),
 	}
 }
 

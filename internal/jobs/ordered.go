@@ -25,10 +25,10 @@ import (
 //
 // Second, deliveries are sent. Those of one webhook and key wait on one subject, in order. No consumer reads them:
 // another message, the key's permit, says that deliveries wait. The process that gets the permit sends the first
-// delivery of the subject and removes it, then the next one, and so on: each is tried once its turn has come. If a try
-// fails, the queue delivers the permit again at the time of the next try. If the process has sent deliveries before
-// that, it replaces the permit with a new one. So the permit's age is the time since its first delivery had its turn.
-// The delays between tries grow with this age; how long the delivery waited behind others does not count.
+// delivery of the subject and removes it, then the next one, and so on: each is first tried when its turn has come. If
+// a try fails, the queue delivers the permit again at the time of the next try. If the process had already sent others
+// with this permit, it stores a new permit instead. So a permit is as old as the turn of the delivery that is now
+// first. The delays between tries grow with this age; how long the delivery waited behind others does not count.
 // Deliveries that wait cause no work, and each key has its own permit. A delivery's turn ends when the delivery was
 // sent or has expired. So if two processes have the permit, because one of them was suspended, they may send a delivery
 // twice, but none before its predecessor.
@@ -47,7 +47,7 @@ const (
 	orderedSender   = "sender"            // the consumer of permits
 	orderedFollower = "ordered-results-"  // ordered-results-<tenant>: the consumer of the tenant's records
 	permitTime      = followTime / 4      // time limit for one use of a permit; leaves time for the last request
-	failedPause     = 2 * time.Second     // after a use in which tries failed, so that other webhooks have a turn
+	failedDelay     = 2 * time.Second     // after a use in which tries failed, so that other webhooks have a turn
 	permitRestore   = 2 * time.Minute     // between two calls of restorePermits
 	orderedHeader   = "Codefleet-Ordered" // the event is in ORDERED, too
 	delayHeader     = "Codefleet-Pause"   // header of a permit: the delay before the permit is used
@@ -87,7 +87,7 @@ func (c *Client) checkOrdered(ctx context.Context, tenant string) error {
 }
 
 // FollowOrderedEvents is like FollowEvents, for events with a partition key, one after another in the order in which
-// they were stored. fn should do no more than to call DeliverWebhook.
+// they were stored. fn should do nothing but call DeliverWebhook.
 func (c *Client) FollowOrderedEvents(
 	ctx context.Context, fn func(ctx context.Context, tenant string, ev event.Event) error,
 ) error {
@@ -139,7 +139,7 @@ func (c *Client) ForgetOrderedResults(ctx context.Context, tenant string) error 
 }
 
 // FollowOrderedResults is like FollowResults, for results with a partition key, one after another in the order in which
-// the tasks ended. fn should do no more than to call DeliverWebhook.
+// the tasks ended. fn should do nothing but call DeliverWebhook.
 func (c *Client) FollowOrderedResults(
 	ctx context.Context, tenant string, fn func(ctx context.Context, ev event.Event) error,
 ) error {
@@ -307,45 +307,45 @@ func (c *Client) restorePermits(ctx context.Context, stream jetstream.Stream) er
 func (c *Client) sendWaiting(
 	ctx context.Context, stream jetstream.Stream, suffix string, since time.Time,
 	fn func(ctx context.Context, d Delivery) error,
-) (sent int, err error) {
-	delay, unkeyed := delayOf(suffix)
-	var pause time.Duration // before the permit is used again
-	for begun := time.Now(); time.Since(begun) < permitTime; sent++ {
+) (removed int, err error) {
+	wait, unkeyed := delayOf(suffix)
+	var delay time.Duration // before the permit is used again
+	for begun := time.Now(); time.Since(begun) < permitTime; removed++ {
 		m, err := first(ctx, stream, suffix)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return sent, nil
+			return removed, nil
 		}
 		if err != nil {
-			return sent, err
+			return removed, err
 		}
 		// The clocks of the queue and of this host may differ.
-		if wait := min(time.Until(m.Time.Add(delay)), delay); unkeyed && wait > 0 {
-			return sent, &RetryError{After: wait}
+		if left := min(time.Until(m.Time.Add(wait)), wait); unkeyed && left > 0 {
+			return removed, &RetryError{After: left}
 		}
 		switch {
 		case unkeyed:
 			since = m.Time
-		case sent > 0:
+		case removed > 0:
 			since = time.Now()
 		}
 		if d, ok := c.delivery(ctx, m.Subject, orderedWaiting, m.Header, m.Data, since); ok {
 			err := fn(ctx, d)
 			if later, ok := errors.AsType[*RetryError](err); ok && unkeyed && !later.Busy {
 				err = c.retryDelivery(ctx, d, later.After, streamOrdered, m.Sequence)
-				pause = failedPause
+				delay = failedDelay
 			}
 			if err != nil {
-				return sent, err
+				return removed, err
 			}
 		}
 		if err := stream.DeleteMsg(ctx, m.Sequence); err != nil {
-			if sent > 0 && errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-				err = &RetryError{After: pause} // it was trimmed, or has expired, while it was sent
+			if removed > 0 && errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+				err = &RetryError{After: delay} // it was trimmed, or has expired, while it was sent
 			}
-			return sent, err
+			return removed, err
 		}
 	}
-	return sent, &RetryError{After: pause}
+	return removed, &RetryError{After: delay}
 }
 
 // first returns the first delivery that waits, or ErrMsgNotFound.

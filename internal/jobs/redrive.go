@@ -71,7 +71,7 @@ func (c *Client) Redrive(ctx context.Context, tenant, id string) (schemas.Record
 }
 
 // awaitEnd waits for the end of a task that has a dead letter: a worker stores the letter before the record. It returns
-// the latest record after recordDelay at most, because the letter may be from an earlier end of the task.
+// rec if the task does not end within recordDelay, because the letter may be from an earlier end of the task.
 func (c *Client) awaitEnd(ctx context.Context, rec storedRecord) storedRecord {
 	ctx, cancel := context.WithTimeout(ctx, recordDelay)
 	defer cancel()
@@ -97,7 +97,7 @@ func (c *Client) letter(ctx context.Context, tenant, id string) (*jetstream.RawS
 	}
 	l, ok := laneOf(m.Header.Get(deadOrigin))
 	if !ok || l.tenant != tenant {
-		return nil, lane{}, fmt.Errorf("the dead letter names no lane: %q", m.Header.Get(deadOrigin))
+		return nil, lane{}, fmt.Errorf("the dead letter names no lane of the tenant: %q", m.Header.Get(deadOrigin))
 	}
 	return m, l, nil
 }
@@ -134,7 +134,7 @@ func (c *Client) redrive(
 		header.Del(name)
 	}
 	header.Set(runHeader, strconv.Itoa(rec.Run))
-	if err := c.renewData(ctx, rec, header); err != nil {
+	if err := c.renewData(ctx, rec, letter.Sequence, header); err != nil {
 		return rec, err
 	}
 	timer, err := c.delay(ctx, l, rec, header, letter.Data, time.Now().Add(redriveTimer))
@@ -155,7 +155,7 @@ func (c *Client) redrive(
 		}
 	}
 	if errors.Is(err, errStale) {
-		// The timer stays: it may have replaced that of the other process.
+		// The timer stays. Both processes store theirs on the same subject, so it may have replaced the other's.
 		return rec, &NotRedrivableError{
 			Reason: "another process has just redriven or changed task " + rec.TaskID,
 			Hint:   "read its record again",
@@ -179,9 +179,9 @@ func (c *Client) redrive(
 	return after, nil
 }
 
-// renewData copies a dead letter's data within the object store, if it is there, and changes header to refer to the
-// copy. The copy has the name of an unfinished task's data, so it is not removed to make room.
-func (c *Client) renewData(ctx context.Context, rec storedRecord, header nats.Header) error {
+// renewData copies the data of the dead letter seq within the object store, if it is there, and changes header to refer
+// to the copy. The copy has the name of an unfinished task's data, so it is not removed to make room.
+func (c *Client) renewData(ctx context.Context, rec storedRecord, seq uint64, header nats.Header) error {
 	ref := percentDecode(header.Get("ce-dataref"))
 	if ref == "" {
 		return nil
@@ -201,11 +201,12 @@ func (c *Client) renewData(ctx context.Context, rec storedRecord, header nats.He
 	}
 	if errors.Is(err, ErrStorageFull) {
 		return &NotRedrivableError{
-			Reason: "the data of task " + rec.TaskID + " does not fit beside that of the tenant's unfinished tasks",
-			Hint:   "wait until tasks have ended, or increase queue.payload_mb",
+			Reason: "there is no room for the data of task " + rec.TaskID +
+				": the tenant's unfinished tasks fill its share of the storage",
+			Hint: "wait until tasks have ended, or increase queue.payload_mb",
 		}
 	}
-	name = fmt.Sprintf("%s/%s/redriven-%d%s", rec.Tenant, rec.TaskID, rec.Run, dataName)
+	name = fmt.Sprintf("%s/%s/redriven-%d%s", rec.Tenant, rec.TaskID, seq, dataName)
 	if err == nil {
 		err = c.putObject(ctx, name, data)
 	}

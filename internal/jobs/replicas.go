@@ -25,7 +25,7 @@ func (c *Client) clustered() bool {
 }
 
 // replicas returns the minimum number of replicas of each stream: the option's, or else clusterReplicas in a cluster
-// that has enough servers, or else 1.
+// that has enough servers, or else 1. To find out whether it has, replicas provisions the bucket CURSORS.
 func (c *Client) replicas(ctx context.Context) (int, error) {
 	n := c.opts.Storage.Replicas
 	if n > 0 && n < clusterReplicas && c.clustered() {
@@ -46,7 +46,8 @@ func (c *Client) replicas(ctx context.Context) (int, error) {
 	return clusterReplicas, err
 }
 
-// isTooFewServers reports whether the server refused a stream because the cluster has fewer servers than replicas.
+// isTooFewServers reports whether the server refused a stream for want of enough suitable servers, such as servers that
+// are online and have space.
 func isTooFewServers(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && (api.ErrorCode == codeNoPeers || api.ErrorCode == codeInsufficientResources)
@@ -123,18 +124,18 @@ func (c *Client) provisionUnsynced(ctx context.Context, conf jetstream.StreamCon
 	if conf.Replicas > 1 {
 		conf.PersistMode = jetstream.DefaultPersistMode
 	}
-	main, err := c.streamInfo(ctx, conf.Name)
+	original, err := c.streamInfo(ctx, conf.Name)
 	if err != nil {
 		return err
 	}
-	if main != nil && main.Config.Mirror == nil && conf.Replicas == 1 {
-		conf.PersistMode = main.Config.PersistMode
+	if original != nil && original.Config.Mirror == nil && conf.Replicas == 1 {
+		conf.PersistMode = original.Config.PersistMode
 	}
-	spare, err := c.streamInfo(ctx, conf.Name+copySuffix)
+	copied, err := c.streamInfo(ctx, conf.Name+copySuffix)
 	if err != nil {
 		return err
 	}
-	if spare != nil || main != nil && main.Config.PersistMode != conf.PersistMode {
+	if copied != nil || original != nil && original.Config.PersistMode != conf.PersistMode {
 		lock, err := c.lockCopy(ctx, conf.Name)
 		if err != nil {
 			return err
@@ -224,15 +225,15 @@ func (c *Client) remake(ctx context.Context, conf jetstream.StreamConfig, lock *
 		if err := lock.renew(ctx); err != nil {
 			return err
 		}
-		main, err := c.streamInfo(ctx, conf.Name)
+		original, err := c.streamInfo(ctx, conf.Name)
 		if err != nil {
 			return err
 		}
-		spare, err := c.streamInfo(ctx, conf.Name+copySuffix)
+		copied, err := c.streamInfo(ctx, conf.Name+copySuffix)
 		if err != nil {
 			return err
 		}
-		done, err := c.remakeStep(ctx, conf, main, spare)
+		done, err := c.remakeStep(ctx, conf, original, copied)
 		if done || err != nil {
 			return err
 		}
@@ -243,33 +244,34 @@ func (c *Client) remake(ctx context.Context, conf jetstream.StreamConfig, lock *
 }
 
 // remakeStep does the next step: mirror the stream in a copy, delete the stream, make the copy an ordinary stream,
-// create the stream as a mirror of the copy, make that an ordinary stream, delete the copy. main is the stream and
-// spare the copy, or nil if they do not exist.
+// create the stream as a mirror of the copy, make that an ordinary stream, delete the copy. original is the stream and
+// copied the copy, or nil if they do not exist.
 func (c *Client) remakeStep(
-	ctx context.Context, conf jetstream.StreamConfig, main, spare *jetstream.StreamInfo,
+	ctx context.Context, conf jetstream.StreamConfig, original, copied *jetstream.StreamInfo,
 ) (done bool, err error) {
 	switch {
-	case main == nil && spare == nil:
+	case original == nil && copied == nil:
 		return true, nil
-	case main == nil && spare.Config.Mirror != nil: // the server refuses two mirrors of each other
-		ended := spare.Config
+	case original == nil && copied.Config.Mirror != nil: // the server refuses two mirrors of each other
+		ended := copied.Config
 		ended.Mirror, ended.Subjects = nil, []string{ended.Name}
 		_, err = c.js.UpdateStream(ctx, ended)
-	case main == nil:
-		_, err = c.js.CreateStream(ctx, mirrorOf(spare.Config.Name, conf))
-	case main.Config.Mirror != nil && spare != nil && !hasCopied(main, spare):
-	case main.Config.Mirror != nil:
+	case original == nil:
+		_, err = c.js.CreateStream(ctx, mirrorOf(copied.Config.Name, conf))
+	case original.Config.Mirror != nil && copied != nil && !hasCopied(original, copied):
+		// Wait until the copy is complete.
+	case original.Config.Mirror != nil:
 		_, err = c.js.UpdateStream(ctx, conf)
-	case main.Config.PersistMode == conf.PersistMode:
-		if spare != nil {
-			err = c.js.DeleteStream(ctx, spare.Config.Name)
+	case original.Config.PersistMode == conf.PersistMode:
+		if copied != nil {
+			err = c.js.DeleteStream(ctx, copied.Config.Name)
 		}
 		return true, err
-	case spare == nil:
-		copied := mirrorOf(conf.Name, conf)
-		copied.Name += copySuffix
-		_, err = c.js.CreateStream(ctx, copied)
-	case hasCopied(spare, main):
+	case copied == nil:
+		mirror := mirrorOf(conf.Name, conf)
+		mirror.Name += copySuffix
+		_, err = c.js.CreateStream(ctx, mirror)
+	case hasCopied(copied, original):
 		err = c.js.DeleteStream(ctx, conf.Name)
 	}
 	return false, err

@@ -231,8 +231,8 @@ func TestDeliveryIsRemovedWhileItIsSent(t *testing.T) {
 		}
 		return stream.DeleteMsg(ctx, m.Sequence)
 	})
-	if later, ok := errors.AsType[*RetryError](err); sent != 1 || !ok || later.After != failedPause {
-		t.Errorf("sendWaiting = %d, %v, want 1 and a RetryError after %s", sent, err, failedPause)
+	if later, ok := errors.AsType[*RetryError](err); sent != 1 || !ok || later.After != failedDelay {
+		t.Errorf("sendWaiting = %d, %v, want 1 and a RetryError after %s", sent, err, failedDelay)
 	}
 }
 
