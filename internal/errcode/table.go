@@ -246,8 +246,8 @@ var programs = []Error{
 			"because the program made a directory unreadable for the worker, or nested directories too deeply.",
 		"Remove files, or raise `limits.workspace_mb`. Let programs leave their directories readable."),
 	row(WorkspaceQuota, "failed",
-		"The program ran, but its changes were not committed, because they would exceed the workspace's quota or a limit "+
-			"of all workspaces, such as 128 components of a path.",
+		"The program ran, but its changes were not committed, because they would exceed the workspace's quota "+
+			"or a limit of all workspaces, such as 128 components of a path.",
 		"Remove files from the workspace, or ask the operator for a larger quota."),
 }
 
