@@ -207,6 +207,9 @@ func storeError(err error) error {
 	case isQuota:
 		e = apierror.New(errcode.QuotaExceeded, "the workspace would exceed its quota")
 		e.Cause, e.Hint = quota.Error(), "remove files from the workspace, or ask the operator for a larger quota"
+	case errors.Is(err, state.ErrQuota):
+		e = apierror.New(errcode.QuotaExceeded, "the workspace would exceed a limit")
+		e.Cause, e.Hint = err.Error(), "change what the cause names: no quota raises this limit"
 	case isEdit:
 		e = apierror.New(errcode.BadPath, "%s", edit.Error())
 		e.Paths = []string{edit.Path}

@@ -59,6 +59,15 @@ func (p *Pipeline) Fence(ctx context.Context, j *jobs.Job) (*schemas.Result, err
 	return p.earlierResult(ctx, t, *c)
 }
 
+// overQuota returns the error of a task whose commit exceeds the quota or another limit.
+func overQuota(err error) *schemas.Error {
+	hint := "change what the message names: no quota raises this limit"
+	if _, ok := errors.AsType[*state.QuotaError](err); ok {
+		hint = "remove files from the workspace, or ask for a larger quota"
+	}
+	return &schemas.Error{Code: errcode.WorkspaceQuota, Message: err.Error(), Hint: hint}
+}
+
 // commit stores the attempt's changes to the workspace, with the result. With keepBoth, both versions of a path are
 // stored if other commits changed it too; otherwise this is a conflict. commit goes on after the task is cancelled or
 // has expired; only the loss of the lease or the end of a drain interrupts it.
@@ -85,10 +94,7 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 		return c, nil
 	}
 	if errors.Is(err, state.ErrQuota) {
-		c.refused = &schemas.Error{
-			Code: errcode.WorkspaceQuota, Message: err.Error(),
-			Hint: "remove files from the workspace, or ask for a larger quota",
-		}
+		c.refused = overQuota(err)
 		return c, nil
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -66,5 +67,17 @@ func TestArtifactPatternsAreBounded(t *testing.T) {
 	usual := artifactPatterns{patterns: []string{"out/*.csv", "report.pdf"}}
 	if !usual.match("out/a.csv") || !usual.match("report.pdf") || usual.match("out/b/a.csv") {
 		t.Error("patterns do not match as path.Match does")
+	}
+}
+
+// TestHintOfQuota checks that a larger quota is suggested only if one helps.
+func TestHintOfQuota(t *testing.T) {
+	for want, err := range map[string]error{
+		"ask for a larger quota":     &state.QuotaError{What: "depth", Has: 65, Limit: 64},
+		"no quota raises this limit": fmt.Errorf("scan: %w: a path is too deep", state.ErrQuota),
+	} {
+		if got := overQuota(err); !strings.Contains(got.Hint, want) || got.Message != err.Error() {
+			t.Errorf("overQuota(%v) = %+v, want the message and a hint with %q", err, got, want)
+		}
 	}
 }

@@ -264,7 +264,7 @@ func (s *Store) checkExcluded(ctx context.Context, tenant string, on *format.Ent
 			}
 		}
 		if err := rules.Err(); err != nil {
-			return fmt.Errorf("%w: %w", format.ErrQuota, err)
+			return format.OverLimit(err)
 		}
 	}
 	return nil

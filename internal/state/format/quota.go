@@ -46,6 +46,17 @@ func (e *QuotaError) Error() string {
 // Unwrap returns ErrQuota.
 func (e *QuotaError) Unwrap() error { return ErrQuota }
 
+// OverLimit returns an error that wraps ErrQuota, for a limit that no quota raises.
+func OverLimit(reason error) error { return limitError{reason} }
+
+type limitError struct{ reason error }
+
+// Error implements error.
+func (e limitError) Error() string { return "limit of all workspaces exceeded: " + e.reason.Error() }
+
+// Unwrap returns ErrQuota and the reason.
+func (e limitError) Unwrap() []error { return []error{ErrQuota, e.reason} }
+
 // CheckSet returns an error if a merged version exceeds Bytes or Files.
 func (q Quota) CheckSet(s *EntrySet) error {
 	switch {

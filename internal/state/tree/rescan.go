@@ -3,7 +3,6 @@ package tree
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -24,7 +23,7 @@ func (t *Dir) rescan() error {
 	started := time.Now()
 	out, err := scan(t.root, func(path string, dir bool) bool { return t.reserved(path) || rules.Match(path, dir) })
 	if tooMany := rules.Err(); err == nil && tooMany != nil {
-		err = fmt.Errorf("%w: %w", format.ErrQuota, tooMany)
+		err = format.OverLimit(tooMany)
 	}
 	if err != nil {
 		t.known = false

@@ -116,7 +116,7 @@ func (sc *scanner) work() {
 		sc.out.excluded = append(sc.out.excluded, part.excluded...)
 		sc.queue = append(sc.queue, dirs...)
 		if len(sc.out.found) > scanLimit {
-			sc.err = fmt.Errorf("%w: more than %d paths", format.ErrQuota, scanLimit)
+			sc.err = format.OverLimit(fmt.Errorf("there are more than %d paths", scanLimit))
 		}
 		sc.wake.Broadcast()
 	}
@@ -153,7 +153,7 @@ func (sc *scanner) readDir(dir string) (out scanResult, dirs []string, err error
 				continue
 			}
 			if err := format.CheckPath(path); err != nil {
-				return out, nil, fmt.Errorf("%w: %w", format.ErrQuota, err)
+				return out, nil, format.OverLimit(err)
 			}
 			out.found = append(out.found, scannedPath{path, st})
 			if st.Kind == format.KindDir {

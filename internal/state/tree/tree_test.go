@@ -1,10 +1,12 @@
 package tree_test
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -140,6 +142,20 @@ func TestMountPoints(t *testing.T) {
 			t.Errorf("left are %v, %v; want only servers", entries, err)
 		}
 	})
+}
+
+// TestTooDeep checks the error for a path that no workspace can hold.
+func TestTooDeep(t *testing.T) {
+	dir, d := open(t, mem.New())
+	write(t, dir, map[string]string{strings.Repeat("d/", 128) + "f": "1"})
+	_, err := d.Diff(t.Context(), format.EmptySet, false, nil, 0)
+	const want = "limit of all workspaces exceeded: path "
+	if !errors.Is(err, format.ErrQuota) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("Diff() of a path with 129 components = %v, want %v that begins with %q", err, format.ErrQuota, want)
+	}
+	if _, ok := errors.AsType[*format.QuotaError](err); ok {
+		t.Errorf("Diff() of a path with 129 components = %v, want no *QuotaError: no quota raises the limit", err)
+	}
 }
 
 // TestRoundTrip checks that Materialise writes to one directory what Diff found in another.
