@@ -40,7 +40,7 @@ type Why struct {
 	Status  Status `json:"status"`
 	Rule    string `json:"rule"` // WhyEnded, WhyRunning and so on
 	Message string `json:"message"`
-	// Ahead is how many queued tasks of the same tenant, task pool and priority start first. It is absent unless the
+	// Ahead is how many queued tasks of the same tenant, task pool and priority start before it. It is absent unless the
 	// task is queued.
 	Ahead *int `json:"ahead,omitempty"`
 	// Until is when the reason ends by itself, if that is known.
@@ -72,7 +72,7 @@ const (
 type TenantLimits struct {
 	// Weight is the tenant's share of the slots in relation to the weights of other tenants, from 1 to MaxWeight.
 	Weight *int `json:"weight,omitempty"`
-	// MaxRunning is how many tasks run at once per task pool and priority.
+	// MaxRunning is how many tasks may run at once per task pool and priority.
 	MaxRunning *int `json:"max_running,omitempty"`
 	// Backlog is how many unfinished tasks the tenant may have. Above it, tasks are refused.
 	Backlog *int `json:"backlog,omitempty"`
@@ -109,14 +109,14 @@ func (r Rate) Parse() (n int, per time.Duration, err error) {
 	number, unit, _ := strings.Cut(string(r), "/")
 	n, err = strconv.Atoi(number)
 	per = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
-	if err != nil || n < 1 || n > maxRate || per == 0 {
+	if err != nil || n < 1 || n > maxLimit || per == 0 {
 		return 0, 0, fmt.Errorf("rate %.20q: want a number from 1 to %d and a unit, such as 10/s, 600/m or 1000/h",
-			string(r), maxRate)
+			string(r), maxLimit)
 	}
 	return n, per, nil
 }
 
-const maxRate = 1_000_000_000
+const maxLimit = 1_000_000_000
 
 // Check returns the location of the first invalid limit, as a JSON Pointer, and what is wrong with it.
 func (l TenantLimits) Check() (path string, err error) {
@@ -124,7 +124,7 @@ func (l TenantLimits) Check() (path string, err error) {
 		path  string
 		value *int
 		limit int
-	}{{"/weight", l.Weight, MaxWeight}, {"/max_running", l.MaxRunning, maxRate}, {"/backlog", l.Backlog, maxRate}} {
+	}{{"/weight", l.Weight, MaxWeight}, {"/max_running", l.MaxRunning, maxLimit}, {"/backlog", l.Backlog, maxLimit}} {
 		if v.value != nil && (*v.value < 1 || *v.value > v.limit) {
 			return v.path, fmt.Errorf("%d: want a number from 1 to %d", *v.value, v.limit)
 		}
@@ -142,12 +142,17 @@ func (l TenantLimits) Check() (path string, err error) {
 	}
 	for _, pattern := range slices.Sorted(maps.Keys(l.ToolRates)) {
 		server, tool, ok := strings.Cut(pattern, "/")
-		if !ok || server == "" || strings.Contains(server, "*") || len(pattern) > maxToolPattern ||
-			tool == "" || tool != "*" && strings.ContainsAny(tool, "/*") {
+		if len(pattern) > maxToolPattern {
+			return "/tool_rates", fmt.Errorf("tool %.40q… has %d bytes; the limit is %d", pattern, len(pattern), maxToolPattern)
+		}
+		if !ok || server == "" || strings.Contains(server, "*") || tool == "" ||
+			tool != "*" && strings.ContainsAny(tool, "/*") {
 			return "/tool_rates", fmt.Errorf("tool %.40q: want server/tool or server/*", pattern)
 		}
-		if _, per, err := l.ToolRates[pattern].Parse(); err != nil || per == 0 {
-			return "/tool_rates", cmp.Or(err, fmt.Errorf("tool %s has no rate", pattern))
+		if _, per, err := l.ToolRates[pattern].Parse(); err != nil {
+			return "/tool_rates", fmt.Errorf("tool %s: %w", pattern, err)
+		} else if per == 0 {
+			return "/tool_rates", fmt.Errorf("tool %s has no rate", pattern)
 		}
 	}
 	return "", nil
@@ -198,7 +203,7 @@ type TenantUsage struct {
 	BytesOut     int     `json:"bytes_out"`     // bytes of output, results and artifacts
 	NetworkBytes int     `json:"network_bytes"` // bytes of the programs' connections
 	WaitP50S     float64 `json:"wait_p50_s"`    // half of its tasks began their first run within this time; approximate
-	WaitP99S     float64 `json:"wait_p99_s"`    // 99 % of its tasks did within this time
+	WaitP99S     float64 `json:"wait_p99_s"`    // 99 % of its tasks began theirs within this time
 }
 
 // Token is a bearer token, without its secret.

@@ -74,3 +74,21 @@ func TestValidateRequiresUTF8(t *testing.T) {
 		t.Errorf("Decode = %v, code %q, want an error and no code", err, task.Code)
 	}
 }
+
+// The error of a tool's rate says what is wrong with which tool.
+func TestToolRateErrors(t *testing.T) {
+	for pattern, c := range map[string]struct {
+		rate Rate
+		want string
+	}{
+		"crm":                             {"1/s", `tool "crm": want server/tool or server/*`},
+		"crm/" + strings.Repeat("x", 200): {"1/s", "has 204 bytes; the limit is 200"},
+		"crm/find":                        {"10", `tool crm/find: rate "10": want a number`},
+		"crm/*":                           {"", "tool crm/* has no rate"},
+	} {
+		path, err := TenantLimits{ToolRates: map[string]Rate{pattern: c.rate}}.Check()
+		if path != "/tool_rates" || err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.20s %s: %s, %v; want %s", pattern, c.rate, path, err, c.want)
+		}
+	}
+}
