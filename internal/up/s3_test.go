@@ -2,6 +2,7 @@ package up
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"syscall"
 	"testing"
@@ -112,5 +113,22 @@ func TestDrainWithAStoppedStore(t *testing.T) {
 	}
 	if took := time.Since(start); took > conf.Worker.Drain+time.Second {
 		t.Errorf("Close() took %v, want at most a second more than %v", took, conf.Worker.Drain)
+	}
+}
+
+// The error of a part that ends too early says so, and why if the part does.
+func TestPartEnds(t *testing.T) {
+	for err, want := range map[error]string{
+		nil:                     "the worker ended unexpectedly",
+		errors.New("no memory"): "the worker ended unexpectedly: no memory",
+	} {
+		f := &Fleet{}
+		var life context.Context
+		life, f.stop = context.WithCancelCause(t.Context())
+		f.part(life, "the worker", func() error { return err })
+		<-life.Done()
+		if got := context.Cause(life); got.Error() != want {
+			t.Errorf("the fleet stopped for %q, want %q", got, want)
+		}
 	}
 }

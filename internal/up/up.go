@@ -96,7 +96,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		return nil, err
 	}
 	f.unlock = unlock
-	// A local directory takes precedence over published tools.
+	// The fleet's own directory is set, so that the fleet uses no published tools.
 	if o.Config.Execution.ServersDir, err = tooling.ServersDir(o.Config); err != nil {
 		unlock()
 		return nil, err
@@ -128,7 +128,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 }
 
 // startWorker starts the worker first, because its boxes take longest to start. life ends when the fleet stops; then a
-// goroutine ends all parts. ready is closed when the worker is ready.
+// goroutine waits for all parts and closes the stores. ready is closed when the worker is ready.
 func (f *Fleet) startWorker(ctx context.Context) (life context.Context, ready <-chan struct{}) {
 	life, f.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -162,7 +162,11 @@ func (f *Fleet) part(life context.Context, name string, run func() error) {
 	f.parts.Go(func() error {
 		err := run()
 		if life.Err() == nil {
-			err = fmt.Errorf("%s ended: %w", name, cmp.Or(err, errors.New("no error")))
+			reason := fmt.Errorf("%s ended unexpectedly", name)
+			if err != nil {
+				reason = fmt.Errorf("%w: %w", reason, err)
+			}
+			err = reason
 			f.stop(err)
 		}
 		return err
@@ -224,8 +228,8 @@ func (f *Fleet) open(ctx context.Context) (err error) {
 // too, but exists only while the fleet runs.
 const credentialsName = "credentials.json"
 
-// credentials returns the credentials of the fleet's last start, so that workers which joined it find it again after a
-// restart. It generates those that are missing. A private fleet gets new ones.
+// credentials returns the credentials of the fleet's last start, so that workers that joined it can connect again
+// after a restart. It generates those that are missing. A private fleet gets new ones.
 func (f *Fleet) credentials() (config.FleetFile, error) {
 	file := f.newCredentials()
 	if f.o.Private {
@@ -437,8 +441,8 @@ func (f *Fleet) closeAll() {
 // Done returns a channel that is closed when the fleet has ended, whether by Close or because a part has failed.
 func (f *Fleet) Done() <-chan struct{} { return f.done }
 
-// Close stops the fleet. The fleet claims no more tasks; running tasks may finish within worker.drain and are then
-// requeued. Close returns when everything has ended. If the fleet had ended by itself, Close returns the reason.
+// Close stops the fleet. The fleet claims no more tasks; running tasks may finish within worker.drain; those
+// that have not are requeued. Close returns when everything has ended. If the fleet had ended by itself, Close returns the reason.
 func (f *Fleet) Close() error {
 	f.stop(errStopped)
 	<-f.done
