@@ -64,7 +64,7 @@ func (n *Node) evaluate() (float64, error) {
 		}
 	}
 	switch n.Kind {
-	case Name:
+	case Constant:
 		return constants[n.Text], nil
 	case Call:
 		return n.call(values)

@@ -16,12 +16,12 @@ type Kind int
 
 // The kinds of a Node.
 const (
-	Number Kind = iota
-	Name        // a constant
-	Call        // a function call with the arguments Args
-	Sign        // a sign before Args[0]
-	Binary      // an operator between Args[0] and Args[1]
-	Group       // Args[0] in parentheses
+	Number   Kind = iota
+	Constant      // a constant, by its name
+	Call          // a function call with the arguments Args
+	Sign          // a sign before Args[0]
+	Binary        // an operator between Args[0] and Args[1]
+	Group         // Args[0] in parentheses
 )
 
 // Node is a parsed expression.
@@ -41,10 +41,10 @@ type Grammar struct {
 	IsFunction func(name string) bool
 
 	Thousands  bool // numbers may have thousands separators, such as 1,000
-	MaxNesting int  // the maximum depth of parentheses, powers and signs
+	MaxNesting int  // the maximum number of nested operands: 1 for an expression without parentheses, powers and signs
 }
 
-// Parse parses an expression. An error names the first unexpected character, counted from 1.
+// Parse parses an expression. A syntax error says at which character, counted from 1, the text is unexpected.
 func (g *Grammar) Parse(text string) (*Node, error) {
 	p := &parser{grammar: g, text: text}
 	n, err := p.sum()
@@ -70,7 +70,7 @@ func (p *parser) character() int { return utf8.RuneCountInString(p.text[:p.pos])
 
 var thousands = regexp.MustCompile(`^\d{1,3}(?:,\d{3})+(?:\.\d+)?`)
 
-// peek returns the next token without consuming it, or "" at the end.
+// peek skips white space, and returns the next token without consuming it, or "" at the end.
 func (p *parser) peek() string {
 	rest := strings.TrimLeftFunc(p.text[p.pos:], unicode.IsSpace)
 	p.pos = len(p.text) - len(rest)
@@ -213,7 +213,7 @@ func (p *parser) atom() (*Node, error) {
 }
 
 func (p *parser) name(name string) (*Node, error) {
-	n := &Node{Kind: Name, Text: name, At: p.character() + 1}
+	n := &Node{Kind: Constant, Text: name, At: p.character() + 1}
 	if !slices.Contains(p.grammar.Names, name) {
 		return nil, fmt.Errorf("unknown name %q at character %d; want one of %s", name, n.At,
 			strings.Join(p.grammar.Names, ", "))

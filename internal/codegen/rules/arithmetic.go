@@ -88,7 +88,7 @@ func (w *writer) parseArithmetic(t []token) expression {
 		return e
 	}
 	e.python, e.ok = e.write(n, 0)
-	e.single = n.Kind == arith.Number || n.Kind == arith.Name
+	e.single = n.Kind == arith.Number || n.Kind == arith.Constant
 	e.simple = e.simple && !e.refers && e.digits <= floatDigits
 	return e
 }
@@ -128,7 +128,7 @@ func (e *expression) write(n *arith.Node, depth int) (string, bool) {
 		text := pythonNumber(n.Text)
 		e.digits += len(text)
 		return text, arithNumber.MatchString(n.Text) && len(text) <= maxDigits
-	case arith.Name:
+	case arith.Constant:
 		e.refers = true
 		return n.Text, true
 	case arith.Sign:
