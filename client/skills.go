@@ -14,7 +14,7 @@ import (
 
 // Types for skills. Package schemas documents their fields.
 type (
-	// Skill describes a skill: a saved program or instruction.
+	// Skill describes a skill: a program or instructions, saved under a name.
 	Skill = schemas.Skill
 	// SkillContent is a skill with its files.
 	SkillContent = schemas.SkillContent
@@ -48,9 +48,10 @@ func (c *Client) SkillVersions(ctx context.Context, name string) ([]SkillVersion
 	return get[[]SkillVersion](ctx, c, nil, "skills", name, "versions")
 }
 
-// SaveSkill saves a skill. The fleet first runs its program in a sandbox: if that fails, the error has the code
-// "skill_failed", and nothing is saved. If the name is taken, or d.Base is not the newest version, the code is
-// "skill_conflict". The same draft may be sent again.
+// SaveSkill saves a skill. The fleet first imports the skill's program in a sandbox, and calls it if it has the
+// arguments: if that fails, the error has the code "skill_failed", and nothing is saved. If the name is taken, or d.Base
+// is not the newest version, the code is "skill_conflict". Sending the same draft again is harmless: if it was saved
+// already, the response is that version.
 func (c *Client) SaveSkill(ctx context.Context, name string, d SkillDraft) (SavedSkill, error) {
 	conn, err := c.overHTTP()
 	if err != nil {
@@ -65,8 +66,8 @@ func (c *Client) SaveSkill(ctx context.Context, name string, d SkillDraft) (Save
 	})
 }
 
-// RemoveSkill removes a skill with all its versions. With a version other than 0, the error has the code
-// "skill_conflict" unless that is the newest version. The request is not retried.
+// RemoveSkill removes a skill with all its versions. If version is not 0 and not the newest version, nothing is removed
+// and the error has the code "skill_conflict". The request is not retried.
 func (c *Client) RemoveSkill(ctx context.Context, name string, version int) error {
 	conn, err := c.overHTTP()
 	if err != nil {

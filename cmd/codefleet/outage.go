@@ -17,11 +17,11 @@ type outage struct {
 	ongoing bool
 }
 
-// retryable reports whether the error of a request may be temporary, so that the command tries again. For the first
-// such error it prints a line.
+// retryable reports whether the error of a request may be temporary, so that the command tries again. It prints a line
+// for the first such error of an outage.
 func (o *outage) retryable(err error) bool {
-	e, refused := errors.AsType[*client.APIError](err)
-	if refused && e.Code != errcode.UnexpectedResponse && e.Status < http.StatusInternalServerError &&
+	e, isAPI := errors.AsType[*client.APIError](err)
+	if isAPI && e.Code != errcode.UnexpectedResponse && e.Status < http.StatusInternalServerError &&
 		e.Status != http.StatusTooManyRequests {
 		return false
 	}

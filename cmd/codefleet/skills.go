@@ -198,8 +198,9 @@ func (a *app) skillsSaveCommand() *cobra.Command {
 		Use:   "save NAME (--file FILE|- | --code TEXT | --task ID)",
 		Short: "Save a program, or the program of a task that succeeded, as a skill",
 		Long: "Save a program as a skill. Other programs import its function `run`, or the function with the\n" +
-			"skill's name; a program without such a function runs as a whole, with the variable inputs.\n" +
-			"Before it is saved, the fleet runs it once in a sandbox, without changing a workspace.",
+			"skill's name; a program without such a function runs as a whole, with its arguments in the\n" +
+			"variable `inputs`. Before it is saved, the fleet imports it in a sandbox, and calls it if it can,\n" +
+			"without changing a workspace.",
 		Example: "  codefleet skills save double-number --file double_number.py \\\n" +
 			"    --description 'Doubles a number.' --inputs '{\"x\": 15}'\n" +
 			"  codefleet skills save weekly-report --task ID --description 'Writes the weekly report.'",
