@@ -28,7 +28,7 @@ var bursts = []int{4, 8, 16, 24, 50}
 
 const (
 	// sustainOther is how long each of the other contenders gets programs at most. They keep no state between programs,
-	// so that more time would show nothing new.
+	// so more time would show nothing new.
 	sustainOther = time.Minute
 	sustainShare = 0.8 // rate of arrivals, as a share of the rate at which boxes are created
 	refillTasks  = 24  // number of tasks with which that rate is measured
@@ -139,8 +139,7 @@ func (b *run) runArrivals(ctx context.Context, name string, c contender, arrival
 	var mu sync.Mutex
 	var failed error
 	var running sync.WaitGroup
-	for range arrivals {
-		arrived := time.Now()
+	for arrived := range arrivals {
 		running.Go(func() {
 			err := c.run(ctx)
 			took := bench.Since(arrived)
