@@ -76,7 +76,7 @@ func checkPool(ctx context.Context, driver executor.Driver, e executor.Environme
 		return errorResult(name, problem, err)
 	}
 	details := []string{fmt.Sprintf("boots a box with Python %s in %s", box.Python(), duration(time.Since(start)))}
-	for _, detail := range []string{root.Description, root.Added, strings.Join(root.Modules, ", ")} {
+	for _, detail := range []string{root.Description, root.Added, strings.Join(root.Packages, ", ")} {
 		if detail != "" {
 			details = append(details, cell(detail))
 		}

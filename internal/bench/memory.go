@@ -40,7 +40,7 @@ func (b *Bench) memory(ctx context.Context) error {
 	} else {
 		b.Note("N6w was not measured: the binary `worker` is not beside codefleet (run make build)")
 	}
-	b.AtMost("N6u", "up and 3 sandboxes", b.Median("up, whole"), 350, "MB")
+	b.AtMost("N6u", "up and 3 boxes", b.Median("up, whole"), 350, "MB")
 	return nil
 }
 
@@ -100,7 +100,7 @@ func (r *boxRecorder) Create(ctx context.Context, spec executor.Spec) (executor.
 	return box, err
 }
 
-// upMemory measures `codefleet up` with its first boxes, and a worker process that joins it.
+// upMemory measures `codefleet up` with its boxes, and a worker process that joins it.
 func (b *Bench) upMemory(ctx context.Context, workerPath string, hasWorker bool) (err error) {
 	data := b.NewDir()
 	u, err := b.startUp(ctx, data)
@@ -108,6 +108,9 @@ func (b *Bench) upMemory(ctx context.Context, workerPath string, hasWorker bool)
 		return err
 	}
 	defer func() { err = errors.Join(err, u.Stop()) }()
+	if err := awaitWorkers(ctx, u.Fleet, 1); err != nil { // up is ready with its first box
+		return err
+	}
 	whole, err := treeMemory(u.PID())
 	if err != nil {
 		return err
@@ -167,7 +170,7 @@ func Resident(pid int) float64 {
 	return Kilobytes(filepath.Join("/proc", strconv.Itoa(pid), "status"), "VmRSS") / 1024
 }
 
-// treeMemory returns the memory of a process and its descendants in MB. For a sandbox it counts, once, what the control
+// treeMemory returns the memory of a process and its descendants in MB. For a box it counts, once, what the control
 // group is charged. For any other process it counts the proportional set size (PSS), so that the pages that processes
 // share are counted once.
 func treeMemory(root int) (float64, error) {
@@ -178,7 +181,7 @@ func treeMemory(root int) (float64, error) {
 	total, counted := 0.0, map[string]bool{}
 	for _, pid := range pids {
 		proc := filepath.Join("/proc", strconv.Itoa(pid))
-		file := sandboxChargeFile(proc)
+		file := boxChargeFile(proc)
 		if file == "" {
 			total += Kilobytes(filepath.Join(proc, "smaps_rollup"), "Pss") / 1024
 			continue
@@ -193,16 +196,16 @@ func treeMemory(root int) (float64, error) {
 			_, err = fmt.Sscan(string(text), &bytes)
 		}
 		if err != nil {
-			return 0, fmt.Errorf("read the memory of a sandbox: %w", err)
+			return 0, fmt.Errorf("read the memory of a box: %w", err)
 		}
 		total += bytes / (1 << 20)
 	}
 	return total, nil
 }
 
-// sandboxChargeFile returns the path of the file with the memory charge of a process's sandbox, or "" if the process is
-// not in a sandbox. proc is the process's directory below /proc.
-func sandboxChargeFile(proc string) string {
+// boxChargeFile returns the path of the file with the memory charge of a process's box, or "" if the process is not in
+// a box. proc is the process's directory below /proc.
+func boxChargeFile(proc string) string {
 	text, err := os.ReadFile(filepath.Join(proc, "cgroup"))
 	if err != nil {
 		return ""

@@ -221,7 +221,7 @@ func (e *Environments) addPackages(ctx context.Context, root executor.Root, key,
 	root.Mounts = append(slices.Clone(root.Mounts), executor.Mount{
 		Source: layer.Dir, Target: executor.PackagesDir, ReadOnly: true,
 	})
-	root.Added, root.Modules = "requirements "+layer.Hash[:12], layer.Names
+	root.Added, root.Packages = "requirements "+layer.Hash[:12], layer.Names
 	return root, nil
 }
 

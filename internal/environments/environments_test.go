@@ -72,7 +72,7 @@ func TestPackagesWithAnImage(t *testing.T) {
 		both.Mounts[0].Target != executor.PackagesDir || !both.Mounts[0].ReadOnly {
 		t.Fatalf("Prepare(both) = %+v; want python:other with a read-only package layer", both)
 	}
-	if diff := cmp.Diff([]string{"fast 1.0"}, both.Modules); diff != "" {
+	if diff := cmp.Diff([]string{"fast 1.0"}, both.Packages); diff != "" {
 		t.Errorf("Modules (-want +got):\n%s", diff)
 	}
 	if _, err := os.Stat(filepath.Join(both.Mounts[0].Source, "fast-cp312-cp312-manylinux_2_28_x86_64")); err != nil {

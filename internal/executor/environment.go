@@ -15,8 +15,8 @@ type Environment struct {
 	MinReady int    // unbound boxes kept ready; default PoolOptions.MinReady, negative for none
 
 	// Prepare returns what the boxes are created from. It may take long, because it fetches images and
-	// installs packages. The pool calls it before it creates the first box, one call at a time, and retries
-	// at intervals until it succeeds once. If Prepare is nil, boxes have the driver's default root.
+	// installs packages. The pool calls it before it creates the environment's first box, one call at a time, and
+	// retries at intervals until it succeeds once. If Prepare is nil, boxes have the driver's default root.
 	Prepare func(ctx context.Context) (Root, error)
 
 	// Required ends the pool if Prepare fails. Otherwise only requests for this environment fail.
@@ -30,7 +30,7 @@ type Root struct {
 	Preload     []string // Python modules that are imported before programs start
 	Description string   // describes Image to people; default the driver's
 	Added       string   // describes to people what Mounts add; may be empty
-	Modules     []string // installed distributions with versions, without the standard library
+	Packages    []string // installed distributions with versions, without the standard library
 }
 
 // environment is an Environment with its state in a pool.
@@ -121,7 +121,7 @@ func (p *Pool) infoOf(e *environment) Info {
 type EnvironmentStats struct {
 	Name                            string
 	Description                     string // empty until prepared
-	Modules                         []string
+	Packages                        []string
 	Warming, Ready, Bound, Acquired int
 	Waiting                         int    // requests
 	WaitingMemory                   int    // waiting requests that are blocked by the memory limit
@@ -150,7 +150,7 @@ func (p *Pool) environmentStats(e *environment) EnvironmentStats {
 		Bound: p.sched.countOf(e, bound), Acquired: p.sched.countOf(e, acquired),
 	}
 	if e.root != nil {
-		s.Description, s.Modules = p.infoOf(e).Environment, e.root.Modules
+		s.Description, s.Packages = p.infoOf(e).Environment, e.root.Packages
 	}
 	for _, r := range p.sched.waiting {
 		if r.env != e {

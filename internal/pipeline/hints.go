@@ -109,18 +109,18 @@ func missingModule(module, name, description string, all []executor.EnvironmentS
 	var elsewhere []string
 	for _, e := range all {
 		if e.Name != name {
-			if i := slices.IndexFunc(e.Modules, func(m string) bool { return provides(m, module) }); i >= 0 {
+			if i := slices.IndexFunc(e.Packages, func(m string) bool { return provides(m, module) }); i >= 0 {
 				elsewhere = append(elsewhere,
-					fmt.Sprintf("the pool %s, which has %s (--pool %s)", e.Name, e.Modules[i], e.Name))
+					fmt.Sprintf("the pool %s, which has %s (--pool %s)", e.Name, e.Packages[i], e.Name))
 			}
 			continue
 		}
-		if n := len(e.Modules); n > 0 {
+		if n := len(e.Packages); n > 0 {
 			more := ""
 			if n > limit {
 				more = fmt.Sprintf(" and %d more", n-limit)
 			}
-			have = fmt.Sprintf("%s and %s%s", have, strings.Join(e.Modules[:min(n, limit)], ", "), more)
+			have = fmt.Sprintf("%s and %s%s", have, strings.Join(e.Packages[:min(n, limit)], ", "), more)
 		}
 	}
 	hint := fmt.Sprintf("sandboxes of the pool %s (%s) have %s", name, description, have)

@@ -61,7 +61,7 @@ func TestHintServers(t *testing.T) {
 func TestMissingModule(t *testing.T) {
 	all := []executor.EnvironmentStats{
 		{Name: "default"},
-		{Name: "science", Modules: []string{"numpy 2.1.0", "scikit_learn 1.5.0"}},
+		{Name: "science", Packages: []string{"numpy 2.1.0", "scikit_learn 1.5.0"}},
 	}
 	for _, c := range []struct{ module, name, description, want string }{
 		{

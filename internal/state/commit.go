@@ -15,18 +15,19 @@ import (
 const (
 	inlineResult = 16 << 10 // bytes; larger results are stored as blobs
 	// dedupAge is the age above which a commit stores content again instead of referring to the content of the version
-	// that was checked out. It counts from the read of that version's HEAD, and must be below the grace time of garbage
-	// collection.
+	// that was checked out. It is measured from when that version's HEAD was read, and must be below the grace time of
+	// garbage collection.
 	dedupAge = 12 * time.Hour
 )
 
 // Commit makes the tree's content the newest version, merged with what others committed since Checkout. It is atomic,
-// and happens at most once per task id: if another attempt has committed, its commit is returned with Already set.
+// and happens at most once per task id: if another run has committed, its commit is returned with Already set.
 //
 // If both sides changed a path, Commit returns a *ConflictError. There is no conflict if the path is a state document
 // and the changes are to different top-level keys, or if the path is a view (see WriteView). With KeepBoth, Commit
-// keeps both versions instead. After ErrQuota, ErrDeleted, ErrFenced and *ConflictError, nothing was committed. After
-// any other error the commit may have happened; call Applied to find out, or Commit again.
+// keeps both versions of such a path instead of returning an error. After ErrQuota, ErrDeleted, ErrFenced and
+// *ConflictError, nothing was committed. After any other error the commit may have happened; call Applied to find out,
+// or Commit again.
 //
 // Every Commit needs a Checkout before it. After NoChange, or a commit that needed no merge, the next Checkout costs
 // one conditional GET.
@@ -110,7 +111,7 @@ func onlyViews(changes []format.Change, views []string) bool {
 	return true
 }
 
-// unchanged completes a Commit without changes. A first attempt needs no request.
+// unchanged completes a Commit without changes. A first run needs no request.
 func (s *Store) unchanged(ctx context.Context, t *Tree, c CommitOptions) (Commit, error) {
 	if c.TaskID != "" && c.Attempt > 1 {
 		v, err := s.repo.Current(ctx, t.ref, t.base)
@@ -125,7 +126,7 @@ func (s *Store) unchanged(ctx context.Context, t *Tree, c CommitOptions) (Commit
 			return already(t, done), err
 		}
 	}
-	t.inUse = len(t.views) > 0 // the directory is not as it was checked out
+	t.inUse = len(t.views) > 0 // if views were written, the directory is not as it was checked out
 	base := &t.base.Head
 	return Commit{
 		Generation: base.Generation, ID: base.Commit, Time: base.Time, NoChange: true, Result: c.Result,
@@ -133,7 +134,7 @@ func (s *Store) unchanged(ctx context.Context, t *Tree, c CommitOptions) (Commit
 	}, nil
 }
 
-// already completes a Commit of a task that another attempt has committed; done is nil after an error.
+// already completes a Commit of a task that another run has committed; done is nil after an error.
 func already(t *Tree, done *Commit) Commit {
 	if done == nil {
 		return Commit{}

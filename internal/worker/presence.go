@@ -22,7 +22,7 @@ func presence(version string, pool *executor.Pool) schemas.Worker {
 	}
 	for _, e := range pool.Environments() {
 		out.Environments = append(out.Environments, schemas.Environment{
-			Name: e.Name, What: e.Description, Packages: e.Modules,
+			Name: e.Name, What: e.Description, Packages: e.Packages,
 			Error: e.LastError, Reason: string(e.LastReason),
 			Restored: e.Restored, MadeMS: float64(e.CreateTime.Microseconds()) / 1000,
 			Boxes: map[string]int{

@@ -1,5 +1,6 @@
-// Package statetest tests object stores: TestObjects checks the contract of objects.Objects, TestStore that workspaces
-// work on a store, and TestHeads both for a head mode. A bug that is found in one object store adds a test for all.
+// Package statetest tests object stores: TestObjects checks the contract of objects.Objects, TestStore checks that
+// workspaces work on a store, and TestHeads checks both for a head mode. A bug that is found in one object store adds a
+// test for all.
 package statetest
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// TestObjects checks an object store, which must be empty, against the contract of objects.Objects.
+// TestObjects checks an object store against the contract of objects.Objects. open returns an empty one for each test.
 func TestObjects(t *testing.T, open func(t *testing.T) objects.Objects) {
 	for _, c := range []struct {
 		name string
@@ -156,6 +157,7 @@ func testSwapRace(t *testing.T, o objects.Objects) {
 	}
 }
 
+// list returns the keys that List returns. The content of each object must be its key, so that list can check the sizes.
 func list(t *testing.T, o objects.Objects, prefix, after string) []string {
 	t.Helper()
 	var keys []string
