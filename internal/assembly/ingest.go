@@ -58,7 +58,8 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 	return o, nil
 }
 
-// Server returns the HTTP interface. Its web page sends its requests to the interface itself.
+// Server returns the HTTP interface. The web page that it serves sends its requests to the same interface, in the
+// process.
 func Server(c *config.Config, t *telemetry.Telemetry, o ingest.Options) *ingest.Server {
 	if !c.Page.Enabled {
 		return ingest.New(o)
@@ -87,7 +88,7 @@ func fleetTokens(f config.FleetFile) []ingest.Token {
 }
 
 // FollowTokens calls set with the accepted tokens whenever the token in the fleet file of c has changed. fleet is the
-// content of the file so far. stop ends this.
+// content of the file so far. FollowTokens reads the file until stop is called or ctx ends.
 func FollowTokens(
 	ctx context.Context, c *config.Config, fleet config.FleetFile, set func([]ingest.Token),
 ) (stop func()) {

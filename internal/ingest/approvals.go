@@ -25,7 +25,8 @@ type decisionIn struct {
 	Approve *bool   `json:"approve"`
 }
 
-// postApproval approves or denies tool calls, in the name of the token, and responds with the task's record.
+// postApproval approves or denies tool calls, and records the token's name as who decided. It responds with the task's
+// record.
 func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 	body, err := s.readJSONBody(w, r)
 	if err != nil {

@@ -37,7 +37,7 @@ func (s *Server) getDemand(w http.ResponseWriter, r *http.Request) error {
 	if v := q.Get("within"); v != "" {
 		d, err := time.ParseDuration(v)
 		if err != nil || d < time.Second || d > 24*time.Hour {
-			return badParameter("within", "it must be a duration from 1s to 24h, as in 60s")
+			return badParameter("within", "it must be a duration from 1s to 24h, such as 60s")
 		}
 		within = d
 	}

@@ -96,7 +96,7 @@ func sessionError(name string, err error) error {
 	case errors.Is(err, jobs.ErrUnknownSession):
 		e := apierror.New(errcode.UnknownSession, "the session %s is not known", name)
 		e.Cause = "no task that named it has ended, or its log is older than 90 days"
-		e.Hint = "GET /v1/sessions lists sessions; a task that names the session begins it"
+		e.Hint = "GET /v1/sessions lists sessions; the session is known once a task that names it has ended"
 		return e
 	case errors.Is(err, jobs.ErrUnknownCheckpoint):
 		e := apierror.New(errcode.UnknownCheckpoint, "the session %s has no such checkpoint", name)

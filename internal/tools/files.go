@@ -138,7 +138,8 @@ func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
 		return f
 	}
 	file, err := root.Open(name)
-	if err != nil { // perhaps for want of a right, which a later change of the mode gives: read it again next time
+	if err != nil {
+		// Perhaps permission is missing: chmod would not change the modification time, so read it again next time.
 		f.skipped, f.stat.read = "cannot be read", time.Time{}
 		return f
 	}
@@ -165,7 +166,8 @@ func (f *cachedFile) parseModule(name string) {
 	f.fn, f.err = scanModule(f.data, name)
 }
 
-// declaredTypes returns the classes of a generated module, which are between its imports and its function.
+// declaredTypes returns the classes of a generated module, which are between its line DEFINITION and its
+// decorator @tool.
 func declaredTypes(module []byte) string {
 	_, rest, _ := bytes.Cut(module, []byte("\nDEFINITION = "))
 	_, rest, _ = bytes.Cut(rest, []byte("\n"))

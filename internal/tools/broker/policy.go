@@ -12,11 +12,11 @@ import (
 // Decision is what a Policy decides about a call.
 type Decision string
 
-// The decisions.
+// The decisions, as the settings name them.
 const (
 	Allow           Decision = "allow"
 	Deny            Decision = "deny"
-	RequireApproval Decision = "approve" // an Approver decides; without one, the call is rejected
+	RequireApproval Decision = "approve" // an Approver must approve the call; without one, it is rejected
 )
 
 // Decisions lists all decisions.

@@ -42,7 +42,7 @@ func withoutValues(ctx context.Context, h Hooks, c Call, err error) error {
 	return &out
 }
 
-const notTokenised = "(what the tool sent could not be tokenised)"
+const notTokenised = "(left out: personal data in this text could not be replaced)"
 
 // tokenText returns a text with privacy tokens in place of values.
 func tokenText(ctx context.Context, h Hooks, c Call, text string) string {

@@ -77,7 +77,7 @@ func (u *upstream) newTransport(ctx context.Context, s *mcpSession, log *slog.Lo
 		}, nil
 	}
 	rate := &lineRate{}
-	output := func(log func(line string)) func(line string) {
+	output := func(write func(line string)) func(line string) {
 		return func(line string) {
 			if !rate.allow() {
 				return
@@ -87,7 +87,7 @@ func (u *upstream) newTransport(ctx context.Context, s *mcpSession, log *slog.Lo
 				u.manager.onOutput(u.Name, line)
 				return
 			}
-			log(line)
+			write(line)
 		}
 	}
 	proc, err := startProcess(u.Server, output(func(line string) {
@@ -105,7 +105,8 @@ func (u *upstream) newTransport(ctx context.Context, s *mcpSession, log *slog.Lo
 	return &sdk.IOTransport{Reader: in, Writer: out, MaxLineLength: u.sdkLimit()}, nil
 }
 
-// sdkLimit is the SDK's limit of a message, in bytes. The readers before the SDK apply MaxResultBytes.
+// sdkLimit is the largest message that the SDK reads, in bytes. Our readers, from which the SDK reads, apply
+// MaxResultBytes.
 func (u *upstream) sdkLimit() int { return maxGrowth*u.Limits.MaxResultBytes + 1024 }
 
 // newClient returns a client that passes the server's notifications to s.
@@ -172,12 +173,12 @@ type roundTripper struct {
 
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.GetBody != nil {
-		if body, err := r.GetBody(); err == nil { // it is in memory
+		if body, err := r.GetBody(); err == nil { // the SDK keeps the body in memory
 			defer t.requests.sent(body)
 		}
 	}
 	if r.URL.Host != t.host || r.URL.Scheme != t.scheme {
-		noteOtherHost(r.Context()) // an SSE server names the address for messages
+		noteOtherHost(r.Context()) // an SSE server tells the SDK where to send messages
 		return nil, errOtherHost
 	}
 	if len(t.headers) > 0 {
@@ -192,11 +193,11 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	switch {
 	case resp.StatusCode < 400 || r.Method == http.MethodDelete:
-	case r.Header.Get("Last-Event-ID") != "": // the call whose response is lost with the stream was not refused
+	case r.Header.Get("Last-Event-ID") != "": // the server refuses to resume a stream, not the call
 	default:
 		noteRefusal(r.Context(), resp)
 	}
-	if resp.StatusCode >= 400 && r.Method == http.MethodGet { // it was to open a stream
+	if resp.StatusCode >= 400 && r.Method == http.MethodGet { // the SDK wanted to open a stream
 		// The SDK would pass a JSON-RPC error in the body to all calls of the connection, as if it were their response.
 		_ = resp.Body.Close()
 		resp.Body = http.NoBody
