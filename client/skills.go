@@ -49,9 +49,9 @@ func (c *Client) SkillVersions(ctx context.Context, name string) ([]SkillVersion
 }
 
 // SaveSkill saves a skill. The fleet first imports the skill's program in a sandbox, and calls it if it has the
-// arguments: if that fails, the error has the code "skill_failed", and nothing is saved. If the name is taken, or d.Base
-// is not the newest version, the code is "skill_conflict". Sending the same draft again is harmless: if it was saved
-// already, the response is that version.
+// arguments: if that fails, the error has the code "skill_failed", and nothing is saved. If the name is taken, or
+// d.Base is not the newest version, the code is "skill_conflict". Sending the same draft again is harmless: if it was
+// saved already, the response is that version.
 func (c *Client) SaveSkill(ctx context.Context, name string, d SkillDraft) (SavedSkill, error) {
 	conn, err := c.overHTTP()
 	if err != nil {

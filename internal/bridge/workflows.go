@@ -202,8 +202,8 @@ func (c *call) viewRun(ctx context.Context, run client.WorkflowRun) runOut {
 }
 
 // fitRun returns the run in at most limit bytes of JSON. If it is larger, fitRun leaves out outputs that take more than
-// half of the limit. If the steps do not fit, it leaves out those that have not begun or need no attention, and then the
-// last ones.
+// half of the limit. If the steps do not fit, it leaves out those that have not begun or need no attention, and then
+// the last ones.
 func fitRun(out runOut, limit int) runOut {
 	if jsonSize(out) <= limit {
 		return out

@@ -401,7 +401,8 @@ func TestVariables(t *testing.T) {
 	write(t, "key", "k\n")
 	c := load(t, config.Source{Env: []string{
 		"CODEFLEET_MCP_AUTHORIZATION_SERVERS=https://a", "CODEFLEET_PORT=tcp://10.0.0.1:80",
-		"CODEFLEET_WEB_PORT=tcp://10.0.0.1:80", "CODEFLEET_WEB_PORT_80_TCP_PORT=80", "CODEFLEET_LLM_API_KEY_FILE=key", "LLM_API_KEY=k",
+		"CODEFLEET_WEB_PORT=tcp://10.0.0.1:80", "CODEFLEET_WEB_PORT_80_TCP_PORT=80",
+		"CODEFLEET_LLM_API_KEY_FILE=key", "LLM_API_KEY=k",
 	}})
 	if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0], "CODEFLEET_MCP_AUTHORIZATION_SERVERS: no effect") {
 		t.Errorf("warnings = %q, want one of CODEFLEET_MCP_AUTHORIZATION_SERVERS", c.Warnings)

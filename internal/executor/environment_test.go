@@ -18,7 +18,8 @@ func twoEnvironments() []Environment {
 		{Name: "default", MinReady: 1},
 		{Name: "science", MinReady: 2, Prepare: func(context.Context) (Root, error) {
 			return Root{
-				Image: "/images/science", Description: "image science", Added: "packages", Packages: []string{"numpy 2"},
+				Image: "/images/science", Description: "image science", Added: "packages",
+				Packages: []string{"numpy 2"},
 			}, nil
 		}},
 	}

@@ -53,7 +53,8 @@ func (s *Server) skillRoutes() []route {
 // skillErrors are the errors of all requests about skills.
 var skillErrors = append(codeList{errcode.NoWorkspaces, errcode.Corrupt}, queueErrors...)
 
-// library wraps h: it refuses requests if this process has no object store, and translates the errors of package skills.
+// library wraps h: it refuses requests if this process has no object store, and translates the errors of package
+// skills.
 func (s *Server) library(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.o.Skills == nil {
@@ -83,7 +84,7 @@ func skillError(err error) error {
 		case version.Current == 0:
 			e.Hint = "to save it as a new skill, leave out base"
 		default:
-			e.Hint = fmt.Sprintf("read the skill, and name version %d if it may still be replaced or removed", version.Current)
+			e.Hint = fmt.Sprintf("read the skill, and name version %d to replace or remove it", version.Current)
 		}
 		return e
 	case isTaken:
@@ -257,7 +258,7 @@ func (s *Server) draftFiles(ctx context.Context, name string, d *schemas.SkillDr
 		e.Hint = `{"description": "Doubles a number.", "code": "def run(x): return 2 * x", "inputs": {"x": 4}}`
 		return nil, e
 	case len(d.Content) > 0 && d.Description+d.Instructions != "" || len(d.Content) > 0 && len(d.Metadata) > 0:
-		e := apierror.New(errcode.BadData, "description, instructions and metadata cannot be given together with content")
+		e := apierror.New(errcode.BadData, "content excludes description, instructions and metadata")
 		e.Hint = "write them in its SKILL.md"
 		e.Path = "/content"
 		return nil, e
@@ -270,7 +271,7 @@ func (s *Server) draftFiles(ctx context.Context, name string, d *schemas.SkillDr
 			return nil, err
 		}
 		if rec.Status != schemas.Succeeded || rec.Result == nil || rec.Result.Code == "" {
-			e := apierror.New(errcode.BadData, "task %s (%s) has no program to save: want a task with a program that succeeded",
+			e := apierror.New(errcode.BadData, "task %s (%s) has no program that succeeded",
 				rec.TaskID, rec.Status)
 			e.Path = "/task"
 			return nil, e

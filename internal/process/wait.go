@@ -43,7 +43,8 @@ func wait(
 
 // provision creates the streams of the queue. It waits while the queue cannot do that, for example without a leader.
 func (p *Process) provision(ctx context.Context) error {
-	err := wait(ctx, p.Telemetry.Logger, "the queue "+config.HideUser(p.Config.NATS.URL), jobs.IsTemporary, p.Queue.Provision)
+	name := "the queue " + config.HideUser(p.Config.NATS.URL)
+	err := wait(ctx, p.Telemetry.Logger, name, jobs.IsTemporary, p.Queue.Provision)
 	if err != nil {
 		return fmt.Errorf("create the streams: %w", err)
 	}

@@ -173,8 +173,10 @@ func TestNothingUncheckedIsEmbedded(t *testing.T) {
 		}
 		return nil, errors.New("the recognizer is down")
 	}}
-	if got, err := h.Embed(t.Context(), []string{strings.Repeat("x", maxHidden+1)}); err == nil || model.calls.Load() > 0 {
-		t.Errorf("Embed() = %v, %v after %d calls of the embedder, want an error after none", got, err, model.calls.Load())
+	long := []string{strings.Repeat("x", maxHidden+1)}
+	if got, err := h.Embed(t.Context(), long); err == nil || model.calls.Load() > 0 {
+		t.Errorf("Embed() = %v, %v after %d calls of the embedder, want an error after none", got, err,
+			model.calls.Load())
 	}
 	h.hide = func(context.Context, []string) ([]string, error) { return []string{"parasol"}, nil }
 	if got, err := h.Embed(t.Context(), []string{"x"}); err != nil || got[0][0] != 1 {

@@ -441,8 +441,9 @@ func (f *Fleet) closeAll() {
 // Done returns a channel that is closed when the fleet has ended, whether by Close or because a part has failed.
 func (f *Fleet) Done() <-chan struct{} { return f.done }
 
-// Close stops the fleet. The fleet claims no more tasks; running tasks may finish within worker.drain; those
-// that have not are requeued. Close returns when everything has ended. If the fleet had ended by itself, Close returns the reason.
+// Close stops the fleet. The fleet claims no more tasks; running tasks may finish within worker.drain; those that have
+// not are requeued. Close returns when everything has ended. If the fleet had ended by itself, Close returns the
+// reason.
 func (f *Fleet) Close() error {
 	f.stop(errStopped)
 	<-f.done

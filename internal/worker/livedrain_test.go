@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
@@ -220,7 +221,7 @@ func TestLiveFolderAfterFailedExport(t *testing.T) {
 			}
 		}
 		for export(); time.Since(began) < 4*time.Minute; export() {
-			time.Sleep(liveInterval)
+			_ = clock.Sleep(t.Context(), liveInterval)
 		}
 		commit("b")
 		export()
@@ -232,7 +233,7 @@ func TestLiveFolderAfterFailedExport(t *testing.T) {
 			t.Errorf("times of exports that failed (-want +got):\n%s", diff)
 		}
 		bucket.SetFault(nil)
-		time.Sleep(liveInterval)
+		_ = clock.Sleep(t.Context(), liveInterval)
 		l.export(t.Context())
 		for _, file := range []string{"a", "b"} {
 			if got, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(got) != content {
@@ -268,7 +269,8 @@ func TestLiveFolderOfLostWorkspace(t *testing.T) {
 		t.Errorf("the file of a lost workspace: %v, want it kept", err)
 	}
 	res, err := importFailed(ref, dirsync.ErrOlder)
-	if err != nil || res.Status != schemas.Blocked || !strings.Contains(res.Error.Hint, "restore the workspace's data") {
+	if err != nil || res.Status != schemas.Blocked ||
+		!strings.Contains(res.Error.Hint, "restore the workspace's data") {
 		t.Errorf("importFailed() of a lost workspace = %+v, %v, want a hint to restore it", res, err)
 	}
 	if err := history.Delete(t.Context(), store.Repo(), ref); err != nil {

@@ -129,8 +129,8 @@ func TestEmbeddingsHideValues(t *testing.T) {
 	}
 }
 
-// TestEmbeddingsNeedTheRecognizer checks that texts which the recognizer has not judged are not embedded, neither as they
-// are nor replaced whole, and that it gets many texts in a request.
+// TestEmbeddingsNeedTheRecognizer checks that texts which the recognizer has not judged are not embedded, neither as
+// they are nor replaced whole, and that it gets many texts in a request.
 func TestEmbeddingsNeedTheRecognizer(t *testing.T) {
 	response, requests := "[]", 0
 	recognizer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

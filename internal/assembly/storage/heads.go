@@ -46,11 +46,12 @@ func Check(ctx context.Context, c *config.Config, store *state.Store) error {
 		return nil
 	}
 	caps, err := heads.Probe(ctx, store.Repo().Bucket)
+	endpoint := config.HideUser(c.S3.Endpoint)
 	if errors.Is(err, objects.ErrUnsafe) {
-		return fmt.Errorf("object store %s: %w (set s3.heads: %s)", config.HideUser(c.S3.Endpoint), err, SafeModes(caps))
+		return fmt.Errorf("object store %s: %w (set s3.heads: %s)", endpoint, err, SafeModes(caps))
 	}
 	if err != nil {
-		return fmt.Errorf("object store %s: %w", config.HideUser(c.S3.Endpoint), err)
+		return fmt.Errorf("object store %s: %w", endpoint, err)
 	}
 	return heads.RequireMode(ctx, store.Repo().Bucket, c.S3.Heads)
 }

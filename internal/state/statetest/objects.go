@@ -157,7 +157,8 @@ func testSwapRace(t *testing.T, o objects.Objects) {
 	}
 }
 
-// list returns the keys that List returns. The content of each object must be its key, so that list can check the sizes.
+// list returns the keys that List returns. The content of each object must be its key, so that list can check the
+// sizes.
 func list(t *testing.T, o objects.Objects, prefix, after string) []string {
 	t.Helper()
 	var keys []string

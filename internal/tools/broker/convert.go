@@ -153,7 +153,7 @@ func quoted(ctx context.Context, cfg Config, c Call, message string) string {
 func quotedJSON(ctx context.Context, cfg Config, c Call, v json.RawMessage) string {
 	v, err := tokenise(ctx, cfg, c, v)
 	if err != nil {
-		return notTokenised
+		return leftOut
 	}
 	return text.Printable(text.Truncate(string(v), maxErrorText))
 }

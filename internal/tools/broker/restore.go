@@ -42,7 +42,7 @@ func withoutValues(ctx context.Context, h Hooks, c Call, err error) error {
 	return &out
 }
 
-const notTokenised = "(left out: personal data in this text could not be replaced)"
+const leftOut = "(left out: personal data in this text could not be replaced)"
 
 // tokenText returns a text with privacy tokens in place of values.
 func tokenText(ctx context.Context, h Hooks, c Call, text string) string {
@@ -51,7 +51,7 @@ func tokenText(ctx context.Context, h Hooks, c Call, text string) string {
 		data, err = h.Tokenise(ctx, c, data)
 	}
 	if err != nil || json.Unmarshal(data, &text) != nil {
-		return notTokenised
+		return leftOut
 	}
 	return text
 }
