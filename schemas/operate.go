@@ -40,8 +40,8 @@ type Why struct {
 	Status  Status `json:"status"`
 	Rule    string `json:"rule"` // WhyEnded, WhyRunning and so on
 	Message string `json:"message"`
-	// Ahead is how many queued tasks of the same tenant, task pool and priority start before it. It is absent unless the
-	// task is queued.
+	// Ahead is how many queued tasks of the same tenant, task pool and priority start before it. It is absent unless
+	// the task is queued.
 	Ahead *int `json:"ahead,omitempty"`
 	// Until is when the reason ends by itself, if that is known.
 	Until time.Time `json:"until,omitzero"`
@@ -143,7 +143,8 @@ func (l TenantLimits) Check() (path string, err error) {
 	for _, pattern := range slices.Sorted(maps.Keys(l.ToolRates)) {
 		server, tool, ok := strings.Cut(pattern, "/")
 		if len(pattern) > maxToolPattern {
-			return "/tool_rates", fmt.Errorf("tool %.40q… has %d bytes; the limit is %d", pattern, len(pattern), maxToolPattern)
+			return "/tool_rates", fmt.Errorf("tool %.40q… has %d bytes; the limit is %d",
+				pattern, len(pattern), maxToolPattern)
 		}
 		if !ok || server == "" || strings.Contains(server, "*") || tool == "" ||
 			tool != "*" && strings.ContainsAny(tool, "/*") {

@@ -142,15 +142,15 @@ func addAnnounced(
 				return
 			}
 			if !errors.Is(err, fs.ErrNotExist) { // the local catalogue may be in use, and an addition does no harm
-				log.Warn("adding announced tools although a published catalogue may be in use", "server", server,
+				log.WarnContext(ctx, "adding announced tools although a published catalogue may be in use", "server", server,
 					"error", err)
 			}
 		}
 		added, err := toolbox.AddAnnounced(dir, server, defs)
 		if err != nil {
-			log.Warn("announced tools not added", "server", server, "error", err)
+			log.WarnContext(ctx, "announced tools not added", "server", server, "error", err)
 		} else if len(added) > 0 {
-			log.Info("announced tools added: approve them with codefleet tools approve", "server", server,
+			log.InfoContext(ctx, "announced tools added: approve them with codefleet tools approve", "server", server,
 				"tools", len(added))
 		}
 	}, nil
