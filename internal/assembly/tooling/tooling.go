@@ -142,8 +142,8 @@ func addAnnounced(
 				return
 			}
 			if !errors.Is(err, fs.ErrNotExist) { // the local catalogue may be in use, and an addition does no harm
-				log.WarnContext(ctx, "adding announced tools although a published catalogue may be in use", "server", server,
-					"error", err)
+				log.WarnContext(ctx, "adding announced tools although a published catalogue may be in use",
+					"server", server, "error", err)
 			}
 		}
 		added, err := toolbox.AddAnnounced(dir, server, defs)
