@@ -39,6 +39,7 @@ func TestForeignProducer(t *testing.T) {
 	f.publish(t, "tasks.gpu.high.acme", ceHeader("binary"), `{"code":"b"}`)
 	f.publish(t, "tasks.default.low.acme", nats.Header{"Content-Type": {"application/cloudevents+json"}},
 		`{"specversion":"1.0","id":"structured","source":"/foreign","type":"codefleet.task.v1","data":{"code":"s"}}`)
+	f.awaitForeign(t, "/foreign", "binary")
 	f.publish(t, "tasks.default.normal.acme", ceHeader("binary"), `{"code":"b"}`) // the same event on another subject
 	for id, want := range map[string]string{"binary": "gpu high b", "structured": "default low s"} {
 		rec := f.awaitForeign(t, "/foreign", id)
