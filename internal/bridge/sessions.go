@@ -46,7 +46,7 @@ type getSessionOut struct {
 	Tasks        []sessionTask           `json:"tasks" jsonschema:"the oldest first"`
 	TasksOmitted int                     `json:"tasks_omitted,omitempty" jsonschema:"older tasks that are not listed"`
 	StateFiles   []string                `json:"state_files" jsonschema:"state documents that the tasks changed"`
-	Truncated    bool                    `json:"truncated,omitempty" jsonschema:"checkpoints or state_files are not complete"`
+	Truncated    bool                    `json:"truncated,omitempty" jsonschema:"some items did not fit"`
 	Hint         string                  `json:"hint,omitempty" jsonschema:"how to read what is missing"`
 }
 

@@ -80,8 +80,8 @@ const (
 	maxChanged  = 50   // paths in changed_files
 )
 
-// view returns a task as a result of at most Options.MaxOutput bytes, without its images, which it adds. got is the
-// output of a task that has not ended.
+// view returns a task as a result of at most Options.MaxOutput bytes, not counting its images. got is the output of a
+// task that has not ended.
 func (p *principal) view(ctx context.Context, rec client.Record, got *partial, o viewOptions) *result {
 	if rec.Result == nil {
 		output := p.hidden(ctx, got.output.String())

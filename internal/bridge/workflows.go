@@ -70,7 +70,7 @@ type runOut struct {
 	Error   string          `json:"error,omitempty"`
 	Steps   []runStepOut    `json:"steps"`
 	// Truncated says that fitRun has left something out.
-	Truncated bool `json:"truncated,omitempty" jsonschema:"some did not fit: get_task returns what the task of a step returned"`
+	Truncated bool `json:"truncated,omitempty" jsonschema:"some did not fit; get_task returns the result of a step"`
 }
 
 func (ts *toolSet) addWorkflows() {

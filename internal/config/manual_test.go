@@ -287,7 +287,8 @@ func earlierTable() string {
 	var b strings.Builder
 	b.WriteString("| name | meaning now |\n|---|---|\n")
 	rows := map[string]string{
-		"`MCP_SERVER_<NAME>_URL`": "kept: adds `mcp_servers` NAME, or sets its `url`; NAME becomes lower case, with `-` for `_`",
+		"`MCP_SERVER_<NAME>_URL`": "kept: adds `mcp_servers` NAME, or sets its `url`; " +
+			"NAME becomes lower case, with `-` for `_`",
 	}
 	for _, k := range keysOf(Default()) {
 		for _, name := range k.env[1:] {

@@ -188,7 +188,8 @@ var refusals = []Error{
 	row(CodeRequired, "blocked", "No model wrote the program, and the rules do not understand the whole description.",
 		"Configure a model, or finish the program in `hint` and send it as `code`."),
 	row(GuardrailRefused, "blocked",
-		"The guardrails are strict, and the task's program, inputs or result break one; `guardrails` lists all findings.",
+		"The guardrails are strict, and the task's program, inputs or result break one; "+
+			"`guardrails` lists all findings.",
 		"Change the program as the finding says, or ask the operator to set `guardrails.level` to `advise`."),
 	row(FolderNotImported, "blocked",
 		"The live folder of `codefleet up --workspace` has files that a workspace cannot hold, or the workspace has lost "+

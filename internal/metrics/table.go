@@ -194,7 +194,8 @@ var (
 		Name: "codefleet.tools.upstream", Kind: Gauge, Unit: "{connection}",
 		Help: "1 for the current state of the connection to an MCP server.",
 		Attributes: []Attribute{server, {
-			Name: "state", Meaning: "`idle`: no connection, because none is needed", Values: []string{"idle", "up", "down"},
+			Name: "state", Meaning: "`idle`: no connection, because none is needed",
+			Values: []string{"idle", "up", "down"},
 		}},
 	}
 	ToolsUpstreamFailures = Metric{

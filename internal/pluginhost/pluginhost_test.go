@@ -273,8 +273,9 @@ func TestCall(t *testing.T) {
 
 func TestResult(t *testing.T) {
 	original := plugin.Result{
-		Status: schemas.Failed, Value: json.RawMessage(`1`), Checkpoint: json.RawMessage(`{"pin":4711}`), Output: "secret",
-		Error: &schemas.Error{Code: "exception", Message: "secret"},
+		Status: schemas.Failed, Value: json.RawMessage(`1`), Checkpoint: json.RawMessage(`{"pin":4711}`),
+		Output: "secret",
+		Error:  &schemas.Error{Code: "exception", Message: "secret"},
 	}
 	for name, c := range map[string]struct {
 		hook resulter
@@ -287,7 +288,8 @@ func TestResult(t *testing.T) {
 			r.Checkpoint = json.RawMessage(`{}`)
 			return nil
 		}, plugin.Result{
-			Status: schemas.Failed, Checkpoint: json.RawMessage(`{}`), Output: "�", Error: &schemas.Error{Code: "exception", Message: "-"},
+			Status: schemas.Failed, Checkpoint: json.RawMessage(`{}`), Output: "�",
+			Error: &schemas.Error{Code: "exception", Message: "-"},
 			Labels: map[string]string{"a": "b"}, Notes: []schemas.Finding{{Rule: "pii", Level: "info"}},
 		}, true},
 		"no checkpoint": {func(_ context.Context, r *plugin.Result) error {

@@ -206,7 +206,8 @@ func TestService(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		tel.MetricsHandler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		for _, want := range []string{`service_name="` + c.want + `"`, `codefleet_build_info{service="` + c.want + `"`} {
+		label := `="` + c.want + `"`
+		for _, want := range []string{`service_name` + label, `codefleet_build_info{service` + label} {
 			if !strings.Contains(w.Body.String(), want) {
 				t.Errorf("%q, %q: /metrics lacks %s:\n%.300s", c.service, c.attributes, want, w.Body.String())
 			}

@@ -116,7 +116,8 @@ func Embeddings(c *config.Config, log *slog.Logger) (*toolsearch.Embeddings, err
 }
 
 // embeddingPrivacy returns a function that replaces values in texts before they are embedded, or nil if privacy is off
-// for all tenants. It replaces what any tenant replaces, because tenants share vectors. Nobody reads its tokens.
+// for all tenants. It replaces what any tenant replaces, because tenants share vectors. Its tokens are never
+// replaced by the values again.
 func embeddingPrivacy(c *config.Config) (toolsearch.Hide, error) {
 	if !c.PrivacyEnabled() {
 		return nil, nil
