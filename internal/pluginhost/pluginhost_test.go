@@ -289,7 +289,7 @@ func TestResult(t *testing.T) {
 			return nil
 		}, plugin.Result{
 			Status: schemas.Failed, Checkpoint: json.RawMessage(`{}`), Output: "�",
-			Error: &schemas.Error{Code: "exception", Message: "-"},
+			Error:  &schemas.Error{Code: "exception", Message: "-"},
 			Labels: map[string]string{"a": "b"}, Notes: []schemas.Finding{{Rule: "pii", Level: "info"}},
 		}, true},
 		"no checkpoint": {func(_ context.Context, r *plugin.Result) error {
