@@ -281,16 +281,12 @@ func (p *Pool) checkDriver(ctx context.Context) error {
 func (p *Pool) dispatch(ctx context.Context, work *sync.WaitGroup) <-chan time.Time {
 	p.mu.Lock()
 	create, next := p.sched.schedule()
-	discarded := p.sched.discarded
-	p.sched.discarded = nil
 	var begun []*pooledBox
 	for _, e := range create {
 		begun = append(begun, p.begin(e))
 	}
 	p.mu.Unlock()
-	for _, b := range discarded {
-		work.Go(func() { p.destroy(ctx, b) })
-	}
+	p.destroyDiscarded(ctx, work)
 	for _, b := range begun {
 		work.Go(func() { p.create(ctx, b, work) })
 	}
@@ -298,6 +294,17 @@ func (p *Pool) dispatch(ctx context.Context, work *sync.WaitGroup) <-chan time.T
 		return nil
 	}
 	return time.After(next)
+}
+
+// destroyDiscarded starts to destroy the boxes that the scheduler has discarded.
+func (p *Pool) destroyDiscarded(ctx context.Context, work *sync.WaitGroup) {
+	p.mu.Lock()
+	discarded := p.sched.discarded
+	p.sched.discarded = nil
+	p.mu.Unlock()
+	for _, b := range discarded {
+		work.Go(func() { p.destroy(ctx, b) })
+	}
 }
 
 // update changes the state of the pool, assigns boxes to requests, and wakes Run for the rest.

@@ -645,6 +645,34 @@ func TestStopEndsEverything(t *testing.T) {
 	})
 }
 
+// TestStopWhileABoxIsCreated checks that Run ends although a box is finished after the pool was closed, and although
+// a box cannot be destroyed.
+func TestStopWhileABoxIsCreated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := newFakeHost()
+		tp := newTestPool(t, host, PoolOptions{MinReady: 1, Max: 1})
+		tp.start = func(_ context.Context, box Box, _ []string, _ *boxTemplate) (boxRunner, error) {
+			<-time.After(host.bootTime)
+			return box.(*fakeBox), nil
+		}
+		tp.run()
+		wait(host.bootTime / 2)
+		tp.finish()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		host := newFakeHost()
+		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
+		tp.warm()
+		host.mu.Lock()
+		host.failClose = 2 // once, and when the pool ends
+		host.mu.Unlock()
+		tp.stop()
+		if err := <-tp.done; err == nil || !strings.Contains(err.Error(), "1 boxes could not be destroyed") {
+			t.Errorf("Run = %v, want that a box could not be destroyed", err)
+		}
+	})
+}
+
 // TestRunNeedsItsDriver checks that a pool whose driver cannot sweep or probe does not run.
 func TestRunNeedsItsDriver(t *testing.T) {
 	p, err := NewPool(brokenDriver{}, PoolOptions{Dir: t.TempDir(), Owner: "test"})

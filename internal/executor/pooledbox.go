@@ -47,6 +47,7 @@ type pooledBox struct {
 	memoryMB  int            // memory limit of the request, while the box is acquired
 	inUse     bool           // from its assignment until Release or Discard, even after the pool is closed
 	onDestroy []func() error // see AcquiredBox.OnDestroy
+	gone      chan struct{}  // closed when destroy has ended
 }
 
 // Timeouts are generous: the host may be busy.
@@ -63,7 +64,9 @@ func (p *Pool) begin(e *environment) *pooledBox {
 		slot++
 	}
 	p.begun++
-	b := &pooledBox{env: e, slot: slot, since: time.Now(), id: p.prefix + "-" + strconv.Itoa(p.begun)}
+	b := &pooledBox{
+		env: e, slot: slot, since: time.Now(), id: p.prefix + "-" + strconv.Itoa(p.begun), gone: make(chan struct{}),
+	}
 	p.sched.boxes[slot] = b
 	return b
 }
@@ -78,6 +81,9 @@ func (p *Pool) create(ctx context.Context, b *pooledBox, work *sync.WaitGroup) {
 	}
 	p.update(func() { p.created(b) })
 	work.Go(func() { p.watch(b) })
+	if ctx.Err() != nil { // Run may have dispatched for the last time
+		p.destroyDiscarded(ctx, work)
+	}
 }
 
 // createFailed records why a box could not be created; p.mu is held.
@@ -178,9 +184,12 @@ func (b *pooledBox) limit(ctx context.Context, limits Limits) error {
 	return nil
 }
 
-// watch discards a box that ends while it is idle.
+// watch discards a box that ends while it is idle. It returns when the box has ended, or is given up.
 func (p *Pool) watch(b *pooledBox) {
-	<-b.runner.ended()
+	select {
+	case <-b.runner.ended():
+	case <-b.gone:
+	}
 	p.update(func() {
 		if b.state != ready && b.state != bound {
 			return
@@ -196,6 +205,7 @@ func (p *Pool) watch(b *pooledBox) {
 // destroy destroys a box and frees its slot. It retries until it succeeds or the pool ends, because a box that may
 // still live keeps its slot. A box that is left when the pool ends is removed by the next sweep.
 func (p *Pool) destroy(ctx context.Context, b *pooledBox) {
+	defer close(b.gone)
 	for {
 		err := p.tryDestroy(ctx, b)
 		if err == nil {
