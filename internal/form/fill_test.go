@@ -205,6 +205,30 @@ func TestNamesThatNegate(t *testing.T) {
 	}
 }
 
+// Names of choices may overlap in a text: all of them are mentioned, but not one within another.
+func TestNamesThatOverlap(t *testing.T) {
+	f, err := form.Parse([]byte(`{"type":"object","properties":{
+		"one":{"type":"string","enum":["A B","B C"]},
+		"all":{"type":"array","items":{"type":"string","enum":["New York City","City Hall","York"]}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document, want := range map[string]map[string]any{
+		"One: take a b c":                {},
+		"One: take a b":                  {"one": "A B"},
+		"All: the new york city hall":    {"all": []any{"New York City", "City Hall"}},
+		"All: the new york city of york": {"all": []any{"New York City", "York"}},
+	} {
+		got, err := form.Fill(t.Context(), f, document, form.Method{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got.Values); diff != "" {
+			t.Errorf("%q: %s", document, diff)
+		}
+	}
+}
+
 // The rules do not guess.
 func TestRulesDoNotGuess(t *testing.T) {
 	for document, want := range map[string]map[string]any{

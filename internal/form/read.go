@@ -1,6 +1,7 @@
 package form
 
 import (
+	"cmp"
 	"maps"
 	"regexp"
 	"slices"
@@ -181,23 +182,36 @@ func (f Field) choiceFinder() func(in string) []any {
 			}
 		}
 	}
-	longestFirst := slices.SortedFunc(maps.Keys(choices), func(a, b string) int { return len(b) - len(a) })
+	longestFirst := slices.SortedFunc(maps.Keys(choices), func(a, b string) int {
+		return cmp.Or(len(b)-len(a), strings.Compare(a, b))
+	})
 	return func(in string) (found []any) {
+		var spans [][2]int // of the names that were found; two may overlap, but none is within another one
 		mentioned := map[int]bool{}
 		negation := false // a choice is mentioned whose name is only a negation
 		for _, name := range longestFirst {
-			if !strings.Contains(in, name) {
-				continue
-			}
-			for strings.Contains(in, name) { // ReplaceAll would miss one that shares a space with the previous one
-				in = strings.Replace(in, name, " | ", 1)
-			}
-			negation = negation || negated.FindString(name) == name
-			for _, i := range choices[name] {
-				mentioned[i] = true
+			for from := 0; ; {
+				at := strings.Index(in[from:], name)
+				if at < 0 {
+					break
+				}
+				start, end := from+at, from+at+len(name)
+				from = start + 1
+				if slices.ContainsFunc(spans, func(s [2]int) bool { return s[0] <= start && end <= s[1] }) {
+					continue
+				}
+				spans = append(spans, [2]int{start, end})
+				negation = negation || negated.FindString(name) == name
+				for _, i := range choices[name] {
+					mentioned[i] = true
+				}
 			}
 		}
-		if negated.MatchString(in) || negation && len(mentioned) > 1 {
+		rest := []byte(in)
+		for _, s := range spans { // without the spaces around the name
+			copy(rest[s[0]+1:s[1]-1], strings.Repeat("|", s[1]-s[0]-2))
+		}
+		if negated.Match(rest) || negation && len(mentioned) > 1 {
 			return nil
 		}
 		for _, i := range slices.Sorted(maps.Keys(mentioned)) {
