@@ -30,7 +30,7 @@ func EncodePins(ref Ref, keys *Keyring, p Pins) ([]byte, error) {
 		return nil, err
 	}
 	if len(pins) > maxPins {
-		return nil, fmt.Errorf("%w: too many pins", ErrQuota)
+		return nil, OverLimit(errors.New("there are too many pins"))
 	}
 	p.Kept, p.Lost = p.Kept[:min(len(p.Kept), MaxKept)], p.Lost[:min(len(p.Lost), MaxGaps)]
 	body, err := json.Marshal(p)
