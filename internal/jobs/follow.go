@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
-	"github.com/cloudevents/sdk-go/v2/types"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -102,9 +101,9 @@ func (c *Client) checkNonTask(ctx context.Context, tenant string, ev event.Event
 
 // Depth returns the number of triggers that have led to an event, which the event's attribute says.
 func Depth(ev event.Event) (int, error) {
-	value, err := types.Format(ev.Extensions()[ChainDepth])
-	if err != nil || value == "" {
-		return 0, nil //nolint:nilerr // it has no depth
+	value := extension(ev, ChainDepth)
+	if value == "" {
+		return 0, nil
 	}
 	depth, err := strconv.Atoi(value)
 	if err != nil || depth < 0 {
@@ -136,11 +135,15 @@ func (c *Client) FollowEvents(
 			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)
 			return nil
 		}
-		err = fn(ctx, tenant, ev)
-		if err == nil && InOrder(ev) && m.Headers().Get(orderedHeader) == "" { // published without PublishEvent
-			if err = c.checkOrdered(ctx, tenant); err == nil {
-				err = c.storeOrdered(ctx, tenant, ev)
-			}
+		ordered := InOrder(ev) && m.Headers().Get(orderedHeader) == "" // published without PublishEvent
+		if ordered {
+			err = c.checkOrdered(ctx, tenant)
+		}
+		if err == nil {
+			err = fn(ctx, tenant, ev)
+		}
+		if err == nil && ordered {
+			err = c.storeOrdered(ctx, tenant, ev)
 		}
 		if errors.Is(err, ErrBacklogFull) {
 			meta, err := m.Metadata()
