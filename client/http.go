@@ -195,6 +195,16 @@ func sendJSON[T any](ctx context.Context, c *Client, method string, body any, pa
 	return sendRequest[T](ctx, c, httpRequest{method: method, header: jsonHeader(), body: data}, path...)
 }
 
+// sendJSONOnce is sendJSON for a POST request that is not retried.
+func sendJSONOnce[T any](ctx context.Context, c *Client, body any, path ...string) (v T, err error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return v, fmt.Errorf("encode request: %w", err)
+	}
+	r := httpRequest{method: http.MethodPost, header: jsonHeader(), body: data, once: true}
+	return sendRequest[T](ctx, c, r, path...)
+}
+
 // sendRequest sends r to /v1 followed by path, and decodes the response. Over NATS it returns an error.
 func sendRequest[T any](ctx context.Context, c *Client, r httpRequest, path ...string) (v T, err error) {
 	d, err := c.overHTTP()

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"time"
@@ -131,12 +130,7 @@ type TokenOptions struct {
 // CreateToken creates a token, which works at once. The secret in the result cannot be read again. The request is not
 // retried.
 func (c *Client) CreateToken(ctx context.Context, o TokenOptions) (NewToken, error) {
-	body, err := json.Marshal(o)
-	if err != nil {
-		return NewToken{}, err
-	}
-	r := httpRequest{method: http.MethodPost, header: jsonHeader(), body: body, once: true}
-	return sendRequest[NewToken](ctx, c, r, "tokens")
+	return sendJSONOnce[NewToken](ctx, c, o, "tokens")
 }
 
 // RevokeToken revokes a token by its id: requests with the token are refused, and its streams end. The request that

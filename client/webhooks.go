@@ -2,9 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"net/http"
 	"net/url"
 
 	"github.com/codefleet/codefleet/schemas"
@@ -22,13 +19,7 @@ type (
 // deliveries. No other method returns the secret. The request is not retried. If a webhook has the name, the error has
 // the code "automation_exists". Over NATS the errors of all methods for webhooks have the code "http_only".
 func (c *Client) AddWebhook(ctx context.Context, w WebhookSpec) (Webhook, error) {
-	body, err := json.Marshal(w)
-	if err != nil {
-		return Webhook{}, fmt.Errorf("encode webhook: %w", err)
-	}
-	return sendRequest[Webhook](ctx, c, httpRequest{
-		method: http.MethodPost, header: jsonHeader(), body: body, once: true,
-	}, "webhooks")
+	return sendJSONOnce[Webhook](ctx, c, w, "webhooks")
 }
 
 // Webhooks returns the tenant's webhooks, sorted by name, without their secrets.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -80,13 +79,8 @@ func (c *Client) CancelWorkflow(ctx context.Context, id string) (WorkflowRun, er
 // AnswerWorkflow answers a step that asks. Only the first answer counts: for a later one, the error has the code
 // "not_waiting", so the request is not retried after a lost connection. If the values do not fit the form, the code is
 // "bad_answer".
-func (c *Client) AnswerWorkflow(ctx context.Context, id string, in WorkflowAnswer) (run WorkflowRun, err error) {
-	data, err := json.Marshal(in)
-	if err != nil {
-		return run, fmt.Errorf("encode request: %w", err)
-	}
-	r := httpRequest{method: http.MethodPost, header: jsonHeader(), body: data, once: true}
-	return sendRequest[WorkflowRun](ctx, c, r, "workflows", "runs", id, "answer")
+func (c *Client) AnswerWorkflow(ctx context.Context, id string, in WorkflowAnswer) (WorkflowRun, error) {
+	return sendJSONOnce[WorkflowRun](ctx, c, in, "workflows", "runs", id, "answer")
 }
 
 // RerunWorkflow starts a run again from a step. The new run keeps the results of the steps before, and works on a fork

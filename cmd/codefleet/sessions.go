@@ -35,18 +35,13 @@ func (a *app) sessionsListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(list, func(w io.Writer) {
-				for _, s := range list {
-					ended := "–"
-					if !s.EndedAt.IsZero() {
-						ended = s.EndedAt.Local().Format(time.DateTime)
-					}
-					noun := "tasks"
-					if s.Tasks == 1 {
-						noun = "task"
-					}
-					row(w, s.SessionID, fmt.Sprintf("%d %s", s.Tasks, noun), s.LastStatus, ended, s.Workspace)
+			const header = "SESSION\tTASKS\tLAST STATUS\tENDED\tWORKSPACE"
+			return listOr(a, list, "no sessions", header, func(s client.SessionSummary) []any {
+				ended := "–"
+				if !s.EndedAt.IsZero() {
+					ended = s.EndedAt.Local().Format(time.DateTime)
 				}
+				return []any{s.SessionID, s.Tasks, s.LastStatus, ended, s.Workspace}
 			})
 		}),
 	}

@@ -199,7 +199,7 @@ func (a *app) skillsSaveCommand() *cobra.Command {
 		Short: "Save a program, or the program of a task that succeeded, as a skill",
 		Long: "Save a program as a skill. Other programs import its function `run`, or the function with the\n" +
 			"skill's name; a program without such a function runs as a whole, with its arguments in the\n" +
-			"variable `inputs`. Before it is saved, the fleet imports it in a sandbox, and calls it if it can,\n" +
+			"variable `inputs`. Before it is saved, the fleet imports it in a box, and calls it if it can,\n" +
 			"without changing a workspace.",
 		Example: "  codefleet skills save double-number --file double_number.py \\\n" +
 			"    --description 'Doubles a number.' --inputs '{\"x\": 15}'\n" +

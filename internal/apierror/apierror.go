@@ -35,9 +35,13 @@ func (e *Error) Error() string {
 	return e.Code + ": " + e.Message + ": " + e.Cause
 }
 
-// New returns an error with the HTTP status that belongs to the code.
+// New returns an error with the HTTP status that belongs to the code. With 429 and 503, RetryAfter is 1.
 func New(code, format string, args ...any) *Error {
-	return &Error{Status: errcode.HTTPStatus(code), Code: code, Message: fmt.Sprintf(format, args...)}
+	e := &Error{Status: errcode.HTTPStatus(code), Code: code, Message: fmt.Sprintf(format, args...)}
+	if e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable {
+		e.RetryAfter = 1
+	}
+	return e
 }
 
 // Of returns an *Error unchanged, translates an error of package jobs, and reports a cancelled context as stopping.
@@ -48,7 +52,8 @@ func Of(err error) *Error {
 		return e
 	}
 	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
-		e := &Error{Status: errcode.HTTPStatus(r.Code), Code: r.Code, Message: r.Message, Path: r.Path, Hint: r.Hint}
+		e := New(r.Code, "%s", r.Message)
+		e.Path, e.Hint = r.Path, r.Hint
 		if e.Path == "/" { // package jobs means the whole document; as a JSON Pointer, "/" is a field without a name
 			e.Path = ""
 		}

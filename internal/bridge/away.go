@@ -53,7 +53,7 @@ func (p *principal) identifyOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.identity.Swap(&id) == nil { // later scopes need another principal: its servers have the tools of the scopes
+	if p.identity.Swap(&id) == nil { // a principal keeps its first scopes: its servers offer their tools
 		p.scopes.Store(&id.Scopes)
 	}
 	return nil

@@ -178,7 +178,7 @@ func (c *call) waitRun(ctx context.Context, id string, wait time.Duration) (*res
 
 func (c *call) viewRun(ctx context.Context, run client.WorkflowRun) runOut {
 	out := runOut{RunID: run.RunID, Status: string(run.Status), Outputs: run.Outputs, Steps: []runStepOut{}}
-	// Private values are hidden before a text is cut, because hideResults does not find the rest of one.
+	// Private values are hidden before a text is cut, because hideResults would not recognize a cut value.
 	start := func(s string) string {
 		s = c.hidden(ctx, s)
 		cut := textStart(s, c.b.o.MaxOutput/4)
@@ -208,15 +208,15 @@ func fitRun(out runOut, limit int) runOut {
 	if jsonSize(out) <= limit {
 		return out
 	}
+	out.Truncated = true
 	if jsonSize(out.Outputs) > limit/2 {
-		out.Outputs, out.Truncated = nil, true
+		out.Outputs = nil
 	}
 	steps := out.Steps
 	out.Steps = []runStepOut{}
-	budget := limit - jsonSize(out) - len(`"truncated":true,`)
+	budget := limit - jsonSize(out)
 	if jsonSize(steps) > budget {
-		out.Truncated = true
-		steps = slices.DeleteFunc(slices.Clone(steps), func(s runStepOut) bool {
+		steps = slices.DeleteFunc(steps, func(s runStepOut) bool {
 			return s.Status == "pending" || s.Status == "succeeded" || s.Status == "skipped"
 		})
 	}

@@ -183,23 +183,23 @@ func (k *checker) pool(key, name string, p Pool) {
 	if !names.IsSlug(name) {
 		k.bad(key, nameText, name)
 	}
-	image := cmp.Or(p.Image, k.c.Execution.SandboxImage)
-	if image != "" && p.Requirements != "" && k.c.Execution.SandboxType == drivers.GVisor {
-		k.bad(key+".requirements",
-			"with gVisor, packages are part of the image: install them there, or remove the image")
-	}
-	k.rootfs(key+".requirements", p.Requirements, image)
+	k.requirements(key+".requirements", p.Requirements, cmp.Or(p.Image, k.c.Execution.SandboxImage))
 	if p.Ready != nil {
 		k.atLeast(key+".ready", *p.Ready, 0)
 	}
 }
 
-// rootfs refuses requirements that gVisor would install for the Python of execution.rootfs. An image takes its place.
-func (k *checker) rootfs(key, requirements, image string) {
+// requirements refuses requirements that gVisor would install for the Python of an image, or else of execution.rootfs.
+func (k *checker) requirements(key, requirements, image string) {
 	e := k.c.Execution
-	if requirements != "" && image == "" && e.Rootfs != "" && e.SandboxType == drivers.GVisor {
-		k.bad(key, "with gVisor, packages are part of execution.rootfs: install them there, or remove it")
+	if requirements == "" || e.SandboxType != drivers.GVisor || image == "" && e.Rootfs == "" {
+		return
 	}
+	root := "the image"
+	if image == "" {
+		root = "execution.rootfs"
+	}
+	k.bad(key, "with gVisor, packages are part of %[1]s: install them there, or remove %[1]s", root)
 }
 
 func (k *checker) positive(key string, d time.Duration) {
@@ -235,11 +235,7 @@ func (k *checker) execution() {
 	if e.SandboxImage != "" && e.Rootfs != "" {
 		k.bad("execution.rootfs", "the root file system is that of execution.sandbox_image: remove one of the two")
 	}
-	if e.SandboxImage != "" && e.Requirements != "" && e.SandboxType == drivers.GVisor {
-		k.bad("execution.requirements",
-			"with gVisor, packages are part of the image: install them there, or remove execution.sandbox_image")
-	}
-	k.rootfs("execution.requirements", e.Requirements, e.SandboxImage)
+	k.requirements("execution.requirements", e.Requirements, e.SandboxImage)
 	k.atLeast("execution.max_boxes", e.MaxBoxes, 0)
 	k.atLeast("execution.max_image_mb", int(e.MaxImageMB), 1)
 	k.atLeast("execution.memory_mb_total", e.MemoryMBTotal, 0)

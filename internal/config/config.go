@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Config holds all settings. Load returns one. A program may change fields and then call Validate.
+// Config holds all settings. Load returns one. An application may change fields and then call Validate.
 type Config struct {
 	// Directory for what `codefleet up` stores and what workers cache: queue, objects, boxes,
 	// generated credentials. The default is $XDG_DATA_HOME/codefleet or ~/.local/share/codefleet.

@@ -687,7 +687,7 @@ pools:
   science: {requirements: r.txt}
 `
 	write(t, "c.yaml", text)
-	const why = ".requirements: with gVisor, packages are part of execution.rootfs: install them there, or remove it"
+	const why = ".requirements: with gVisor, packages are part of execution.rootfs: install them there, or remove execution.rootfs"
 	want := []string{"c.yaml:1: execution" + why, "c.yaml:4: pools.science" + why}
 	got := problems(t, config.Source{File: "c.yaml"})
 	slices.Sort(got)
@@ -709,7 +709,7 @@ pools:
 	want := []string{
 		"c.yaml:1: execution.rootfs: the root file system is that of execution.sandbox_image: remove one of the two",
 		"c.yaml:1: execution.requirements: with gVisor, packages are part of the image: install them there, " +
-			"or remove execution.sandbox_image",
+			"or remove the image",
 		"c.yaml:3: pools.science.requirements: with gVisor, packages are part of the image: install them there, " +
 			"or remove the image",
 	}

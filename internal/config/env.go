@@ -10,22 +10,18 @@ import (
 	"github.com/joho/godotenv"
 )
 
-// clientVars are variables that are not settings, but that clients, programs and tests read.
+// clientVars are variables that are not settings: commands, clients and examples read them.
 var clientVars = []string{"CODEFLEET_CONFIG", "CODEFLEET_FLEET", "CODEFLEET_URL", "CODEFLEET_TOKEN", "CODEFLEET_BIN"}
 
 // serviceLink matches the ends of the variables that Kubernetes sets for a service named codefleet or codefleet-….
 var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|` +
-	`PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+	`PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
 // isServiceLink reports whether Kubernetes has set a variable for a service. NAME_PORT has a URL, such as
 // tcp://10.0.0.1:80.
 func isServiceLink(name, value string) bool {
-	shortest := strings.HasSuffix(name, "_PORT") && !strings.HasSuffix(name, "_SERVICE_PORT") &&
-		!portOfLink.MatchString(name)
-	return serviceLink.MatchString(name) && (!shortest || strings.Contains(value, "://"))
+	return serviceLink.MatchString(name) || strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
 }
-
-var portOfLink = regexp.MustCompile(`_(TCP|UDP|SCTP)_PORT$`)
 
 // testVar matches the variables of this project's tests.
 var testVar = regexp.MustCompile(`^CODEFLEET_((TEST|REQUIRE)_|(LONG_TESTS|SELECTION_DATA|EMBEDDED)$)`)
@@ -75,11 +71,14 @@ func (l *loader) apply(layer Layer, vars map[string]string) {
 		l.applyKey(layer, vars, k)
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		if g, ok := retiredVars[name]; ok && vars[name] != "" && !g.harmless(vars[name]) {
+		g, isRetired := retiredVars[name]
+		if isRetired && vars[name] != "" && !g.harmless(vars[name]) {
 			l.reportRetired(name, "", g)
 		}
 		l.mcpServerVar(layer, name, vars[name])
-		l.unknownVar(layer, name, vars[name])
+		if !isRetired {
+			l.unknownVar(layer, name, vars[name])
+		}
 	}
 }
 
@@ -106,8 +105,7 @@ func (l *loader) applyKey(layer Layer, vars map[string]string, k key) {
 
 // unknownVar reports an unknown variable that begins with CODEFLEET_.
 func (l *loader) unknownVar(layer Layer, name, value string) {
-	_, isRetired := retiredVars[name]
-	if !strings.HasPrefix(name, envPrefix) || isServiceLink(name, value) || testVar.MatchString(name) || isRetired {
+	if !strings.HasPrefix(name, envPrefix) || isServiceLink(name, value) || testVar.MatchString(name) {
 		return
 	}
 	known := slices.Clone(clientVars)

@@ -221,7 +221,8 @@ func hasKey(n *yaml.Node, name string) bool {
 	return false
 }
 
-// fromFile sets a secret from the content of a file, without white space around it.
+// fromFile sets a secret from the content of a file, without white space around it, and returns it, or "" after an
+// error.
 func (l *loader) fromFile(k key, path string, from Origin) (value string) {
 	l.stamp(path)
 	data, err := readSmall(path)

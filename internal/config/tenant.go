@@ -89,8 +89,8 @@ type TenantLimits struct {
 	CPUs float64 `yaml:"cpus"`
 	// Bytes of standard output, and of standard error, of one execution.
 	OutputBytes int64 `yaml:"output_bytes"`
-	// Size of a workspace while a program runs. Values above limits.workspace_mb have no effect, and what
-	// is pushed is bounded by that one.
+	// Size of a workspace while a program runs. limits.workspace_mb is the upper bound, and the only bound
+	// of what is pushed.
 	WorkspaceMB int64 `yaml:"workspace_mb"`
 }
 

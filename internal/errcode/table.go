@@ -194,7 +194,7 @@ var refusals = []Error{
 	row(FolderNotImported, "blocked",
 		"The live folder of `codefleet up --workspace` has files that a workspace cannot hold, or the workspace has lost "+
 			"versions that the folder has.",
-		"Remove what the message names, or list the files in `.workspaceignore`; or restore the workspace's data."),
+		"Remove what the message names, or list the files in `.workspaceignore`; or bring the workspace's data back."),
 	row(LimitTooLarge, "blocked", "The task requests more than a box of the worker can have.",
 		"Request less, or use a task pool with larger boxes."),
 	row(NotSupported, "blocked client",

@@ -125,7 +125,6 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	if s.stopping.Err() != nil {
 		e := apierror.New(errcode.Stopping, "this process is stopping")
-		e.RetryAfter = 1
 		return e
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
@@ -143,7 +142,7 @@ func storeDown(err error) error {
 		return nil
 	}
 	e := apierror.New(errcode.Unavailable, "the object store does not respond")
-	e.Hint, e.RetryAfter = "try again", 1
+	e.Hint = "try again"
 	return errors.Join(e, err)
 }
 

@@ -184,7 +184,7 @@ func (s *Server) checkJoined() error {
 	default:
 	}
 	e := apierror.New(errcode.Unavailable, "this process is starting: the queue does not respond yet")
-	e.Hint, e.RetryAfter = "try again", 1
+	e.Hint = "try again"
 	return e
 }
 

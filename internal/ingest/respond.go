@@ -25,8 +25,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if e.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="codefleet"`)
 	}
-	if e.RetryAfter > 0 || e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable {
-		h.Set("Retry-After", strconv.Itoa(max(1, e.RetryAfter)))
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(e.RetryAfter))
 	}
 	if rec, ok := w.(*recorder); ok {
 		rec.code = e.Code

@@ -35,7 +35,7 @@ func (s *Server) identifyCreated(secret string) (identity, *apierror.Error) {
 		return identity{}, e
 	}
 	e := apierror.New(errcode.Unavailable, "this process is starting: it has not read the tokens yet")
-	e.Hint, e.RetryAfter = "try again", 1
+	e.Hint = "try again"
 	return identity{}, e
 }
 

@@ -67,7 +67,7 @@ func (s *Server) acquireUpload(ctx context.Context, tenant string) (release func
 			continue
 		case <-wait.C:
 			e := apierror.New(errcode.Busy, "too many uploads are in progress")
-			e.RetryAfter, e.Hint = 1, "try again"
+			e.Hint = "try again"
 			err = e
 		case <-ctx.Done():
 			err = context.Cause(ctx)

@@ -233,7 +233,7 @@ func storeError(err error) error {
 		return err
 	default:
 		e = apierror.New(errcode.Unavailable, "the object store does not respond")
-		e.Hint, e.RetryAfter = "try again", 1
+		e.Hint = "try again"
 	}
 	return errors.Join(e, err)
 }

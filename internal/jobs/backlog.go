@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/schemas"
@@ -90,4 +92,15 @@ func (c *Client) subjectCounts(ctx context.Context, stream, filter string) (map[
 		return nil, response.Error
 	}
 	return response.State.Subjects, nil
+}
+
+// countFrom returns how many messages on subjects that match filter a stream holds from sequence seq on.
+func (c *Client) countFrom(ctx context.Context, stream, filter string, seq uint64) (n int, err error) {
+	query := map[string]any{"seq": max(1, seq), "next_by_subj": filter, "batch": 1}
+	_, _, err = c.directGet(ctx, stream, query, func(m *nats.Msg, _ uint64) error {
+		n, err = strconv.Atoi(m.Header.Get(numPendingHeader)) // how many follow this one
+		n++
+		return err
+	})
+	return n, err
 }

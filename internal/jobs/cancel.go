@@ -122,7 +122,7 @@ func (c *Client) queuedMessage(
 	subject := delayedSubject(r.Tenant, r.TaskID, r.Run)
 	m, err := stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) { // earlier versions store it without the run
-		subject = "delayed." + r.Tenant + "." + r.TaskID
+		subject = delayedPrefix + r.Tenant + "." + r.TaskID
 		m, err = stream.GetLastMsgForSubject(ctx, subject)
 	}
 	return m, func() error { return stream.Purge(ctx, jetstream.WithPurgeSubject(subject)) }, err

@@ -34,7 +34,7 @@ type Client struct {
 	tokens       tokenCopy                // follows the bucket once FollowTokens is called
 	warnReplicas sync.Once                // logs once that tasks have too few replicas
 
-	maxOrdered int // events with a partition key of one tenant that wait at most; tests lower it
+	maxOrdered int // limit of a tenant's waiting events with partition keys; tests lower it
 
 	misses    atomic.Int32 // submissions in a row that no worker claimed at once
 	inCluster atomic.Bool  // set and read by clustered

@@ -23,8 +23,9 @@ const (
 )
 
 // deadLetter stores a message in the tenant's dead-letter queue, under key, with the reason. task is the task id, or
-// empty. end identifies how the task ended, so that a task that is redriven and dies again gets a new letter. An event
-// that can never become a task is truncated. Large data of other events moves to the object store.
+// empty. end identifies this end of the task, by its run and message, so that a task that is redriven and dies again
+// gets a new letter. An event that can never become a task is truncated. Large data of other events moves to the object
+// store.
 func (c *Client) deadLetter(
 	ctx context.Context, l lane, key, task, end string, m *nats.Msg, reason *schemas.Error,
 ) error {

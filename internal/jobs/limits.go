@@ -152,18 +152,15 @@ func (c *Client) checkBacklog(ctx context.Context, tenant string, task *schemas.
 	limit, n := int(c.opts.Storage.MaxBacklog), 0
 	switch {
 	case own != nil:
-		subjects, err := c.subjectCounts(ctx, streamTasks, "tasks.*.*."+tenant)
-		if err != nil {
+		var err error
+		if n, err = c.countFrom(ctx, streamTasks, "tasks.*.*."+tenant, 1); err != nil {
 			return fmt.Errorf("count the tasks of %s: %w", tenant, err)
-		}
-		for _, count := range subjects {
-			n += count
 		}
 		limit = *own
 	case c.opts.Producer || task.NotBefore == nil && task.Retry == nil && (task.Description == "" || task.Code != ""):
 		return nil
 	}
-	delayed, err := c.countFrom(ctx, streamDelayed, "delayed."+tenant+".*", 1)
+	delayed, err := c.countFrom(ctx, streamDelayed, delayedPrefix+tenant+".*", 1)
 	if err != nil {
 		return fmt.Errorf("count the delayed tasks of %s: %w", tenant, err)
 	}

@@ -51,7 +51,7 @@ const (
 	permitRestore   = 2 * time.Minute     // between two calls of restorePermits
 	orderedHeader   = "Codefleet-Ordered" // the event is in ORDERED, too
 	delayHeader     = "Codefleet-Pause"   // header of a permit: the delay before the permit is used
-	orderedRoom     = 1000                // messages on a subject above the limit, before the oldest is dropped
+	orderedRoom     = 1000                // messages of a subject above maxDeliveries before the oldest is dropped
 )
 
 // InOrder reports whether an event is delivered in order, because it has a partition key.

@@ -63,11 +63,13 @@ func notifySubject(tenant, id string) string { return notifyPrefix + tenant + ".
 func logSubject(tenant, id string) string    { return "log." + tenant + "." + id }
 func deadSubject(tenant, key string) string  { return "dlq." + tenant + "." + key }
 
+const delayedPrefix = "delayed."
+
 // delayedSubject returns the subject of the timer that ends the wait after a run, or before the first one if run is 0.
 // Each wait has its own, because the server keeps one timer for each subject: that of an earlier run, whose worker was
 // stopped, must not replace a later one.
 func delayedSubject(tenant, id string, run int) string {
-	return "delayed." + tenant + "." + id + "-" + strconv.Itoa(run)
+	return delayedPrefix + tenant + "." + id + "-" + strconv.Itoa(run)
 }
 
 // Provision creates the streams and buckets, or updates their settings to those of this version. It keeps stored

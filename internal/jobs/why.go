@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -232,15 +230,4 @@ func (c *Client) ahead(ctx context.Context, l lane, seq uint64, running int) (in
 	}
 	behind, err := c.countFrom(ctx, streamTasks, l.subject(), seq)
 	return max(0, all-behind-running), err
-}
-
-// countFrom returns how many messages on subjects that match filter a stream holds from sequence seq on.
-func (c *Client) countFrom(ctx context.Context, stream, filter string, seq uint64) (n int, err error) {
-	query := map[string]any{"seq": max(1, seq), "next_by_subj": filter, "batch": 1}
-	_, _, err = c.directGet(ctx, stream, query, func(m *nats.Msg, _ uint64) error {
-		n, err = strconv.Atoi(m.Header.Get(numPendingHeader)) // how many follow this one
-		n++
-		return err
-	})
-	return n, err
 }

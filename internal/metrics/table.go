@@ -123,7 +123,7 @@ var kind = Attribute{Name: "kind", Meaning: "what acted", Values: []string{"sche
 var (
 	AutomationActions = Metric{
 		Name: "codefleet.automation.actions", Kind: Counter, Unit: "{action}",
-		Help: "Firings of schedules, events that triggers matched, and attempts to deliver to webhooks.",
+		Help: "Firings of schedules, events that triggers matched, and tries to deliver to webhooks.",
 		Attributes: []Attribute{kind, {
 			Name: "outcome", Meaning: "`refused`: the task is not valid; `failed`: the target did not accept the delivery",
 			Values: []string{"done", "refused", "failed"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Embeddings compute and cache the vectors of catalogues' tools. Searches use them in addition to words, never instead.
@@ -85,8 +86,8 @@ const maxHidden = 64 << 10
 // Embed implements selection.Embedder. If hide fails, nothing is sent, so that no vector of another text is cached.
 func (h hiding) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	cut := make([]string, len(texts))
-	for i, text := range texts {
-		cut[i] = text[:min(len(text), maxHidden)]
+	for i, s := range texts {
+		cut[i] = text.Prefix(s, maxHidden)
 	}
 	hidden, err := h.hide(ctx, cut)
 	if err != nil {

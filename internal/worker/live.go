@@ -44,8 +44,8 @@ type liveFolder struct {
 	mu       *mutex.Mutex // held while the directory is read or written; protects the fields below
 	folder   *dirsync.Folder
 	exported int64         // the newest generation in the directory
-	failed   int64         // generation of the latest export if that failed; 0 if it is unknown
-	delay    time.Duration // until that one is exported again, after failed; 0 after a success
+	failed   int64         // generation whose export failed last; 0 if it could not be read
+	delay    time.Duration // from that failure to retryAt; 0 after a success
 	retryAt  time.Time
 }
 
@@ -108,8 +108,8 @@ func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 	}
 	hint := "correct or remove the named file, or list it in .workspaceignore"
 	if errors.Is(err, dirsync.ErrOlder) {
-		hint = "restore the workspace's data; or remove the named file, which records what the folder had, and start " +
-			"`up --workspace` again: it removes nothing from the folder"
+		hint = "bring the workspace's data back; or remove the named file, which records what the folder had, and " +
+			"start `up --workspace` again: it removes nothing from the folder"
 	}
 	return &schemas.Result{
 		Status: schemas.Blocked, Workspace: schemas.WorkspaceChange{Name: ref.Workspace},

@@ -270,7 +270,7 @@ func TestLiveFolderOfLostWorkspace(t *testing.T) {
 	}
 	res, err := importFailed(ref, dirsync.ErrOlder)
 	if err != nil || res.Status != schemas.Blocked ||
-		!strings.Contains(res.Error.Hint, "restore the workspace's data") {
+		!strings.Contains(res.Error.Hint, "bring the workspace's data back") {
 		t.Errorf("importFailed() of a lost workspace = %+v, %v, want a hint to restore it", res, err)
 	}
 	if err := history.Delete(t.Context(), store.Repo(), ref); err != nil {

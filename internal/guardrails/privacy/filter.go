@@ -90,7 +90,7 @@ func (f *Filter) Strict(mode Mode) *Tokens {
 	return f.tokens(mode, types, "strict")
 }
 
-// recognizedAtOnce is the number of texts for which ReplaceStrict gives the recognizer its time.
+// recognizedAtOnce is how many texts ReplaceStrict has recognized within one Timeout of the recognizer.
 const recognizedAtOnce = 16
 
 // ReplaceStrict replaces values in texts of unknown tenants, as the tokens of Strict do. If the recognizer fails, it

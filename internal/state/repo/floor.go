@@ -82,7 +82,7 @@ func (r *Repo) isBuilt(
 }
 
 const (
-	absentFor = time.Minute // for which CheckAbsent trusts its last check of a workspace
+	absentFor = time.Minute // for which checkAbsent trusts its last check of a workspace
 	maxAbsent = 10_000      // workspaces
 )
 
@@ -108,9 +108,9 @@ func (a *absences) add(ref format.Ref) {
 	a.at[ref] = time.Now()
 }
 
-// CheckAbsent returns ErrCorrupt if FloorWithoutHead does. For a minute after a success it sends no more request,
+// checkAbsent returns ErrCorrupt if FloorWithoutHead does. For a minute after a success it sends no more request,
 // because tasks that change nothing never make a HEAD. A commit checks each time.
-func (r *Repo) CheckAbsent(ctx context.Context, ref format.Ref) error {
+func (r *Repo) checkAbsent(ctx context.Context, ref format.Ref) error {
 	if r.absent.isRecent(ref) {
 		return nil
 	}

@@ -43,11 +43,11 @@ func (r *Repo) ReadHead(ctx context.Context, ref format.Ref, etag string) (forma
 }
 
 // FindHead returns HEAD and its ETag, as ReadHead does, and objects.ErrCorrupt if HEAD is lost, as far as that shows
-// (see FloorWithoutHead). Without a HEAD it sometimes sends two more requests (see CheckAbsent).
+// (see FloorWithoutHead). Without a HEAD it sometimes sends two more requests (see checkAbsent).
 func (r *Repo) FindHead(ctx context.Context, ref format.Ref) (format.Head, string, error) {
 	h, etag, err := r.ReadHead(ctx, ref, "")
 	if err == nil && etag == "" {
-		err = r.CheckAbsent(ctx, ref)
+		err = r.checkAbsent(ctx, ref)
 	}
 	return h, etag, err
 }
@@ -91,7 +91,7 @@ func (r *Repo) Current(ctx context.Context, ref format.Ref, old *Version) (*Vers
 	switch {
 	case err != nil || etag != "":
 	case old == nil:
-		err = r.CheckAbsent(ctx, ref)
+		err = r.checkAbsent(ctx, ref)
 	default:
 		err = r.checkPurged(ctx, ref, old)
 	}

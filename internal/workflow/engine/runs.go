@@ -199,12 +199,12 @@ func (e *Engine) Rerun(
 	workspace := old.Workspace
 	if again.Forks {
 		workspace = forkName(old.Workspace, newID)
-	}
-	// If a step has changed the workspace since generation 0, the new workspace is empty, too.
-	if again.Forks && (again.Generation > 0 || !again.Changed) {
-		again.Generation, err = fork(ctx, tenant, old.Workspace, again.Generation, workspace)
-		if err != nil {
-			return old, err
+		// If a step has changed the workspace since generation 0, the new workspace is empty, too.
+		if again.Generation > 0 || !again.Changed {
+			again.Generation, err = fork(ctx, tenant, old.Workspace, again.Generation, workspace)
+			if err != nil {
+				return old, err
+			}
 		}
 	}
 	return e.start(ctx, tenant, schemas.WorkflowRequest{
