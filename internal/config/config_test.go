@@ -687,7 +687,8 @@ pools:
   science: {requirements: r.txt}
 `
 	write(t, "c.yaml", text)
-	const why = ".requirements: with gVisor, packages are part of execution.rootfs: install them there, or remove execution.rootfs"
+	const why = ".requirements: with gVisor, packages are part of execution.rootfs: install them there, " +
+		"or remove execution.rootfs"
 	want := []string{"c.yaml:1: execution" + why, "c.yaml:4: pools.science" + why}
 	got := problems(t, config.Source{File: "c.yaml"})
 	slices.Sort(got)
