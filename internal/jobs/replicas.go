@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -243,25 +244,35 @@ func (c *Client) remake(ctx context.Context, conf jetstream.StreamConfig, lock *
 	}
 }
 
-// remakeStep does the next step: mirror the stream in a copy, delete the stream, make the copy an ordinary stream,
-// create the stream as a mirror of the copy, make that an ordinary stream, delete the copy. original is the stream and
-// copied the copy, or nil if they do not exist.
+// remakeStep does the next step. original is the stream and copied the copy, or nil if they do not exist. At any time one
+// of them at most takes messages: first the stream, then the copy, and at the end the stream again. A stream is closed,
+// and all its messages are copied, before the other one opens:
+//
+//  1. Mirror the stream in the copy, and close the stream.
+//  2. Make the copy an ordinary stream, which takes messages, and delete the stream.
+//  3. Create the stream as a mirror of the copy, and close the copy.
+//  4. Make the stream an ordinary one, which takes messages, and delete the copy.
 func (c *Client) remakeStep(
 	ctx context.Context, conf jetstream.StreamConfig, original, copied *jetstream.StreamInfo,
 ) (done bool, err error) {
 	switch {
 	case original == nil && copied == nil:
 		return true, nil
-	case original == nil && copied.Config.Mirror != nil: // the server refuses two mirrors of each other
-		ended := copied.Config
-		ended.Mirror, ended.Subjects = nil, []string{ended.Name}
-		_, err = c.js.UpdateStream(ctx, ended)
-	case original == nil:
+	case original == nil && copied.Config.Mirror != nil: // an earlier version deleted the stream first
+		err = c.endMirror(ctx, copied, conf.Subjects)
+	case original == nil: // only now, because the server refuses two mirrors of each other
 		_, err = c.js.CreateStream(ctx, mirrorOf(copied.Config.Name, conf))
-	case original.Config.Mirror != nil && copied != nil && !hasCopied(original, copied):
-		// Wait until the copy is complete.
+	case original.Config.Mirror != nil && copied != nil:
+		if !isClosed(copied) {
+			return false, c.closeAfter(ctx, original, copied)
+		}
+		if hasCopied(original, copied) {
+			_, err = c.js.UpdateStream(ctx, conf)
+		}
 	case original.Config.Mirror != nil:
 		_, err = c.js.UpdateStream(ctx, conf)
+	case copied != nil && copied.Config.Mirror == nil && !isClosed(copied):
+		err = c.js.DeleteStream(ctx, conf.Name)
 	case original.Config.PersistMode == conf.PersistMode:
 		if copied != nil {
 			err = c.js.DeleteStream(ctx, copied.Config.Name)
@@ -271,10 +282,35 @@ func (c *Client) remakeStep(
 		mirror := mirrorOf(conf.Name, conf)
 		mirror.Name += copySuffix
 		_, err = c.js.CreateStream(ctx, mirror)
+	case !isClosed(original):
+		err = c.closeAfter(ctx, copied, original)
 	case hasCopied(copied, original):
-		err = c.js.DeleteStream(ctx, conf.Name)
+		err = c.endMirror(ctx, copied, conf.Subjects)
 	}
 	return false, err
+}
+
+// closeAfter closes a stream once a mirror has its messages: from then on it takes no message but those on its name.
+func (c *Client) closeAfter(ctx context.Context, mirror, origin *jetstream.StreamInfo) error {
+	if !hasCopied(mirror, origin) {
+		return nil
+	}
+	closed := origin.Config
+	closed.Subjects = []string{closed.Name}
+	_, err := c.js.UpdateStream(ctx, closed)
+	return err
+}
+
+func isClosed(s *jetstream.StreamInfo) bool {
+	return slices.Equal(s.Config.Subjects, []string{s.Config.Name})
+}
+
+// endMirror makes a mirror an ordinary stream, which takes messages on subjects.
+func (c *Client) endMirror(ctx context.Context, mirror *jetstream.StreamInfo, subjects []string) error {
+	ended := mirror.Config
+	ended.Mirror, ended.Subjects = nil, subjects
+	_, err := c.js.UpdateStream(ctx, ended)
+	return err
 }
 
 // mirrorOf returns the configuration of a mirror of the stream origin, with the limits of conf.
