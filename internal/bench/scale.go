@@ -18,12 +18,13 @@ import (
 const (
 	idleTenants = 100  // tenants with one queued task each
 	queuedTasks = 2000 // tasks queued by one tenant
+	waiting     = 20   // callers that wait, each for a task of its own
 	singles     = 100  // tasks that are submitted one after the other, in all
 )
 
 // scale measures a fleet with many tenants, and then one with many queued tasks: memory, start and submissions while
 // the fleet is paused. In the second fleet it also measures how long tasks of high priority wait beside the queued
-// ones.
+// ones. A third fleet has many callers that wait.
 func (b *Bench) scale(ctx context.Context) error {
 	tenants, tasks := b.N*idleTenants, b.N*queuedTasks
 	many := queueSize{fmt.Sprintf("%d tenants with a task each", tenants), tenants, tenants}
@@ -37,7 +38,7 @@ func (b *Bench) scale(ctx context.Context) error {
 	}
 	b.Summarise()
 	b.AtMost("G13", fmt.Sprintf("memory of up with %d tenants with a queued task each", tenants), memory, 500, "MB")
-	return nil
+	return b.waitingCallers(ctx, b.N*waiting)
 }
 
 // queueSize is how many tasks are queued, and for how many new tenants. If tenants is 0, all tasks are the first
