@@ -21,6 +21,7 @@ type stubbornBox struct {
 	stdout   *io.PipeReader
 	toHost   *io.PipeWriter
 	reads    bool // otherwise the runner reads nothing after its source, and violates the protocol
+	deaf     bool // the runner reads nothing at all, and says nothing
 	failures int
 }
 
@@ -29,6 +30,9 @@ func (b *stubbornBox) Create(context.Context, Spec) (Box, error) { return b, nil
 func (b *stubbornBox) Exec(context.Context, []string) (Session, error) {
 	b.fromHost, b.stdin = io.Pipe()
 	b.stdout, b.toHost = io.Pipe()
+	if b.deaf {
+		return b, nil
+	}
 	go func() {
 		var size [4]byte
 		_, _ = io.ReadFull(b.fromHost, size[:])
@@ -82,4 +86,19 @@ func TestDestroyedUntilItSucceeds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRunnerThatReadsNothing checks that the creation of a box ends although its runner does not read its source, and
+// the box cannot be destroyed at first.
+func TestRunnerThatReadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		box := &stubbornBox{deaf: true, failures: 2}
+		_, err := NewSingle(ctx, box, Spec{Workspace: t.TempDir()})
+		if !errors.Is(err, context.DeadlineExceeded) || box.failures >= 0 {
+			t.Errorf("NewSingle() = %v with %d failures left, want %v and a destroyed box",
+				err, box.failures, context.DeadlineExceeded)
+		}
+	})
 }

@@ -126,18 +126,26 @@ func (r *runnerProcess) explain(err error) error {
 // awaitHello sends the runner's source, unless the box was restored, and waits until the runner is ready. If r.boot is
 // bootAndSnapshot, it takes a snapshot before that. close reports the error of a failed kill; a failed
 // send shows as the end of the frames.
-func (r *runnerProcess) awaitHello(ctx context.Context, template *boxTemplate) error {
+func (r *runnerProcess) awaitHello(ctx context.Context, template *boxTemplate) (err error) {
 	if r.boot != restoreSnapshot {
 		source := r.source(template)
-		var writer sync.WaitGroup
-		writer.Go(func() { _, _ = r.session.Stdin().Write(source) })
-		defer writer.Wait()
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			_, _ = r.session.Stdin().Write(source)
+		}()
+		defer func() {
+			if err != nil {
+				r.killUntil(sent) // a runner that reads nothing must not block Write
+			}
+			<-sent
+		}()
 	}
 	if r.boot == bootAndSnapshot {
-		if _, err := r.awaitFrame(ctx, "warm", template); err != nil {
+		if _, err = r.awaitFrame(ctx, "warm", template); err != nil {
 			return err
 		}
-		if err := template.snapshot.take(ctx, r.box); err != nil {
+		if err = template.snapshot.take(ctx, r.box); err != nil {
 			_ = r.kill()
 			return err
 		}
