@@ -28,6 +28,7 @@ type statusIndex struct {
 	mu       sync.Mutex
 	seq      uint64        // sequence number of the last indexed message
 	advanced chan struct{} // closed when seq changes; nil if nothing waits
+	since    time.Time     // when the first caller began to wait for the next change of seq
 	tenants  map[string]*tenantIndex
 }
 
@@ -209,7 +210,20 @@ func (x *statusIndex) has(seq uint64) bool {
 	return x.seq >= seq
 }
 
-// reach waits until the index has the message with sequence seq.
+// ErrIndexing says that the index of the records is not complete yet, so that tasks cannot be listed. Try again.
+var ErrIndexing = errors.New("the index of the tasks is being built")
+
+// indexSilence is how long callers wait for the next message before the index counts as stuck.
+const indexSilence = 5 * time.Second
+
+// isStuck reports whether callers have waited for the next message for indexSilence: the consumer may have been lost.
+func (x *statusIndex) isStuck() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.advanced != nil && time.Since(x.since) > indexSilence
+}
+
+// reach waits until the index has the message with sequence seq. If ctx ends before, the error wraps ErrIndexing.
 func (x *statusIndex) reach(ctx context.Context, seq uint64) error {
 	for {
 		x.mu.Lock()
@@ -218,14 +232,14 @@ func (x *statusIndex) reach(ctx context.Context, seq uint64) error {
 			return nil
 		}
 		if x.advanced == nil {
-			x.advanced = make(chan struct{})
+			x.advanced, x.since = make(chan struct{}), time.Now()
 		}
 		advanced := x.advanced
 		x.mu.Unlock()
 		select {
 		case <-advanced:
 		case <-ctx.Done():
-			return fmt.Errorf("index records: %w", context.Cause(ctx))
+			return fmt.Errorf("%w: %w", ErrIndexing, context.Cause(ctx))
 		}
 	}
 }
@@ -263,7 +277,9 @@ func (c *Client) listIndexed(
 			return nil, err
 		}
 		if err := x.reach(ctx, last.Sequence); err != nil {
-			c.dropIndex(x) // its consumer may have been lost
+			if x.isStuck() {
+				c.dropIndex(x)
+			}
 			return nil, err
 		}
 	}

@@ -129,6 +129,39 @@ func TestListByStatusAfterLossOfTheStream(t *testing.T) {
 	}
 }
 
+// An index that is being built outlives lists that end before it is complete, so that a later list finds more of it. Only
+// an index that is stuck is built again.
+func TestListWhileTheIndexIsBuilt(t *testing.T) {
+	f := newFleet(t)
+	f.submit(t, "1", `{"code":"x"}`)
+	if got := f.listed(t, ListOptions{}); len(got) != 1 {
+		t.Fatalf("List = %v, want one task", got)
+	}
+	f.index.stop() // as slow as possible
+	f.submit(t, "2", `{"code":"x"}`)
+	before := f.index
+	list := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := f.List(ctx, "acme", ListOptions{})
+		return err
+	}
+	for range 2 {
+		if err := list(); !errors.Is(err, ErrIndexing) || f.index != before {
+			t.Errorf("List = %v, want %v, and that the index is kept", err, ErrIndexing)
+		}
+	}
+	before.mu.Lock()
+	before.since = before.since.Add(-indexSilence)
+	before.mu.Unlock()
+	if err := list(); !errors.Is(err, ErrIndexing) {
+		t.Errorf("List with an index that is stuck = %v, want %v", err, ErrIndexing)
+	}
+	if got := f.listed(t, ListOptions{}); len(got) != 2 {
+		t.Errorf("List with a new index = %v, want two tasks", got)
+	}
+}
+
 // The index agrees with a map of records, whatever the order of changes, and forgets expired ones.
 func TestIndexModel(t *testing.T) {
 	now := time.Now().Unix()
