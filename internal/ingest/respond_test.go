@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,7 @@ func TestRetryAfter(t *testing.T) {
 		{apierror.New(errcode.TooManyRegistrations, "many"), "1"},
 		{&jobs.RefusedError{Code: errcode.Busy, Message: "busy"}, "1"},
 		{jobs.ErrBacklogFull, "5"},
+		{fmt.Errorf("list tasks: %w: %w", jobs.ErrIndexing, context.DeadlineExceeded), "1"},
 		{apierror.New(errcode.Unavailable, "starting"), "1"},
 		{apierror.New(errcode.NotFound, "missing"), ""},
 	} {
