@@ -70,7 +70,7 @@ func (b *Bench) awaitQueued(ctx context.Context, f *pausedFleet, tasks int) erro
 		}
 		var queued int
 		for _, pool := range load {
-			queued += int(pool.Queued)
+			queued += pool.Queued
 		}
 		b.Progress(fmt.Sprintf("scale: %d of %d callers wait", queued, tasks))
 		if queued >= tasks {

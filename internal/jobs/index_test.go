@@ -129,8 +129,8 @@ func TestListByStatusAfterLossOfTheStream(t *testing.T) {
 	}
 }
 
-// An index that is being built outlives lists that end before it is complete, so that a later list finds more of it. Only
-// an index that is stuck is built again.
+// An index that is being built outlives lists that end before it is complete, so that a later list finds more of it.
+// Only an index that is stuck is built again.
 func TestListWhileTheIndexIsBuilt(t *testing.T) {
 	f := newFleet(t)
 	f.submit(t, "1", `{"code":"x"}`)

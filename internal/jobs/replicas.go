@@ -244,9 +244,9 @@ func (c *Client) remake(ctx context.Context, conf jetstream.StreamConfig, lock *
 	}
 }
 
-// remakeStep does the next step. original is the stream and copied the copy, or nil if they do not exist. At any time one
-// of them at most takes messages: first the stream, then the copy, and at the end the stream again. A stream is closed,
-// and all its messages are copied, before the other one opens:
+// remakeStep does the next step. original is the stream and copied the copy, or nil if they do not exist. At any time
+// one of them at most takes messages: first the stream, then the copy, and at the end the stream again. A stream is
+// closed, and all its messages are copied, before the other one opens:
 //
 //  1. Mirror the stream in the copy, and close the stream.
 //  2. Make the copy an ordinary stream, which takes messages, and delete the stream.
