@@ -100,16 +100,16 @@ func Of(err error) *Error {
 			Message: "the large data of the tenant's unfinished tasks fills its share of the queue's storage",
 			Hint:    "wait until tasks have ended, pass large data in a workspace, or ask the operator for more",
 		}
-	case errors.Is(err, jobs.ErrIndexing):
-		return &Error{
-			Status: http.StatusServiceUnavailable, Code: errcode.Unavailable, RetryAfter: 1,
-			Message: "tasks cannot be listed yet: " + jobs.ErrIndexing.Error(), Hint: "try again",
-		}
 	case errors.Is(err, context.Canceled):
 		return &Error{
 			Status: http.StatusServiceUnavailable, Code: errcode.Stopping, RetryAfter: 1,
 			Message: "the process stopped before the request was complete",
 			Hint:    "send the request again",
+		}
+	case errors.Is(err, jobs.ErrIndexing):
+		return &Error{
+			Status: http.StatusServiceUnavailable, Code: errcode.Unavailable, RetryAfter: 1,
+			Message: "tasks cannot be listed yet: " + jobs.ErrIndexing.Error(), Hint: "try again",
 		}
 	}
 	return &Error{

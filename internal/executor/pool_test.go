@@ -645,8 +645,7 @@ func TestStopEndsEverything(t *testing.T) {
 	})
 }
 
-// TestStopWhileABoxIsCreated checks that Run ends although a box is finished after the pool was closed, and although
-// a box cannot be destroyed.
+// TestStopWhileABoxIsCreated checks that Run ends although a box is finished after the pool was closed.
 func TestStopWhileABoxIsCreated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
@@ -659,6 +658,10 @@ func TestStopWhileABoxIsCreated(t *testing.T) {
 		wait(host.bootTime / 2)
 		tp.finish()
 	})
+}
+
+// TestStopWithABoxThatCannotBeDestroyed checks that Run ends although a box is left.
+func TestStopWithABoxThatCannotBeDestroyed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})

@@ -184,7 +184,7 @@ func (b *pooledBox) limit(ctx context.Context, limits Limits) error {
 	return nil
 }
 
-// watch discards a box that ends while it is idle. It returns when the box has ended, or is given up.
+// watch discards a box that ends while it is idle. It returns when the box has ended, or destroy has.
 func (p *Pool) watch(b *pooledBox) {
 	select {
 	case <-b.runner.ended():

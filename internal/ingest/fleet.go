@@ -124,8 +124,7 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 // draining.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	if s.stopping.Err() != nil {
-		e := apierror.New(errcode.Stopping, "this process is stopping")
-		return e
+		return apierror.New(errcode.Stopping, "this process is stopping")
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()

@@ -146,7 +146,8 @@ func (c *Client) limitsInfo(s *controls, tenant string) schemas.TenantLimitsInfo
 // checkBacklog returns ErrBacklogFull if the tenant has as many unfinished tasks as its limit. Without such a limit,
 // tasks with a time or retries of their own, and those that need a model, are refused if as many tasks of the tenant
 // wait in DELAYED as fit into a lane. Other tasks are not refused: they wait there only after a run that failed or
-// could not begin. Tasks that arrive at the same time may exceed the limit by a few.
+// could not begin. Tasks that arrive at the same time, or that a replica does not have yet, may exceed the limit by a
+// few.
 func (c *Client) checkBacklog(ctx context.Context, tenant string, task *schemas.Task) error {
 	own := c.controls.Load().limitsOf(c.opts.Policy, tenant).Backlog
 	limit, n := int(c.opts.Storage.MaxBacklog), 0

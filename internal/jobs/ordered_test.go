@@ -16,6 +16,8 @@ import (
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/internal/clock"
@@ -188,6 +190,43 @@ func TestWaitingEventsAreBounded(t *testing.T) {
 	)
 	if err != nil {
 		t.Errorf("events without a key and of another tenant = %v, want nil", err)
+	}
+}
+
+// TestFullBacklogIsFoundFirst checks that an event that was published without PublishEvent, and for which there is no
+// room, starts nothing: it is delivered again, and would start the same at each delivery.
+func TestFullBacklogIsFoundFirst(t *testing.T) {
+	s := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}) // its users may read responses
+	f := connect(t, Options{Server: Server{URL: s.ClientURL()}, Log: noLog})
+	provision(t, f)
+	f.maxOrdered = 0
+	header, data, err := encodeNATS(keyedEvent("1", "k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	responses, err := f.nc.SubscribeSync("$JS.ACK." + streamEvents + ".>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.js.PublishMsg(t.Context(), &nats.Msg{Subject: "events.acme", Header: header, Data: data}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	var calls atomic.Int64
+	go func() {
+		ended <- f.FollowEvents(ctx, func(context.Context, string, event.Event) error {
+			calls.Add(1)
+			return nil
+		})
+	}()
+	m, err := responses.NextMsg(hangTime)
+	if err != nil || !strings.HasPrefix(string(m.Data), "-NAK") {
+		t.Errorf("response to the event = %+v, %v, want that it is delivered again", m, err)
+	}
+	cancel()
+	if err := <-ended; err != nil || calls.Load() != 0 {
+		t.Errorf("FollowEvents() = %v after %d calls of its function, want nil and none", err, calls.Load())
 	}
 }
 

@@ -122,32 +122,52 @@ const (
 
 // provisionUnsynced creates or updates a stream that is not synced while it has one replica.
 func (c *Client) provisionUnsynced(ctx context.Context, conf jetstream.StreamConfig) error {
-	if conf.Replicas > 1 {
-		conf.PersistMode = jetstream.DefaultPersistMode
-	}
-	original, err := c.streamInfo(ctx, conf.Name)
+	next, remake, err := c.unsyncedConfig(ctx, conf)
 	if err != nil {
 		return err
 	}
-	if original != nil && original.Config.Mirror == nil && conf.Replicas == 1 {
-		conf.PersistMode = original.Config.PersistMode
-	}
-	copied, err := c.streamInfo(ctx, conf.Name+copySuffix)
-	if err != nil {
-		return err
-	}
-	if copied != nil || original != nil && original.Config.PersistMode != conf.PersistMode {
+	if remake {
 		lock, err := c.lockCopy(ctx, conf.Name)
 		if err != nil {
 			return err
 		}
 		defer lock.release(ctx)
-		if err := c.remake(ctx, conf, lock); err != nil {
+		if next, _, err = c.unsyncedConfig(ctx, conf); err != nil { // another process may have raised the replicas
+			return err
+		}
+		if err := c.remake(ctx, next, lock); err != nil {
 			return err
 		}
 	}
-	_, err = c.js.CreateOrUpdateStream(ctx, conf)
+	_, err = c.js.CreateOrUpdateStream(ctx, next)
 	return err
+}
+
+// unsyncedConfig returns conf with the replicas and the persist mode that the stream is to have, and whether the stream
+// must be remade for that, or is being remade.
+func (c *Client) unsyncedConfig(
+	ctx context.Context, conf jetstream.StreamConfig,
+) (_ jetstream.StreamConfig, remake bool, err error) {
+	original, err := c.streamInfo(ctx, conf.Name)
+	if err != nil {
+		return conf, false, err
+	}
+	copied, err := c.streamInfo(ctx, conf.Name+copySuffix)
+	if err != nil {
+		return conf, false, err
+	}
+	for _, s := range []*jetstream.StreamInfo{original, copied} {
+		if s != nil {
+			conf.Replicas = max(conf.Replicas, s.Config.Replicas)
+		}
+	}
+	switch {
+	case conf.Replicas > 1:
+		conf.PersistMode = jetstream.DefaultPersistMode
+	case original != nil && original.Config.Mirror == nil:
+		conf.PersistMode = original.Config.PersistMode
+	}
+	return conf, copied != nil || original != nil && original.Config.PersistMode != conf.PersistMode, nil
 }
 
 // streamInfo returns a stream's configuration and state, or nil if it does not exist.
@@ -245,7 +265,7 @@ func (c *Client) remake(ctx context.Context, conf jetstream.StreamConfig, lock *
 }
 
 // remakeStep does the next step. original is the stream and copied the copy, or nil if they do not exist. At any time
-// one of them at most takes messages: first the stream, then the copy, and at the end the stream again. A stream is
+// at most one of them takes messages: first the stream, then the copy, and at the end the stream again. A stream is
 // closed, and all its messages are copied, before the other one opens:
 //
 //  1. Mirror the stream in the copy, and close the stream.
@@ -260,21 +280,25 @@ func (c *Client) remakeStep(
 		return true, nil
 	case original == nil && copied.Config.Mirror != nil: // an earlier version deleted the stream first
 		err = c.endMirror(ctx, copied, conf.Subjects)
-	case original == nil: // only now, because the server refuses two mirrors of each other
+	case original == nil: // the copy is no mirror any more: the server refuses two mirrors of each other
 		_, err = c.js.CreateStream(ctx, mirrorOf(copied.Config.Name, conf))
-	case original.Config.Mirror != nil && copied != nil:
-		if !isClosed(copied) {
-			return false, c.closeAfter(ctx, original, copied)
-		}
-		if hasCopied(original, copied) {
-			_, err = c.js.UpdateStream(ctx, conf)
-		}
-	case original.Config.Mirror != nil:
+	case original.Config.Mirror != nil && copied == nil:
 		_, err = c.js.UpdateStream(ctx, conf)
-	case copied != nil && copied.Config.Mirror == nil && !isClosed(copied):
+	case original.Config.Mirror != nil && original.Config.PersistMode != conf.PersistMode: // the settings have changed
 		err = c.js.DeleteStream(ctx, conf.Name)
+	case original.Config.Mirror != nil && !isClosed(copied):
+		err = c.closeBehind(ctx, original, copied)
+	case original.Config.Mirror != nil:
+		if ok, failed := c.isComplete(ctx, original, copied); !ok || failed != nil {
+			return false, failed
+		}
+		_, err = c.js.UpdateStream(ctx, conf)
+	case copied != nil && copied.Config.Mirror == nil && !isClosed(copied): // it has the stream's messages and later ones
+		err = c.js.DeleteStream(ctx, conf.Name)
+	case copied != nil && copied.Config.Mirror == nil: // the stream has its messages, and perhaps later ones
+		err = c.js.DeleteStream(ctx, copied.Config.Name)
 	case original.Config.PersistMode == conf.PersistMode:
-		if copied != nil {
+		if copied != nil { // the settings have changed
 			err = c.js.DeleteStream(ctx, copied.Config.Name)
 		}
 		return true, err
@@ -283,22 +307,42 @@ func (c *Client) remakeStep(
 		mirror.Name += copySuffix
 		_, err = c.js.CreateStream(ctx, mirror)
 	case !isClosed(original):
-		err = c.closeAfter(ctx, copied, original)
-	case hasCopied(copied, original):
+		err = c.closeBehind(ctx, copied, original)
+	default:
+		if ok, failed := c.isComplete(ctx, copied, original); !ok || failed != nil {
+			return false, failed
+		}
 		err = c.endMirror(ctx, copied, conf.Subjects)
 	}
 	return false, err
 }
 
-// closeAfter closes a stream once a mirror has its messages: from then on it takes no message but those on its name.
-func (c *Client) closeAfter(ctx context.Context, mirror, origin *jetstream.StreamInfo) error {
-	if !hasCopied(mirror, origin) {
+// copyLag is how many messages a mirror may lack when its origin is closed: a busy stream always has a few more.
+const copyLag = 1000
+
+// closeBehind closes a stream once a mirror has nearly all of its messages: from then on it takes no message but those
+// on its name.
+func (c *Client) closeBehind(ctx context.Context, mirror, origin *jetstream.StreamInfo) error {
+	if !hasCopied(mirror, origin, copyLag) {
 		return nil
 	}
 	closed := origin.Config
 	closed.Subjects = []string{closed.Name}
 	_, err := c.js.UpdateStream(ctx, closed)
 	return err
+}
+
+// isComplete reports whether a mirror has all messages of a closed stream. That stream may still be storing what
+// arrived before it was closed, so isComplete waits and looks at it again.
+func (c *Client) isComplete(ctx context.Context, mirror, origin *jetstream.StreamInfo) (bool, error) {
+	if !hasCopied(mirror, origin, 0) {
+		return false, nil
+	}
+	if err := clock.Sleep(ctx, copyPoll); err != nil {
+		return false, err
+	}
+	now, err := c.streamInfo(ctx, origin.Config.Name)
+	return now != nil && now.State.LastSeq == origin.State.LastSeq, err
 }
 
 func isClosed(s *jetstream.StreamInfo) bool {
@@ -320,7 +364,7 @@ func mirrorOf(origin string, conf jetstream.StreamConfig) jetstream.StreamConfig
 	return conf
 }
 
-// hasCopied reports whether a mirror has all messages of its origin.
-func hasCopied(mirror, origin *jetstream.StreamInfo) bool {
-	return origin.State.Msgs == 0 || mirror.State.LastSeq >= origin.State.LastSeq
+// hasCopied reports whether a mirror has all messages of its origin but lag.
+func hasCopied(mirror, origin *jetstream.StreamInfo, lag uint64) bool {
+	return origin.State.Msgs == 0 || mirror.State.LastSeq+lag >= origin.State.LastSeq
 }

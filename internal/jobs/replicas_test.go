@@ -356,68 +356,118 @@ func TestReplicasOfSmallCluster(t *testing.T) {
 	}
 }
 
-// If a process is killed while it copies a stream, the next one continues. No message is lost that is published
-// meanwhile.
+// If a process is killed while it copies a stream, the next one continues, also where an earlier version stopped. No
+// message is lost that is published meanwhile.
 func TestRemakeContinues(t *testing.T) {
-	f := newFleet(t)
-	logs := func() *jetstream.StreamInfo {
-		info, err := f.streamInfo(t.Context(), streamLogs)
-		if err != nil || info == nil {
-			t.Fatalf("info of the logs = %v, %v, want a stream", info, err)
-		}
-		return info
-	}
-	for i := range 10 {
-		if _, err := f.js.Publish(t.Context(), "log.acme.x", []byte(strconv.Itoa(i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	conf := logs().Config
-	conf.PersistMode = jetstream.DefaultPersistMode
-	published := uint64(10)
-	eventually(t, "the last step", func() error { // each step by another process
-		main, err := f.streamInfo(t.Context(), streamLogs)
-		if err != nil {
+	const spare = streamLogs + copySuffix
+	for name, begin := range map[string]func(w *remaking) error{
+		"from the start": func(*remaking) error { return nil },
+		"stopped by an earlier version after the stream was deleted": func(w *remaking) error {
+			return errors.Join(w.mirror(), w.js.DeleteStream(w.t.Context(), streamLogs))
+		},
+		"stopped by an earlier version after the copy became an ordinary stream": func(w *remaking) error {
+			return errors.Join(w.mirror(), w.js.DeleteStream(w.t.Context(), streamLogs),
+				w.endMirror(w.t.Context(), w.info(spare), []string{spare}))
+		},
+		"with a copy that is obsolete, after a change of the settings": func(w *remaking) error {
+			_, err := w.js.CreateStream(w.t.Context(), jetstream.StreamConfig{Name: spare, Subjects: []string{spare}})
 			return err
-		}
-		spare, err := f.streamInfo(t.Context(), streamLogs+copySuffix)
-		if err != nil {
-			return err
-		}
-		// Another process publishes after the step's decision. While both streams are closed, the message is refused.
-		ack, err := f.js.Publish(t.Context(), "log.acme.x", []byte("between"), jetstream.WithRetryAttempts(0))
-		if err == nil {
-			published = ack.Sequence
-		} else if !errors.Is(err, jetstream.ErrNoStreamResponse) {
-			return err
-		}
-		done, err := f.remakeStep(t.Context(), conf, main, spare)
-		for _, before := range []*jetstream.StreamInfo{main, spare} {
-			if before == nil || before.Config.Mirror != nil || isClosed(before) {
-				continue
+		},
+		"with a mirror of the wrong mode, after a change of the settings": func(w *remaking) error {
+			mirror := mirrorOf(spare, w.conf)
+			mirror.PersistMode = jetstream.AsyncPersistMode
+			err := errors.Join(w.mirror(), w.js.DeleteStream(w.t.Context(), streamLogs),
+				w.endMirror(w.t.Context(), w.info(spare), w.conf.Subjects))
+			if err == nil {
+				_, err = w.js.CreateStream(w.t.Context(), mirror)
 			}
-			if after, err := f.streamInfo(t.Context(), before.Config.Name); after == nil {
-				t.Errorf("stream %s was deleted while it took messages, %v", before.Config.Name, err)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &remaking{fleet: newFleet(t), t: t}
+			for i := range 10 {
+				if _, err := w.js.Publish(t.Context(), "log.acme.x", []byte(strconv.Itoa(i))); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		if err == nil && !done {
-			err = fmt.Errorf("not done: %+v, %+v", main, spare)
-		}
-		return err
-	})
-	info := logs()
-	if info.State.Msgs != published || info.State.LastSeq != published || info.Config.Mirror != nil ||
-		info.Config.PersistMode != jetstream.DefaultPersistMode || len(info.Config.Subjects) != 1 {
-		t.Errorf("logs = %+v, want the %d messages that were acknowledged, in a synced stream", info, published)
-	}
-	if spare, err := f.streamInfo(t.Context(), streamLogs+copySuffix); spare != nil || err != nil {
-		t.Errorf("copy = %+v, %v, want none", spare, err)
-	}
-	provision(t, f.Client)
-	if logs().Config.PersistMode != jetstream.DefaultPersistMode {
-		t.Error("Provision with one replica made the stream unsynced, want it synced as before")
+			w.conf, w.published = w.info(streamLogs).Config, 10
+			w.conf.PersistMode = jetstream.DefaultPersistMode
+			if err := begin(w); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the last step", w.step) // each step by another process
+			logs := w.info(streamLogs)
+			if logs == nil || logs.State.Msgs != w.published || logs.State.LastSeq != w.published ||
+				logs.Config.Mirror != nil || logs.Config.PersistMode != jetstream.DefaultPersistMode ||
+				len(logs.Config.Subjects) != 1 {
+				t.Fatalf("logs = %+v, want the %d messages that were acknowledged, in a synced stream", logs, w.published)
+			}
+			if copied := w.info(spare); copied != nil {
+				t.Errorf("copy = %+v, want none", copied)
+			}
+			provision(t, w.Client)
+			if w.info(streamLogs).Config.PersistMode != jetstream.DefaultPersistMode {
+				t.Error("Provision with one replica made the stream unsynced, want it synced as before")
+			}
+		})
 	}
 }
+
+// remaking makes the logs a synced stream, step by step.
+type remaking struct {
+	*fleet
+	t         *testing.T
+	conf      jetstream.StreamConfig
+	published uint64 // last sequence that was acknowledged
+}
+
+func (w *remaking) info(stream string) *jetstream.StreamInfo {
+	info, err := w.streamInfo(w.t.Context(), stream)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return info
+}
+
+// mirror creates the copy, and waits until it is complete.
+func (w *remaking) mirror() error {
+	if _, err := w.remakeStep(w.t.Context(), w.conf, w.info(streamLogs), nil); err != nil {
+		return err
+	}
+	eventually(w.t, "mirror", func() error {
+		if copied := w.info(streamLogs + copySuffix); copied.State.Msgs != w.published {
+			return fmt.Errorf("%d messages are copied", copied.State.Msgs)
+		}
+		return nil
+	})
+	return nil
+}
+
+// step does the next step, and returns an error unless it was the last one.
+func (w *remaking) step() error {
+	main, copied := w.info(streamLogs), w.info(streamLogs+copySuffix)
+	// Another process publishes after the step's decision. While both streams are closed, the message is refused.
+	ack, err := w.js.Publish(w.t.Context(), "log.acme.x", []byte("between"), jetstream.WithRetryAttempts(0))
+	if err == nil {
+		w.published = ack.Sequence
+	} else if !errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return err
+	}
+	done, err := w.remakeStep(w.t.Context(), w.conf, main, copied)
+	if main != nil && main.Config.Mirror == nil && !isClosed(main) && w.info(streamLogs) == nil && isMirror(copied) {
+		w.t.Error("the stream was deleted while it took messages")
+	}
+	if copied != nil && !isMirror(copied) && !isClosed(copied) && w.info(copied.Config.Name) == nil {
+		w.t.Error("the copy was deleted while it took messages")
+	}
+	if err == nil && !done {
+		err = fmt.Errorf("not done: %+v, %+v", main, copied)
+	}
+	return err
+}
+
+func isMirror(s *jetstream.StreamInfo) bool { return s != nil && s.Config.Mirror != nil }
 
 // The lock of a process that copies a stream is renewed, so that it does not become stale. The process stops when
 // another one has taken the lock.
