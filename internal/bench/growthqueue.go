@@ -13,6 +13,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/process"
 	"github.com/codefleet/codefleet/internal/up"
@@ -200,13 +201,15 @@ func (b *Bench) measureLists(ctx context.Context, f *up.Fleet, tasks int) error 
 // tenantOf returns a function that names the fleet's first tenant for each task.
 func tenantOf(f *up.Fleet) func(int) string { return func(int) string { return f.File.Tenant } }
 
-// awaitSucceeded waits until a number of the fleet's tasks have succeeded, and returns their records.
+// awaitSucceeded waits until a number of the fleet's tasks have succeeded, and returns their records. A fleet that has
+// just started may not be able to list tasks yet.
 func (b *Bench) awaitSucceeded(ctx context.Context, c *client.Client, tasks int) ([]schemas.Record, error) {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		all, err := c.List(ctx, client.ListOptions{Status: []client.Status{client.Succeeded}, Limit: tasks})
-		if err != nil || len(all) >= tasks {
+		api, refused := errors.AsType[*client.APIError](err)
+		if starting := refused && api.Code == errcode.Unavailable; !starting && (err != nil || len(all) >= tasks) {
 			return all, err
 		}
 		b.Progress(fmt.Sprintf("growth-queue: %d of %d tasks have ended", len(all), tasks))
