@@ -208,7 +208,8 @@ func TestFullBacklogIsFoundFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.js.PublishMsg(t.Context(), &nats.Msg{Subject: "events.acme", Header: header, Data: data}); err != nil {
+	stored := &nats.Msg{Subject: "events.acme", Header: header, Data: data}
+	if _, err := f.js.PublishMsg(t.Context(), stored); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -293,9 +293,9 @@ func (c *Client) remakeStep(
 			return false, failed
 		}
 		_, err = c.js.UpdateStream(ctx, conf)
-	case copied != nil && copied.Config.Mirror == nil && !isClosed(copied): // it has the stream's messages and later ones
+	case copied != nil && copied.Config.Mirror == nil && !isClosed(copied): // it has all messages
 		err = c.js.DeleteStream(ctx, conf.Name)
-	case copied != nil && copied.Config.Mirror == nil: // the stream has its messages, and perhaps later ones
+	case copied != nil && copied.Config.Mirror == nil: // the stream has all messages
 		err = c.js.DeleteStream(ctx, copied.Config.Name)
 	case original.Config.PersistMode == conf.PersistMode:
 		if copied != nil { // the settings have changed

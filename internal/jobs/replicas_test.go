@@ -401,7 +401,7 @@ func TestRemakeContinues(t *testing.T) {
 			if logs == nil || logs.State.Msgs != w.published || logs.State.LastSeq != w.published ||
 				logs.Config.Mirror != nil || logs.Config.PersistMode != jetstream.DefaultPersistMode ||
 				len(logs.Config.Subjects) != 1 {
-				t.Fatalf("logs = %+v, want the %d messages that were acknowledged, in a synced stream", logs, w.published)
+				t.Fatalf("logs = %+v, want the %d acknowledged messages in a synced stream", logs, w.published)
 			}
 			if copied := w.info(spare); copied != nil {
 				t.Errorf("copy = %+v, want none", copied)
