@@ -201,15 +201,16 @@ func (b *Bench) measureLists(ctx context.Context, f *up.Fleet, tasks int) error 
 // tenantOf returns a function that names the fleet's first tenant for each task.
 func tenantOf(f *up.Fleet) func(int) string { return func(int) string { return f.File.Tenant } }
 
-// awaitSucceeded waits until a number of the fleet's tasks have succeeded, and returns their records. A fleet that has
-// just started may not be able to list tasks yet.
+// awaitSucceeded waits until a number of the fleet's tasks have succeeded, and returns their records.
 func (b *Bench) awaitSucceeded(ctx context.Context, c *client.Client, tasks int) ([]schemas.Record, error) {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		all, err := c.List(ctx, client.ListOptions{Status: []client.Status{client.Succeeded}, Limit: tasks})
-		api, refused := errors.AsType[*client.APIError](err)
-		if starting := refused && api.Code == errcode.Unavailable; !starting && (err != nil || len(all) >= tasks) {
+		if api, ok := errors.AsType[*client.APIError](err); ok && api.Code == errcode.Unavailable {
+			err = nil // the fleet has just started, and cannot list tasks yet
+		}
+		if err != nil || len(all) >= tasks {
 			return all, err
 		}
 		b.Progress(fmt.Sprintf("growth-queue: %d of %d tasks have ended", len(all), tasks))

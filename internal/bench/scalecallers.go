@@ -72,7 +72,7 @@ func (b *Bench) awaitQueued(ctx context.Context, f *pausedFleet, tasks int) erro
 		for _, pool := range load {
 			queued += pool.Queued
 		}
-		b.Progress(fmt.Sprintf("scale: %d of %d callers wait", queued, tasks))
+		b.Progress(fmt.Sprintf("scale: %d of %d tasks are queued", queued, tasks))
 		if queued >= tasks {
 			return clock.Sleep(ctx, settleTime)
 		}

@@ -279,7 +279,7 @@ func (c *Client) remakeStep(
 	case original == nil && copied == nil:
 		return true, nil
 	case original == nil && copied.Config.Mirror != nil: // an earlier version deleted the stream first
-		err = c.endMirror(ctx, copied, conf.Subjects)
+		_, err = c.js.UpdateStream(ctx, ordinary(copied.Config, conf.Subjects))
 	case original == nil: // the copy is no mirror any more: the server refuses two mirrors of each other
 		_, err = c.js.CreateStream(ctx, mirrorOf(copied.Config.Name, conf))
 	case original.Config.Mirror != nil && copied == nil:
@@ -289,10 +289,7 @@ func (c *Client) remakeStep(
 	case original.Config.Mirror != nil && !isClosed(copied):
 		err = c.closeBehind(ctx, original, copied)
 	case original.Config.Mirror != nil:
-		if ok, failed := c.isComplete(ctx, original, copied); !ok || failed != nil {
-			return false, failed
-		}
-		_, err = c.js.UpdateStream(ctx, conf)
+		err = c.openAfter(ctx, original, copied, conf)
 	case copied != nil && copied.Config.Mirror == nil && !isClosed(copied): // it has all messages
 		err = c.js.DeleteStream(ctx, conf.Name)
 	case copied != nil && copied.Config.Mirror == nil: // the stream has all messages
@@ -309,10 +306,7 @@ func (c *Client) remakeStep(
 	case !isClosed(original):
 		err = c.closeBehind(ctx, copied, original)
 	default:
-		if ok, failed := c.isComplete(ctx, copied, original); !ok || failed != nil {
-			return false, failed
-		}
-		err = c.endMirror(ctx, copied, conf.Subjects)
+		err = c.openAfter(ctx, copied, original, ordinary(copied.Config, conf.Subjects))
 	}
 	return false, err
 }
@@ -332,29 +326,32 @@ func (c *Client) closeBehind(ctx context.Context, mirror, origin *jetstream.Stre
 	return err
 }
 
-// isComplete reports whether a mirror has all messages of a closed stream. That stream may still be storing what
-// arrived before it was closed, so isComplete waits and looks at it again.
-func (c *Client) isComplete(ctx context.Context, mirror, origin *jetstream.StreamInfo) (bool, error) {
+// openAfter gives a mirror the configuration conf, of an ordinary stream, once it has all messages of its origin, which
+// is closed. The origin may still be storing what arrived before that, so openAfter waits and looks at it again.
+func (c *Client) openAfter(
+	ctx context.Context, mirror, origin *jetstream.StreamInfo, conf jetstream.StreamConfig,
+) error {
 	if !hasCopied(mirror, origin, 0) {
-		return false, nil
+		return nil
 	}
 	if err := clock.Sleep(ctx, copyPoll); err != nil {
-		return false, err
+		return err
 	}
 	now, err := c.streamInfo(ctx, origin.Config.Name)
-	return now != nil && now.State.LastSeq == origin.State.LastSeq, err
+	if err == nil && now != nil && now.State.LastSeq == origin.State.LastSeq {
+		_, err = c.js.UpdateStream(ctx, conf)
+	}
+	return err
 }
 
 func isClosed(s *jetstream.StreamInfo) bool {
 	return slices.Equal(s.Config.Subjects, []string{s.Config.Name})
 }
 
-// endMirror makes a mirror an ordinary stream, which takes messages on subjects.
-func (c *Client) endMirror(ctx context.Context, mirror *jetstream.StreamInfo, subjects []string) error {
-	ended := mirror.Config
-	ended.Mirror, ended.Subjects = nil, subjects
-	_, err := c.js.UpdateStream(ctx, ended)
-	return err
+// ordinary returns the configuration of a mirror as an ordinary stream, which takes messages on subjects.
+func ordinary(mirror jetstream.StreamConfig, subjects []string) jetstream.StreamConfig {
+	mirror.Mirror, mirror.Subjects = nil, subjects
+	return mirror
 }
 
 // mirrorOf returns the configuration of a mirror of the stream origin, with the limits of conf.

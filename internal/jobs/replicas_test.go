@@ -367,7 +367,7 @@ func TestRemakeContinues(t *testing.T) {
 		},
 		"stopped by an earlier version after the copy became an ordinary stream": func(w *remaking) error {
 			return errors.Join(w.mirror(), w.js.DeleteStream(w.t.Context(), streamLogs),
-				w.endMirror(w.t.Context(), w.info(spare), []string{spare}))
+				w.endMirror([]string{spare}))
 		},
 		"with a copy that is obsolete, after a change of the settings": func(w *remaking) error {
 			_, err := w.js.CreateStream(w.t.Context(), jetstream.StreamConfig{Name: spare, Subjects: []string{spare}})
@@ -377,7 +377,7 @@ func TestRemakeContinues(t *testing.T) {
 			mirror := mirrorOf(spare, w.conf)
 			mirror.PersistMode = jetstream.AsyncPersistMode
 			err := errors.Join(w.mirror(), w.js.DeleteStream(w.t.Context(), streamLogs),
-				w.endMirror(w.t.Context(), w.info(spare), w.conf.Subjects))
+				w.endMirror(w.conf.Subjects))
 			if err == nil {
 				_, err = w.js.CreateStream(w.t.Context(), mirror)
 			}
@@ -442,6 +442,12 @@ func (w *remaking) mirror() error {
 		return nil
 	})
 	return nil
+}
+
+// endMirror makes the copy an ordinary stream.
+func (w *remaking) endMirror(subjects []string) error {
+	_, err := w.js.UpdateStream(w.t.Context(), ordinary(w.info(streamLogs+copySuffix).Config, subjects))
+	return err
 }
 
 // step does the next step, and returns an error unless it was the last one.
