@@ -27,7 +27,7 @@ func (b *Bench) waitingCallers(ctx context.Context, callers int) error {
 
 func (b *Bench) holdCallers(ctx context.Context, f *pausedFleet, callers int) error {
 	// What the process allocates only once, for its first submissions, is not measured.
-	warm, _ := errgroup.WithContext(ctx)
+	var warm errgroup.Group
 	for range submitters {
 		warm.Go(func() error {
 			_, err := f.c.Submit(ctx, client.Submission{Task: client.Task{Code: SmallestProgram}})

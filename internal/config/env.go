@@ -13,7 +13,8 @@ import (
 // clientVars are variables that are not settings: commands, clients and examples read them.
 var clientVars = []string{"CODEFLEET_CONFIG", "CODEFLEET_FLEET", "CODEFLEET_URL", "CODEFLEET_TOKEN", "CODEFLEET_BIN"}
 
-// serviceLink matches the ends of the variables that Kubernetes sets for a service named codefleet or codefleet-….
+// serviceLink matches the ends of the variables that Kubernetes sets for a service named codefleet or codefleet-…,
+// except NAME_PORT (see isServiceLink).
 var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|` +
 	`PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 

@@ -47,7 +47,7 @@ type pooledBox struct {
 	memoryMB  int            // memory limit of the request, while the box is acquired
 	inUse     bool           // from its assignment until Release or Discard, even after the pool is closed
 	onDestroy []func() error // see AcquiredBox.OnDestroy
-	gone      chan struct{}  // closed when destroy has ended
+	gone      chan struct{}  // closed when destroy returns, even if the box is left
 }
 
 // Timeouts are generous: the host may be busy.
@@ -184,7 +184,7 @@ func (b *pooledBox) limit(ctx context.Context, limits Limits) error {
 	return nil
 }
 
-// watch discards a box that ends while it is idle. It returns when the box has ended, or destroy has.
+// watch discards a box that ends while it is idle. It returns when the box has ended, or destroy has given up.
 func (p *Pool) watch(b *pooledBox) {
 	select {
 	case <-b.runner.ended():

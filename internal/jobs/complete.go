@@ -42,7 +42,7 @@ func (r *run) fence(ctx context.Context) (*schemas.Result, error) {
 func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, release func()) error {
 	c := r.w.c
 	if dead {
-		end := fmt.Sprintf("%d-%d", r.rec.Run, r.m.seq) // the message tells apart two refusals, without a run
+		end := fmt.Sprintf("%d-%d", r.rec.Run, r.m.seq) // a refused task has no run
 		if err := c.deadLetter(ctx, r.lane, r.id, r.id, end, r.m.msg, result.Error); err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ type statusIndex struct {
 	mu       sync.Mutex
 	seq      uint64        // sequence number of the last indexed message
 	advanced chan struct{} // closed when seq changes; nil if nothing waits
-	since    time.Time     // when the first caller began to wait for the next change of seq
+	since    time.Time     // when a caller first missed a message after seq
 	tenants  map[string]*tenantIndex
 }
 
@@ -216,7 +216,8 @@ var ErrIndexing = errors.New("the index of the tasks is being built")
 // indexSilence is how long callers wait for the next message before the index counts as stuck.
 const indexSilence = 5 * time.Second
 
-// isStuck reports whether callers have waited for the next message for indexSilence: the consumer may have been lost.
+// isStuck reports whether a caller has missed a message, and none has arrived for indexSilence since: the consumer may
+// have been lost.
 func (x *statusIndex) isStuck() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
