@@ -136,7 +136,7 @@ func (c *Client) FollowEvents(
 			return nil
 		}
 		ordered := InOrder(ev) && m.Headers().Get(orderedHeader) == "" // published without PublishEvent
-		if ordered { // before fn, which would start the same again at each delivery
+		if ordered {                                                   // before fn, which would start the same again at each delivery
 			err = c.checkOrdered(ctx, tenant)
 		}
 		if err == nil {
