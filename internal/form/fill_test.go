@@ -218,6 +218,12 @@ func TestNamesThatOverlap(t *testing.T) {
 		"One: take a b":                  {"one": "A B"},
 		"All: the new york city hall":    {"all": []any{"New York City", "City Hall"}},
 		"All: the new york city of york": {"all": []any{"New York City", "York"}},
+
+		// Sentences that go on in the next line.
+		"We were in New York City\nand in York.": {"all": []any{"New York City", "York"}},
+		"It is not in\nyork, they say.":          {},
+		"They met at the City\nhall of a b.":     {"one": "A B"},
+		"We met in New\nyork city, or so":        {},
 	} {
 		got, err := form.Fill(t.Context(), f, document, form.Method{})
 		if err != nil {

@@ -17,6 +17,8 @@ type line struct {
 var (
 	labelled    = regexp.MustCompile(`^\s*(?:[-*•|]\s*)?([^:|=]{1,80}?)\s*[:|=]\s*(.*?)\s*\|?\s*$`)
 	sentences   = regexp.MustCompile(`(?:` + numbered + `|[^.!?])+(?:[.!?](?:\S(?:` + numbered + `|[^.!?])*)?)*`)
+	goesOn      = regexp.MustCompile(`^\p{Ll}[^:|=]*$`) // a line that begins within a sentence
+	sentenceEnd = regexp.MustCompile(`[.!?:;]$`)
 	digitGroups = regexp.MustCompile(`\+?\d[\d ()/-]{5,20}\d`) // such as phone numbers
 )
 
@@ -39,9 +41,11 @@ type prepared struct {
 	chunks    []line // words, and groups of digits
 }
 
+// sentence is a sentence, or the part of it that is on one line.
 type sentence struct {
 	line
 	words string // as joined returns them
+	whole string // the words of the whole sentence
 }
 
 // maxRulesTime bounds the search for values. Patterns take longest.
@@ -73,9 +77,17 @@ func (f Form) byRules(ctx context.Context, document string, out *Filled) {
 func prepare(document string) *prepared {
 	d := &prepared{labels: map[string]line{}}
 	n := 0
+	var block line // lines whose sentences go on from one to the next
 	for text := range strings.Lines(document) {
 		n++
-		if text = strings.TrimSpace(text); text == "" {
+		text = strings.TrimSpace(text)
+		if block.text != "" && goesOn.MatchString(text) && !sentenceEnd.MatchString(block.text) {
+			block.text += "\n" + text
+		} else {
+			d.addSentences(block)
+			block = line{n, text}
+		}
+		if text == "" {
 			continue
 		}
 		d.lines = append(d.lines, line{n, text})
@@ -87,15 +99,25 @@ func prepare(document string) *prepared {
 				d.labels[label] = line{} // ambiguous
 			}
 		}
-		for _, s := range sentences.FindAllString(text, -1) {
-			s = strings.TrimSpace(s)
-			d.sentences = append(d.sentences, sentence{line{n, s}, joined(s)})
-		}
 		for _, chunk := range append(strings.Fields(text), digitGroups.FindAllString(text, -1)...) {
 			d.chunks = append(d.chunks, line{n, strings.Trim(chunk, `.,;:!?"'()[]<>`)})
 		}
 	}
+	d.addSentences(block)
 	return d
+}
+
+// addSentences adds the sentences of a block of lines, in parts if they go over several lines.
+func (d *prepared) addSentences(block line) {
+	for _, at := range sentences.FindAllStringIndex(block.text, -1) {
+		text := block.text[at[0]:at[1]]
+		whole, number := joined(text), block.number+strings.Count(block.text[:at[0]], "\n")
+		for i, part := range strings.Split(text, "\n") {
+			if part = strings.TrimSpace(part); part != "" {
+				d.sentences = append(d.sentences, sentence{line{number + i, part}, joined(part), whole})
+			}
+		}
+	}
 }
 
 // joined returns the words of a text, separated and surrounded by single spaces. "No." before a number is the word
@@ -180,7 +202,12 @@ func (f Form) byMention(field Field, all []sentence, out *Filled) {
 	var found []any
 	mentions := field.choiceFinder()
 	for _, s := range all {
-		for _, v := range mentions(s.words) {
+		inPart := mentions(s.words)
+		if len(inPart) > 0 && s.whole != s.words { // the rest may negate it, or belong to its name
+			inWhole := mentions(s.whole)
+			inPart = slices.DeleteFunc(inPart, func(v any) bool { return !slices.Contains(inWhole, v) })
+		}
+		for _, v := range inPart {
 			if first.number == 0 {
 				first = s.line
 			}

@@ -136,7 +136,8 @@ func (c *Client) FollowEvents(
 			return nil
 		}
 		ordered := InOrder(ev) && m.Headers().Get(orderedHeader) == "" // published without PublishEvent
-		if ordered {                                                   // before fn, which would start the same again at each delivery
+		// The check comes before fn, which would start the same again at each delivery.
+		if ordered {
 			err = c.checkOrdered(ctx, tenant)
 		}
 		if err == nil {
