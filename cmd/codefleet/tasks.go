@@ -25,7 +25,7 @@ func (a *app) tasksCommand() *cobra.Command {
 	var watch bool
 	c := &cobra.Command{
 		Use:   "tasks",
-		Short: "List tasks, latest first",
+		Short: "List the tasks that changed last",
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			o := client.ListOptions{Limit: limit}
 			for _, s := range status {

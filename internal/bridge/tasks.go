@@ -63,7 +63,7 @@ func (ts *toolSet) addTaskTools() {
 	}, func(ctx context.Context, c *call, in retryIn) (*result, error) { return c.retry(ctx, in) })
 	addTool(ts, tool{
 		name: "list_tasks", title: "List tasks", scope: scopeRead, hints: readsOnly, out: schemaOf[listOut](),
-		text: "The latest tasks, newest first.",
+		text: "The tasks that changed last, newest submission first.",
 	}, func(ctx context.Context, c *call, in listIn) (*result, error) { return c.list(ctx, in) })
 }
 

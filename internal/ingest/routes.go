@@ -44,7 +44,7 @@ func (s *Server) taskRoutes() []route {
 			body("application/json", "Submission").
 			returns(200, "Record").returns(202, "Record").
 			fails(submitErrors...).fails(queueErrors...).fails(errcode.BadParameter),
-		s.queueRow("GET /v1/tasks", ScopeRead, s.getTasks, "listTasks", "List tasks, the latest first").
+		s.queueRow("GET /v1/tasks", ScopeRead, s.getTasks, "listTasks", "List the tasks that changed last").
 			takes("status", "limit").
 			returns(200, "[]Record").
 			fails(errcode.BadParameter),
