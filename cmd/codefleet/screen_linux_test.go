@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -130,16 +131,31 @@ func onTerminal(t *testing.T, fn func(terminal *os.File)) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The terminal is closed when all has been read: the kernel may report the end to a reader that waits before it has
+	// passed on the last characters.
+	const end = "\x00end\x00"
 	all := make(chan string)
 	go func() {
-		data, _ := io.ReadAll(master) // ends with an error when the terminal is closed
-		all <- string(data)
+		var data []byte
+		buf := make([]byte, 4096)
+		for !bytes.HasSuffix(data, []byte(end)) {
+			n, err := master.Read(buf)
+			if data = append(data, buf[:n]...); err != nil {
+				t.Errorf("read from the terminal: %v", err)
+				break
+			}
+		}
+		all <- strings.TrimSuffix(string(data), end)
 	}()
 	fn(terminal)
+	if _, err := terminal.WriteString(end); err != nil {
+		t.Error(err)
+	}
+	shown := <-all
 	if err := terminal.Close(); err != nil {
 		t.Error(err)
 	}
-	return <-all
+	return shown
 }
 
 // TestScreen checks that characters that are written in parts are printed whole.

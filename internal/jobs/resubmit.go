@@ -85,12 +85,32 @@ func (c *Client) submittedEvent(ctx context.Context, rec storedRecord) (s submis
 }
 
 // submittedMessage returns the message of a task: from the queue while the task has not ended, later from the stream of
-// submitted events, or else from the dead-letter queue.
-func (c *Client) submittedMessage(ctx context.Context, rec storedRecord) (*jetstream.RawStreamMsg, error) {
-	if !rec.Status.Terminal() {
-		m, _, err := c.queuedMessage(ctx, rec)
-		return m, err
+// submitted events, or else from the dead-letter queue. The message may have moved since the record was read; then
+// submittedMessage reads the record again.
+func (c *Client) submittedMessage(ctx context.Context, rec storedRecord) (m *jetstream.RawStreamMsg, err error) {
+	for range swapTries {
+		if rec.Status.Terminal() {
+			return c.endedMessage(ctx, rec)
+		}
+		if m, _, err = c.queuedMessage(ctx, rec); !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return m, err
+		}
+		fresh, findErr := c.loadLeader(ctx, rec.Tenant, rec.TaskID)
+		switch {
+		case findErr != nil:
+			return nil, findErr
+		case fresh.rev == rec.rev && rec.QueueSeq == 0:
+			return c.dueMessage(ctx, rec)
+		case fresh.rev == rec.rev:
+			return nil, err
+		}
+		rec = fresh
 	}
+	return m, err
+}
+
+// endedMessage returns the message of a task that has ended.
+func (c *Client) endedMessage(ctx context.Context, rec storedRecord) (*jetstream.RawStreamMsg, error) {
 	stream, err := c.js.Stream(ctx, streamSubmitted)
 	if err != nil {
 		return nil, err
@@ -100,6 +120,33 @@ func (c *Client) submittedMessage(ctx context.Context, rec storedRecord) (*jetst
 		m, _, err = c.letter(ctx, rec.Tenant, rec.TaskID)
 	}
 	return m, err
+}
+
+// dueMessage returns the message of a task that has been moved from DELAYED to TASKS, or redriven, and that no worker
+// has claimed since: the record does not name it. The error is jetstream.ErrMsgNotFound if TASKS does not hold it.
+func (c *Client) dueMessage(ctx context.Context, rec storedRecord) (*jetstream.RawStreamMsg, error) {
+	since := rec.SubmittedAt
+	if n := len(rec.Attempts); n > 0 {
+		since = rec.Attempts[n-1].StartedAt
+	}
+	since = since.Add(-time.Minute) // clocks differ
+	l := lane{pool: rec.Pool, priority: rec.Priority, tenant: rec.Tenant}
+	var found *jetstream.RawStreamMsg
+	err := c.readSince(ctx, streamTasks, l.subject(), since, func(m *nats.Msg) error {
+		ev, err := decodeNATS(m.Header, m.Data)
+		if s := (submission{lane: l, event: ev}); err != nil || s.taskID() != rec.TaskID {
+			return nil
+		}
+		found = &jetstream.RawStreamMsg{Header: m.Header, Data: m.Data}
+		return errFound
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return found, nil
+	case err == nil:
+		err = jetstream.ErrMsgNotFound
+	}
+	return nil, err
 }
 
 // Retry runs a task again after it has ended without success, and returns its record. A dead-lettered task is redriven,
