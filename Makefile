@@ -147,6 +147,11 @@ chaos: bin/runsc ## inject faults into fleets while they run TASKS tasks each, a
 			-chaos.nodes $$1 -chaos.replicas $$2 -chaos.ack-wait $$3 || failed=1; \
 	done; exit $$failed
 
+.PHONY: node-loss
+node-loss: LOSSES = 9
+node-loss: ## lose the servers of a cluster in turn, with their disks, while tasks are submitted (minutes)
+	go test ./internal/faulttest -count=1 -run 'NodeLoss$$' -v -timeout 2h -args -losses $(LOSSES)
+
 # The old build is made from the commit FROM.
 .PHONY: test-upgrade
 FROM ?= HEAD~1

@@ -133,12 +133,12 @@ func (c *Client) dueMessage(ctx context.Context, rec storedRecord) (*jetstream.R
 	l := lane{pool: rec.Pool, priority: rec.Priority, tenant: rec.Tenant}
 	var found *jetstream.RawStreamMsg
 	err := c.readSince(ctx, streamTasks, l.subject(), since, func(m *nats.Msg) error {
-		ev, err := decodeNATS(m.Header, m.Data)
-		if s := (submission{lane: l, event: ev}); err != nil || s.taskID() != rec.TaskID {
-			return nil
+		ev, invalid := decodeNATS(m.Header, m.Data)
+		if s := (submission{lane: l, event: ev}); invalid == nil && s.taskID() == rec.TaskID {
+			found = &jetstream.RawStreamMsg{Header: m.Header, Data: m.Data}
+			return errFound
 		}
-		found = &jetstream.RawStreamMsg{Header: m.Header, Data: m.Data}
-		return errFound
+		return nil
 	})
 	switch {
 	case errors.Is(err, errFound):

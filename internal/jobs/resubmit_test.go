@@ -65,8 +65,10 @@ func TestSubmissionOfAMovingTask(t *testing.T) {
 	}
 	check("due")
 
-	ended := &nats.Msg{Subject: submittedSubject("acme", rec.TaskID), Header: withoutServerHeaders(m.Header), Data: m.Data}
-	if _, err := f.js.PublishMsg(t.Context(), ended); err != nil {
+	kept := &nats.Msg{
+		Subject: submittedSubject("acme", rec.TaskID), Header: withoutServerHeaders(m.Header), Data: m.Data,
+	}
+	if _, err := f.js.PublishMsg(t.Context(), kept); err != nil {
 		t.Fatal(err)
 	}
 	change("ended", func(r *storedRecord) { r.Status = schemas.Succeeded })
