@@ -27,6 +27,11 @@ func TestValidateTask(t *testing.T) {
 		{"too many processors", `{"code":"x","limits":{"cpus":1e308}}`, []string{"/limits/cpus"}},
 		{"timeout too long", `{"code":"x","limits":{"timeout_s":1e300}}`, []string{"/limits/timeout_s"}},
 		{"timeout too short", `{"code":"x","limits":{"timeout_s":1e-12}}`, []string{"/limits/timeout_s"}},
+		{
+			"exponents", `{"code":"x","limits":{"cpus":1e9999999,"timeout_s":1e-9999999},"retry":{"attempts":1e99999999999999999999}}`,
+			[]string{"/limits/cpus", "/limits/timeout_s", "/retry/attempts"},
+		},
+		{"numbers of the program", `{"code":"x","inputs":[1e9999999,` + strings.Repeat("9", 3000) + `]}`, nil},
 		{"base64", `{"code":"x","files":[{"name":"a","base64":"%"}]}`, []string{"/files/0/base64"}},
 		{"file up", `{"code":"x","files":[{"name":"a/../../b","text":""}]}`, []string{"/files/0/name"}},
 		{"file absolute", `{"code":"x","files":[{"name":"/etc/x","text":""}]}`, []string{"/files/0/name"}},

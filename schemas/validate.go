@@ -92,7 +92,7 @@ func Validate(schema string, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("not valid JSON: %w", err)
 	}
-	return asInvalid(schema, s.Validate(doc))
+	return asInvalid(schema, s.Validate(violation.Bounded(doc)))
 }
 
 // Decode validates data against the named schema and decodes it into v.

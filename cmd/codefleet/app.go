@@ -193,10 +193,10 @@ func commandGroup(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Comman
 
 // limitFlag adds --limit, whose default is 100, to a command that lists items.
 func limitFlag(c *cobra.Command, limit *int, items string) {
-	c.Flags().IntVar(limit, "limit", 100, "maximum `NUMBER` of "+items)
+	c.Flags().IntVar(limit, "limit", 100, "maximum `NUMBER` of "+items+", from 1 to 1000")
 	c.PreRunE = func(*cobra.Command, []string) error {
-		if *limit < 1 {
-			return usage("--limit %d: want at least 1", *limit)
+		if *limit < 1 || *limit > 1000 {
+			return usage("--limit %d: want 1 to 1000", *limit)
 		}
 		return nil
 	}

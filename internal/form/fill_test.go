@@ -235,6 +235,47 @@ func TestNamesThatOverlap(t *testing.T) {
 	}
 }
 
+// Choices whose names differ in symbols, commas and negations only.
+func TestNamesThatAreAlike(t *testing.T) {
+	f, err := form.Parse([]byte(`{"type":"object","properties":{
+		"languages":{"type":"array","items":{"type":"string","enum":["C","C++","C#","Rust"]}},
+		"blood":{"type":"string","enum":["A+","A-"]},
+		"age":{"type":"string","enum":["<18","18+"]},
+		"area":{"type":"string","enum":["North West","Korea, South"]},
+		"damage":{"type":"array","items":{"type":"string","enum":["smoke","water","smoke-free zone"]}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document, want := range map[string]map[string]any{
+		"We write C# and Rust.":                  {"languages": []any{"C#", "Rust"}},
+		"We write C++, not much else":            {},
+		"C, mostly.":                             {"languages": []any{"C"}},
+		"Languages: C++, C":                      {"languages": []any{"C", "C++"}},
+		"It is A positive.":                      {},
+		"It is A+.":                              {"blood": "A+"},
+		"Blood: A-":                              {"blood": "A-"},
+		"He is 18.":                              {},
+		"She is 18+ now.":                        {"age": "18+"},
+		"Age: <18":                               {"age": "<18"},
+		"In the north, west of the river":        {},
+		"In the North West":                      {"area": "North West"},
+		"Sent to Korea, South of Seoul":          {"area": "Korea, South"},
+		"The house is smoke-free.":               {},
+		"Non-smoke damage":                       {},
+		"Hardly any water":                       {},
+		"Nothing but smoke":                      {},
+		"Smoke and water in the smoke-free zone": {"damage": []any{"smoke", "water", "smoke-free zone"}},
+	} {
+		got, err := form.Fill(t.Context(), f, document, form.Method{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got.Values); diff != "" {
+			t.Errorf("%q: %s", document, diff)
+		}
+	}
+}
+
 // The rules do not guess.
 func TestRulesDoNotGuess(t *testing.T) {
 	for document, want := range map[string]map[string]any{

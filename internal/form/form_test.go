@@ -293,6 +293,15 @@ func TestLargeExponents(t *testing.T) {
 			t.Errorf("Check(%s) = %v, want none", n, got)
 		}
 	}
+	const zero = "0e99999999999999999999"
+	source := `{"type":"object","properties":{"a":{"type":"string","minLength":` + zero + `},` +
+		`"b":{"type":"number","minimum":` + zero + `,"maximum":` + zero + `}}}`
+	if got := parse(t, source).Check(map[string]any{"a": "", "b": json.Number(zero)}); got != nil {
+		t.Errorf("Check(%s) = %v, want none", zero, got)
+	}
+	if _, err := form.Parse([]byte(strings.Replace(source, "minimum", "multipleOf", 1))); err == nil {
+		t.Error("Parse of a multipleOf of zero succeeded")
+	}
 	long := json.Number("1." + strings.Repeat("0", 200_000) + "1")
 	for _, v := range []any{
 		json.Number("1e999999999"), json.Number("1e-999999999"), long, math.NaN(), func() {},

@@ -109,6 +109,8 @@ func (n *exactNumber) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 func (n exactNumber) MarshalJSONTo(e *jsontext.Encoder) error { return e.WriteValue(jsontext.Value(n)) }
 
 func (n exactNumber) value() *big.Rat {
-	r, _ := new(big.Rat).SetString(string(n)) // JSON's numbers are among those of big.Rat
-	return r
+	if r, ok := new(big.Rat).SetString(string(n)); ok {
+		return r
+	}
+	return new(big.Rat) // a zero with too large an exponent for big.Rat: number has refused all others
 }

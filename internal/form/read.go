@@ -166,7 +166,8 @@ func (f Field) readChoice(s string) (any, bool) {
 
 // mentioned returns the choices whose value or title is in the text as whole words, in the order of the form. A name
 // within a longer one that is mentioned does not count. It returns none if the text negates something, other than in
-// the names of these choices.
+// the names of these choices, or mentions a name that may be that of another choice, or of none: one that several
+// choices have, or one with symbols other than in "C#" and "18+".
 func (f Field) mentioned(s string) []any {
 	return f.choiceFinder()(joined(s))
 }
@@ -174,12 +175,17 @@ func (f Field) mentioned(s string) []any {
 // choiceFinder returns a function that finds the mentioned choices in a text that joined has returned. For several
 // texts, call choiceFinder once, because it takes more time than the function that it returns.
 func (f Field) choiceFinder() func(in string) []any {
-	choices := map[string][]int{} // by their names
+	choices := map[string]int{} // by their names
+	unclear := map[string]bool{}
 	for i, c := range f.Choices {
-		for _, name := range []string{joined(c.Value), joined(c.Title)} {
-			if strings.TrimSpace(name) != "" {
-				choices[name] = append(choices[name], i)
+		for _, text := range []string{c.Value, c.Title} {
+			name := joined(text)
+			if strings.TrimSpace(name) == "" {
+				continue
 			}
+			other, known := choices[name]
+			unclear[name] = unclear[name] || known && other != i || symbols.MatchString(text)
+			choices[name] = i
 		}
 	}
 	longestFirst := slices.SortedFunc(maps.Keys(choices), func(a, b string) int {
@@ -200,11 +206,12 @@ func (f Field) choiceFinder() func(in string) []any {
 				if slices.ContainsFunc(spans, func(s [2]int) bool { return s[0] <= start && end <= s[1] }) {
 					continue
 				}
+				if unclear[name] {
+					return nil
+				}
 				spans = append(spans, [2]int{start, end})
 				negation = negation || negated.FindString(name) == name
-				for _, i := range choices[name] {
-					mentioned[i] = true
-				}
+				mentioned[choices[name]] = true
 			}
 		}
 		rest := []byte(in)
@@ -221,7 +228,10 @@ func (f Field) choiceFinder() func(in string) []any {
 	}
 }
 
-var wordPattern = regexp.MustCompile(`[\pL\pN]+`)
+var (
+	wordPattern = regexp.MustCompile(`[\pL\pN]+[+#]*|[,;]`)
+	symbols     = regexp.MustCompile(`(?:^|[^\pL\pN+#])[+#]|[\p{Sc}\p{Sk}\p{So}<>=~|%*^-]\s*$|^\s*[\p{S}.*%-]`)
+)
 
-// words returns the words of a text in lower case, without punctuation.
+// words returns the words of a text in lower case, and its commas and semicolons. A word may end with "+" and "#".
 func words(s string) []string { return wordPattern.FindAllString(strings.ToLower(s), -1) }

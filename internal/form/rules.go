@@ -27,10 +27,11 @@ const numbered = `\b[Nn][Oo]\.\s*(\d)`
 
 var (
 	numberSign = regexp.MustCompile(numbered)
+	freeOf     = regexp.MustCompile(`(?i)(\pL)-free\b`)
 
 	// negated matches negations in texts that joined has returned, also contractions, such as "don t".
-	negated = regexp.MustCompile(` (?:no|not|never|without|neither|nor|cannot|` +
-		`(?:ai|are|ca|could|did|do|does|had|has|have|is|must|need|should|was|were|wo|would)n t) `)
+	negated = regexp.MustCompile(` (?:no|non|none|nothing|not|never|hardly|barely|rarely|without|except|excluding|` +
+		`neither|nor|cannot|(?:ai|are|ca|could|did|do|does|had|has|have|is|must|need|should|was|were|wo|would)n t) `)
 )
 
 // prepared is a document in the parts that the rules search.
@@ -120,11 +121,11 @@ func (d *prepared) addSentences(block line) {
 	}
 }
 
-// joined returns the words of a text, separated and surrounded by single spaces. "No." before a number is the word
-// "number".
+// joined returns the words of a text and the commas between them, separated and surrounded by single spaces. "No."
+// before a number is the word "number", and "-free" the word "without".
 func joined(s string) string {
-	s = numberSign.ReplaceAllString(s, "number $1")
-	return " " + strings.Join(words(s), " ") + " "
+	s = freeOf.ReplaceAllString(numberSign.ReplaceAllString(s, "number $1"), "$1 without")
+	return " " + strings.Trim(strings.Join(words(s), " "), " ,") + " "
 }
 
 // labelsOf returns the labels that name the field: its title and its name.

@@ -99,6 +99,7 @@ func compile(raw json.RawMessage) *boundedSchema {
 	if err != nil || !countable(doc) {
 		return nil
 	}
+	doc = violation.Bounded(doc)
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
 	if c.AddResource(schemaURL, doc) != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-// Schemas are untrusted. If validation takes practically unlimited time, it costs the worker little and is
-// left to the server.
+// Schemas, arguments and results are untrusted. If validation takes practically unlimited time, it costs the worker little and
+// is left to the server. Numbers that the validator cannot compare do not stop the worker.
 func TestSchemaThatNeverEnds(t *testing.T) {
 	var defs []string
 	for i := range 60 {
@@ -22,24 +22,37 @@ func TestSchemaThatNeverEnds(t *testing.T) {
 	nested := `{"type":"object","properties":{"a":{"$ref":"#/$defs/d"}},"$defs":{"d":{"allOf":[` +
 		`{"items":{"$ref":"#/$defs/d"}},{"items":{"$ref":"#/$defs/d"}}]}}}`
 	cycle := `{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}`
+	exponent := `{"type":"object","properties":{"a":{"type":"number","minimum":1}}}`
+	exponents := `{"type":"object","properties":{"a":{"type":"number","minimum":1,"maximum":1e9999999,` +
+		`"multipleOf":1e-9999999},"b":{"type":"string","minLength":-1e9999999}}}`
 	for schema, args := range map[string]string{
-		schema: `{"a":"x"}`, cycle: `{"a":1}`, nested: `{"a":` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}`,
+		schema: `{"a":"x"}`, exponent: `{"a":1e9999999}`, exponents: `{"a":2}`, cycle: `{"a":1}`,
+		nested: `{"a":` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}`,
 	} {
-		w := newWorld(t)
-		d := tools.Definition{
-			Name: "bomb", InputSchema: json.RawMessage(schema), Annotations: tools.Annotations{ReadOnly: true},
-		}
-		w.cfg.Catalogue = tools.NewListing([]tools.Tool{{
-			Server: "s", Name: "bomb", State: tools.Registered, Module: "servers.s.bomb", Function: "bomb",
-			Signature:   "bomb(...)",
-			InputSchema: d.InputSchema, Annotations: d.Annotations, Hash: d.Hash(),
-		}})
-		w.reply["bomb"] = func(tools.Request) (tools.Result, error) {
-			return tools.Result{Structured: object("1")}, nil
-		}
-		if _, err := w.open().Call(t.Context(),
-			broker.Call{Server: "s", Tool: "bomb", Args: json.RawMessage(args)}); err != nil {
+		d := tools.Definition{InputSchema: json.RawMessage(schema)}
+		if err := callBomb(t, d, args, "1"); err != nil {
 			t.Errorf("Call() = %v, want nil", err)
 		}
+		d = tools.Definition{InputSchema: object(`{"type":"object"}`), OutputSchema: json.RawMessage(schema)}
+		if err := callBomb(t, d, `{}`, args); err != nil {
+			t.Errorf("Call() with result %.80s = %v, want nil", args, err)
+		}
 	}
+}
+
+// callBomb calls a tool with the schemas of d. The tool's structured result is result.
+func callBomb(t *testing.T, d tools.Definition, args, result string) error {
+	t.Helper()
+	w := newWorld(t)
+	d.Name, d.Annotations = "bomb", tools.Annotations{ReadOnly: true}
+	w.cfg.Catalogue = tools.NewListing([]tools.Tool{{
+		Server: "s", Name: "bomb", State: tools.Registered, Module: "servers.s.bomb", Function: "bomb",
+		Signature:   "bomb(...)",
+		InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Annotations: d.Annotations, Hash: d.Hash(),
+	}})
+	w.reply["bomb"] = func(tools.Request) (tools.Result, error) {
+		return tools.Result{Structured: object(result)}, nil
+	}
+	_, err := w.open().Call(t.Context(), broker.Call{Server: "s", Tool: "bomb", Args: json.RawMessage(args)})
+	return err
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/codefleet/codefleet/internal/violation"
 )
 
 // boundedSchema validates values against an untrusted schema in at most maxSteps steps. Without that limit,
@@ -89,9 +91,9 @@ func (c *boundedSchema) addCounter(s *jsonschema.Schema) {
 	s.Format = format
 }
 
-// validate returns the validation error of a value. It returns nil, and leaves the decision to the server, if the
-// schema is nil, if the validation takes more than maxSteps, or if the schema refers to itself for the same value,
-// because such a schema would accept no value at all.
+// validate returns the validation error of a value. Numbers of v may be replaced (see violation.Bounded). It returns
+// nil, and leaves the decision to the server, if the schema is nil, if the validation takes more than maxSteps, or if
+// the schema refers to itself for the same value, because such a schema would accept no value at all.
 func (c *boundedSchema) validate(v any) error {
 	if c == nil {
 		return nil
@@ -99,7 +101,7 @@ func (c *boundedSchema) validate(v any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stepsLeft = maxSteps
-	err := c.schema.Validate(v)
+	err := c.schema.Validate(violation.Bounded(v))
 	if c.stepsLeft < 0 || slices.ContainsFunc(leaves(err), isCycle) {
 		return nil
 	}
