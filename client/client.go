@@ -12,8 +12,9 @@
 // Retries are safe, because submissions have an idempotency key. Methods whose requests must not be sent twice are not
 // retried; their comments say so.
 //
-// A method returns an [*APIError] if the fleet refused the request, and another error if the fleet could not be
-// reached. For methods of [Client], a task that fails is not an error; its [Status] tells how it ended.
+// A method returns an [*APIError] if the fleet or the client refused the request, or if the server is not a fleet, and
+// another error if the fleet could not be reached. For methods of [Client], a task that fails is not an error; its
+// [Status] tells how it ended.
 package client
 
 import (

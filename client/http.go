@@ -295,8 +295,8 @@ func (d *httpConn) open(ctx context.Context, r httpRequest) (io.ReadCloser, erro
 	return resp.Body, nil
 }
 
-// send sends r once. It returns a successful response or an error. If the error may mean that the fleet has moved, the
-// request had no effect; if the fleet file then names another location, send sends the request there.
+// send sends r once. It returns a successful response or an error. If the error may mean that the fleet has moved, and
+// the fleet file names another location, send sends the request there, as if it had had no effect before.
 func (d *httpConn) send(ctx context.Context, r httpRequest) (*http.Response, error) {
 	at := d.at.Load()
 	if at.base.Host == "" && d.relocate(at) {

@@ -48,10 +48,10 @@ func (c *Client) SkillVersions(ctx context.Context, name string) ([]SkillVersion
 	return get[[]SkillVersion](ctx, c, nil, "skills", name, "versions")
 }
 
-// SaveSkill saves a skill. The fleet first imports the skill's program in a box, and calls it if it has the
-// arguments: if that fails, the error has the code "skill_failed", and nothing is saved. If the name is taken, or
-// d.Base is not the newest version, the code is "skill_conflict". Sending the same draft again is harmless: if it was
-// saved already, the response is that version.
+// SaveSkill saves a skill. The fleet first imports the skill's program in a box, and calls its function run if the
+// draft has inputs or run needs none: if that fails, the error has the code "skill_failed", and nothing is saved. If
+// the name is taken, or d.Base is not the newest version, the code is "skill_conflict". Sending the same draft again is
+// harmless: if it was saved already, the response is that version.
 func (c *Client) SaveSkill(ctx context.Context, name string, d SkillDraft) (SavedSkill, error) {
 	conn, err := c.overHTTP()
 	if err != nil {

@@ -18,7 +18,8 @@ type ScheduleSpec struct {
 	// JitterS delays all firings by a constant time below this many seconds, which depends on the schedule's name, so
 	// that many schedules with the same expression do not start at once.
 	JitterS int `json:"jitter_s,omitempty"`
-	// Task is the task and its envelope, as the body of POST /v1/tasks, without an idempotency key and times.
+	// Task is the task, with workspace, session, priority, replyto and partitionkey, as the body of POST /v1/tasks,
+	// without an idempotency key and times.
 	Task json.RawMessage `json:"task"`
 }
 
@@ -27,7 +28,7 @@ type Schedule struct {
 	ScheduleSpec
 	Paused    bool      `json:"paused"`
 	CreatedAt time.Time `json:"created_at"`
-	Handled   time.Time `json:"handled"`              // all firings up to this time took place or were missed
+	Handled   time.Time `json:"handled"`              // all firings up to this time took place or were skipped
 	Next      time.Time `json:"next,omitzero"`        // the next firing; absent if paused
 	LastAt    time.Time `json:"last_at,omitzero"`     // the latest firing
 	LastTask  string    `json:"last_task,omitempty"`  // the id of its task
@@ -48,8 +49,7 @@ type TriggerSpec struct {
 	Source string `json:"source,omitempty"` // the event's source, with a * as in Type; empty matches any
 	// Filter is a condition in CEL over the event's attributes and its data, such as: data.total > 100
 	Filter string `json:"filter,omitempty"`
-	// Task is the task and its envelope, as the body of POST /v1/tasks, without an idempotency key, times and inputs.
-	// Its inputs are the event's data.
+	// Task is as in ScheduleSpec, but without inputs: these are the event's data.
 	Task json.RawMessage `json:"task"`
 }
 

@@ -148,7 +148,7 @@ type Retry struct {
 	On       []string `json:"on,omitempty"`
 }
 
-// Attempt is one run of a task.
+// Attempt is one run of a task, also one that does not count against the limit of attempts.
 type Attempt struct {
 	Run       int       `json:"run"`
 	Worker    string    `json:"worker"`
@@ -267,7 +267,7 @@ type Artifact struct {
 	URL       string `json:"url,omitempty"`
 }
 
-// Finding is the finding of one guardrail about the program.
+// Finding is what a guardrail, a plugin or the fleet itself (as in rule "result") says about a task.
 type Finding struct {
 	Rule    string `json:"rule"`
 	Line    int    `json:"line,omitempty"`
@@ -302,7 +302,7 @@ type Usage struct {
 	DirectToolTokens int    `json:"direct_tool_tokens"`
 }
 
-// WorkspaceChange describes the task's commit. Generation is 0 if the workspace has no commits.
+// WorkspaceChange describes the task's commit. If the task committed nothing, Generation is Base.
 type WorkspaceChange struct {
 	Name       string   `json:"name"`
 	Base       int64    `json:"base,omitempty"` // the generation that the program found; 0 if the workspace had no commits
@@ -317,7 +317,7 @@ type Sandbox struct {
 	EngineVersion string `json:"engine_version,omitempty"`
 	Tier          string `json:"tier,omitempty"`
 	Limits        string `json:"limits,omitempty"` // cgroup | rlimit
-	Boot          string `json:"boot,omitempty"`   // warm | cold | forked
+	Boot          string `json:"boot,omitempty"`   // warm | cold
 	Environment   string `json:"environment,omitempty"`
 }
 
@@ -331,7 +331,7 @@ type Resources struct {
 type EgressAttempt struct {
 	Host    string `json:"host"`
 	Port    int    `json:"port"`
-	Verdict string `json:"verdict"` // allowed, or the reason for the refusal: docs/network.md
+	Verdict string `json:"verdict"` // allowed, or why it was refused, failed or was cut: docs/network.md
 	Bytes   int64  `json:"bytes"`   // bytes of all these attempts together
 }
 

@@ -141,7 +141,7 @@ func exactlyOne(k *kind.OneOf) string {
 	if len(k.Subschemas) == 0 {
 		return rule + "; this one has none"
 	}
-	return fmt.Sprintf("%s; this one has %d", rule, len(k.Subschemas))
+	return rule + "; this one has several"
 }
 
 // pointer returns a JSON Pointer (RFC 6901).

@@ -227,7 +227,7 @@ func hugePages(sandboxType, state string) checkResult {
 		}
 	case state == "deny":
 		return checkResult{
-			name, warning, "all huge pages for shared memory: deny" + gain,
+			name, warning, "shared memory: deny, which overrides the setting for 64 kB pages" + gain,
 			"echo never | sudo tee " + gvisor.AllHugePagesFile + ", then codefleet doctor",
 		}
 	}

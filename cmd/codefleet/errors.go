@@ -133,7 +133,7 @@ func explain(err error) *failure {
 		}
 	}
 	if e, ok := errors.AsType[*config.InvalidError](err); ok {
-		return usage("%v", e).try("codefleet config show")
+		return usage("%v", e).try("codefleet config check")
 	}
 	if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
 		return &failure{code: errcode.ExitStopped, message: "interrupted"}

@@ -133,7 +133,7 @@ func (a *app) formFillCommand() *cobra.Command {
 			"e-mail addresses, numbers and choices), and then by the model of the settings llm, if it is\n" +
 			"enabled. Each value is shown with the line from which it comes. On a terminal, the command\n" +
 			"asks for what is missing or wrong. The exit code is 1 if something remains. Rules send\n" +
-			"nothing anywhere; a model gets tokens in place of personal data if privacy.mode is set.",
+			"nothing anywhere; a model gets privacy tokens for personal data if privacy.mode is set.",
 		Example: "  codefleet form fill claim.json --from letter.txt\n" +
 			"  codefleet form fill claim.json --from a2wntt52fwmbq3ezlg6zelfsfu --by rules --no-ask -o json",
 		Args: cobra.ExactArgs(1),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -44,7 +45,10 @@ func watchWorkspace(ctx context.Context, dir string, limitMB int64) string {
 // that vanish. The error is not nil if a program has hidden a part of the tree from it.
 func workspaceSize(ctx context.Context, dir string, limit int64) (int64, error) {
 	root, err := os.OpenRoot(dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return 0, errors.New("a program has closed the workspace")
+	case err != nil:
 		return 0, nil //nolint:nilerr // the workspace is gone
 	}
 	w := measure{limit: limit}
@@ -90,9 +94,12 @@ func (m *measure) add(ctx context.Context, dir *os.Root, depth int) error {
 
 // addFiles adds the files in a directory, and returns the names of the directories in it.
 func (m *measure) addFiles(ctx context.Context, dir *os.Root) (below []string, err error) {
-	list, err := dir.Open(".")
-	if err != nil {
-		return nil, nil // it has vanished
+	list, err := dir.Open(".") // needs the permission to search it, unlike OpenRoot
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("a program has closed the directory %q", filepath.Base(dir.Name()))
+	case err != nil: // it has vanished
+		return nil, nil
 	}
 	defer list.Close()
 	for err == nil && m.used <= m.limit && ctx.Err() == nil {

@@ -1,6 +1,6 @@
 // Package image unpacks an OCI image into a directory that boxes use as their root file system. The image is on this
-// host, as an archive in Docker's or OCI's format or a directory in OCI's layout, or it is pulled from a registry. Each
-// content is unpacked once, into a directory named by its digest. The key function is Unpack.
+// host, as an archive in Docker's or OCI's format or a directory in OCI's layout, or it is pulled from a registry. An
+// image is unpacked once, into a directory named by the digest of its configuration. The key function is Unpack.
 //
 // The image is untrusted: nothing is written outside of the directory, devices and set-user-ID bits are left out, the
 // size is bounded, and each layer must match its digest. Package go-containerregistry reads manifests and layouts; it

@@ -8,8 +8,8 @@ import (
 
 // Explanation holds the parts of a tool's score, and the terms that matched.
 type Explanation struct {
-	// Terms are the matched stems, the highest weight first. A synonym or spelling neighbour of a stem of the query is
-	// listed as "neighbour (for stem)".
+	// Terms are the matched stems with the highest weights, at most eight, the highest first. A synonym or spelling
+	// neighbour of a stem of the query is listed as "neighbour (for stem)".
 	Terms   []string `json:"terms"`
 	Lexical float64  `json:"lexical"`
 	Clause  float64  `json:"clause"`
@@ -17,7 +17,7 @@ type Explanation struct {
 	Vectors float64  `json:"vectors"` // the similarity of word vectors
 	Name    float64  `json:"name"`
 	History float64  `json:"history"`
-	Dense   float64  `json:"dense,omitempty"` // the rank by embeddings
+	Dense   float64  `json:"dense,omitempty"` // the reciprocal of the rank by embeddings
 	// OtherOperation reports whether the tool has a different operation from the query, which lowers its score.
 	OtherOperation bool `json:"other_operation,omitempty"`
 }

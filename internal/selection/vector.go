@@ -8,7 +8,7 @@ import (
 
 const dims = gloss.Dimensions
 
-// vectorizer computes one vector for each tool: the mean of its words' vectors, weighted by field and rarity. The
+// vectorizer computes one unit vector for each tool: the sum of its words' vectors, weighted by field and rarity. The
 // direction that all tools share is removed, because it only means "this is a tool".
 type vectorizer struct {
 	table *gloss.Table

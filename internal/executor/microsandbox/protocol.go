@@ -39,10 +39,10 @@ type message struct {
 }
 
 // agent is one connection to a box's agent, through the relay. When it is closed, the relay kills the processes that
-// were started over it; when the sandbox ends, the connection is closed.
+// were started over it; when the box ends, the connection is closed.
 type agent struct {
 	conn net.Conn
-	id   uint32 // the id of our messages: the lowest that the relay assigned to us
+	id   uint32 // the id of our messages: the lowest that the relay assigned to us, but at least 1
 
 	writing sync.Mutex
 }

@@ -55,11 +55,11 @@ func identifier(s string, reserved []string) string {
 	if strings.Trim(id, "_") == "" {
 		return ""
 	}
-	if utf8.RuneCountInString(id) > maxIdentifier {
-		id = truncateID(id) + "_" + shortHash(s)
-	}
 	if id[0] >= '0' && id[0] <= '9' {
 		id = "n" + id
+	}
+	if utf8.RuneCountInString(id) > maxIdentifier {
+		id = truncateID(id) + "_" + shortHash(s)
 	}
 	if slices.Contains(reserved, id) {
 		id += "_"
@@ -67,7 +67,7 @@ func identifier(s string, reserved []string) string {
 	return id
 }
 
-// maxIdentifier is the maximum length of a name in characters, not counting an added n or underscore.
+// maxIdentifier is the maximum length of a name in characters, not counting an added underscore.
 const maxIdentifier = 60
 
 // truncateID shortens a name so that "_" and a short hash can follow.

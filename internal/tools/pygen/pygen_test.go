@@ -62,17 +62,24 @@ func TestNamesAreKeptAndDistinct(t *testing.T) {
 // two tools have the same function, and no tool's function changes.
 func TestNamesOverTime(t *testing.T) {
 	long := strings.Repeat("x", maxIdentifier-1)
+	digit := "1" + long[1:]
 	for _, names := range [][]string{
 		{"a-b", "a_b", "a_b_" + shortHash("a-b")},
 		{long + "-", long + "_", long + "."},
 		{"A", "a", "a_" + shortHash("a")},
+		{digit + ".", digit + "-"},
 	} {
 		checkDistinct(t, assignNames(nil, definitions(names)))
 	}
+	first, other := digit+".", digit+"-" // other comes before first
+	before := assignNames(nil, definitions([]string{first}))
+	if after := assignNames(before, definitions([]string{other, first})); after[first] != before[first] {
+		t.Errorf("the function of %s changed from %q to %q, want it kept", first, before[first], after[first])
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		base := rapid.SampledFrom([]string{
-			"a-b", "a_b", "A_b", "a.b", "class", "class_", "", "-", "1", long + "-", long + "_", long + "yz",
-			long + "y-",
+			"a-b", "a_b", "A_b", "a.b", "class", "class_", "", "-", "1", digit + "-", digit + ".", long + "-", long + "_",
+			long + "yz", long + "y-",
 		})
 		name := rapid.Custom(func(t *rapid.T) string {
 			of := base.Draw(t, "of")
