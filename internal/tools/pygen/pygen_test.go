@@ -78,8 +78,8 @@ func TestNamesOverTime(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		base := rapid.SampledFrom([]string{
-			"a-b", "a_b", "A_b", "a.b", "class", "class_", "", "-", "1", digit + "-", digit + ".", long + "-", long + "_",
-			long + "yz", long + "y-",
+			"a-b", "a_b", "A_b", "a.b", "class", "class_", "", "-", "1", digit + "-", digit + ".", long + "-",
+			long + "_", long + "yz", long + "y-",
 		})
 		name := rapid.Custom(func(t *rapid.T) string {
 			of := base.Draw(t, "of")
