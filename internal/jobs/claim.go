@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"time"
@@ -89,8 +90,17 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 }
 
 // checkMessage fetches the event's data, and checks the event and its data. refused says why the event is refused. err
-// means that it could not be checked.
+// means that it could not be checked. An event at which the check panics is refused: it would stop each process of the
+// fleet, again after each restart.
 func (c *Client) checkMessage(ctx context.Context, s *submission, policy Policy) (refused *RefusedError, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.id = s.taskID()
+			c.opts.Log.ErrorContext(ctx, "check of an event panicked",
+				"task_id", s.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			refused, err = refuse(errcode.BadEvent, "", "the fleet has a bug at this event; its log has the details"), nil
+		}
+	}()
 	err = c.fetchData(ctx, s)
 	if _, isRefused := errors.AsType[*RefusedError](err); err == nil || isRefused {
 		withCreated, failed := c.withCreated(ctx, policy, s.tenant)

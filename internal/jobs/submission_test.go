@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -25,5 +26,19 @@ func TestRecordDescription(t *testing.T) {
 	if len(got) > maxSummary || !utf8.ValidString(got) || !strings.HasSuffix(got, "ü…") {
 		t.Errorf("description of a long sentence is %d bytes, valid %v: %q; want it truncated",
 			len(got), utf8.ValidString(got), got)
+	}
+}
+
+// TestCheckThatPanics checks that an event is refused, and does not stop the process, if its check panics.
+func TestCheckThatPanics(t *testing.T) {
+	f := newFleet(t)
+	ev := taskEvent("1", `{"code":"x"}`)
+	s := submission{lane: lane{pool: "default", priority: "normal", tenant: "acme"}, event: ev, data: ev.Data()}
+	refused, err := f.checkMessage(t.Context(), &s, func(string) (TenantPolicy, bool) { panic("a bug") })
+	if err != nil || refused == nil || refused.Code != errcode.BadEvent {
+		t.Fatalf("checkMessage = %v, %v, want the event refused", refused, err)
+	}
+	if want := TaskID("acme", ev.Source(), "1"); s.id != want {
+		t.Errorf("the task's id is %q, want %s", s.id, want)
 	}
 }
