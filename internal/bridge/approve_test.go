@@ -107,7 +107,7 @@ func TestApproval(t *testing.T) {
 		for part, want := range map[string]string{"": "approved default\n", "code": "ask " + version} {
 			u := &user{reactions: []string{"cancel", "approve"}}
 			cs := dialAs(t, url, ingesttest.Token, version, u.options())
-			got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "ask " + version, "wait_ms": 300})
+			got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "ask " + version, "wait_ms": 2000})
 			if failed || got["status"] != "running" || got["approval"] == nil || u.asked() != 1 {
 				t.Fatalf("%s: result after a closed form = %v, after %d forms, want a pending call after 1",
 					version, got, u.asked())

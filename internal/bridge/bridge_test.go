@@ -403,16 +403,23 @@ func TestProgress(t *testing.T) {
 			received <- r.Params
 		},
 	})
-	p := &mcp.CallToolParams{
-		Name: "execute_task", Arguments: map[string]any{"code": "call", "wait_ms": 1500}, Meta: mcp.Meta{},
-	}
+	p := &mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "call"}, Meta: mcp.Meta{}}
 	p.SetProgressToken("token")
-	if _, err := cs.CallTool(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel() // the program does not end
+	ended := make(chan error, 1)
+	go func() {
+		_, err := cs.CallTool(ctx, p)
+		ended <- err
+	}()
 	var last float64
 	for _, want := range []string{"run", "tool: wiki/export: 1 of 3: page 1", "blocking"} {
-		got := <-received
+		var got *mcp.ProgressNotificationParams
+		select {
+		case got = <-received:
+		case err := <-ended:
+			t.Fatalf("the call ended before the progress %q: %v", want, err)
+		}
 		if got.Message != want || got.Progress <= last || got.ProgressToken != "token" {
 			t.Errorf("progress %+v after %v, want %q", got, last, want)
 		}

@@ -282,3 +282,26 @@ func InjectRandomly(
 	wg.Wait()
 	return counts
 }
+
+// MeasureLag begins to measure for how long this process does not get a processor, and returns a function that ends the
+// measurement and returns the sum. Tests of time limits subtract it. Delays below 10 ms do not count.
+func MeasureLag() (end func() time.Duration) {
+	const tick, normal = 5 * time.Millisecond, 10 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	sum := make(chan time.Duration)
+	go func() {
+		var lag time.Duration
+		for ctx.Err() == nil {
+			began := time.Now()
+			<-time.After(tick)
+			if late := time.Since(began) - tick; late >= normal {
+				lag += late
+			}
+		}
+		sum <- lag
+	}()
+	return func() time.Duration {
+		cancel()
+		return <-sum
+	}
+}

@@ -353,7 +353,7 @@ func TestBacklogFull(t *testing.T) {
 
 func TestQueueDoesNotRespond(t *testing.T) {
 	f := ingesttest.Start(t, 0,
-		func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = 300 * time.Millisecond })
+		func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = time.Second })
 	anonymous := map[string]string{"Authorization": ""}
 	if resp, got := request(t, f, "GET", "/readyz", anonymous, nil); resp.StatusCode != 200 {
 		t.Errorf("readyz = %d %s, want 200", resp.StatusCode, got)
@@ -421,7 +421,7 @@ func serve(t *testing.T, f *ingesttest.Fleet, o ingest.Options) (addr string, st
 
 func TestSlowBody(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	addr, _ := serve(t, f, ingest.Options{Limits: ingest.Limits{BodyTime: 50 * time.Millisecond}})
+	addr, _ := serve(t, f, ingest.Options{Limits: ingest.Limits{BodyTime: time.Second}})
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)

@@ -179,9 +179,19 @@ func TestDelayedTasksAreBounded(t *testing.T) {
 	}
 }
 
+// awaitHour waits for the next hour if it begins within two minutes: the rates of a test are those of one hour.
+func awaitHour(t *testing.T) {
+	t.Helper()
+	if left := time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)); left < 2*time.Minute {
+		t.Logf("waiting %v for the next hour", left)
+		<-time.After(left)
+	}
+}
+
 // A rate of tasks holds further tasks in the queue until the next period, in the whole fleet, and other tenants' tasks
 // are not held.
 func TestTaskRate(t *testing.T) {
+	awaitHour(t)
 	f := newFleet(t)
 	f.limit(t, schemas.TenantLimits{TaskRate: "3/h"})
 	var started atomic.Int32
@@ -279,6 +289,7 @@ func TestMaxRunningAtRunTime(t *testing.T) {
 
 // A rate of tokens delays tasks that need a model, and no others.
 func TestTokenRate(t *testing.T) {
+	awaitHour(t)
 	f := newFleet(t)
 	f.limit(t, schemas.TenantLimits{TokenRate: "100/h"})
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
@@ -308,6 +319,7 @@ func TestTokenRate(t *testing.T) {
 
 // A rate of calls makes further calls wait for the next period.
 func TestToolRate(t *testing.T) {
+	awaitHour(t)
 	f := newFleet(t)
 	f.limit(t, schemas.TenantLimits{ToolRates: map[string]schemas.Rate{"crm/*": "2/h", "web/get": "1/s"}})
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {

@@ -590,7 +590,7 @@ func TestCancelEarlierTimer(t *testing.T) {
 func TestDeadlines(t *testing.T) {
 	f := newFleet(t)
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
-	soon := in(300 * time.Millisecond)
+	soon := in(3 * time.Second)
 	queued := f.submit(t, "queued", `{"code":"x"}`, "expirytime", soon)
 	eventually(t, "expiry", func() error {
 		if time.Now().Before(queued.ExpiresAt) {
@@ -601,14 +601,17 @@ func TestDeadlines(t *testing.T) {
 	if again := f.submit(t, "queued", `{"code":"x"}`, "expirytime", soon); again.TaskID != queued.TaskID {
 		t.Errorf("the same submission after its expirytime is %s, want the task %s", again.TaskID, queued.TaskID)
 	}
+	started := make(chan struct{}, 1)
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		if j.Task.Code == "hang" {
+			started <- struct{}{}
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		}
 		return succeed(ctx, j)
 	}})
-	running := f.submit(t, "running", `{"code":"hang"}`, "expirytime", in(2*time.Second))
+	running := f.submit(t, "running", `{"code":"hang"}`, "expirytime", in(10*time.Second))
+	<-started
 	for id, run := range map[string]int{queued.TaskID: 0, running.TaskID: 1} {
 		rec := f.await(t, id)
 		if rec.Status != schemas.Expired || rec.Run != run || rec.Result.Error.Code != "expired" {
@@ -688,11 +691,7 @@ func TestReplyAgain(t *testing.T) {
 	to, replies := f.inbox(t)
 	rec := f.submit(t, "1", `{"code":"x"}`, "replyto", to)
 	w := NewWorker(f.Client, WorkerOptions{Handler: succeed})
-	d, err := w.lanes.fetch(t.Context(), t.Context(), lane{"default", "normal", "acme"})
-	if err != nil || d == nil {
-		t.Fatalf("fetch = %v, %v, want a message", d, err)
-	}
-	r, err := w.claim(t.Context(), d, nil)
+	r, err := w.claim(t.Context(), f.fetch(t, w.lanes), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -858,7 +857,7 @@ func TestSaveProgram(t *testing.T) {
 func TestWaitEnds(t *testing.T) {
 	f := newFleet(t)
 	rec := f.submit(t, "1", `{"code":"x"}`)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // enough to read the record
 	defer cancel()
 	if got, err := f.Wait(ctx, "acme", rec.TaskID); !errors.Is(err, context.DeadlineExceeded) ||
 		got.Status != schemas.Queued {

@@ -127,7 +127,7 @@ var hostile = []struct {
 	},
 	{
 		name: "prints forever", code: "while True: print('x' * 100)",
-		limits:    executor.Limits{Timeout: 500 * time.Millisecond, OutputBytes: 202},
+		limits:    executor.Limits{Timeout: 3 * time.Second, OutputBytes: 202},
 		want:      want{status: "timeout", code: "timeout", output: strings.Repeat(strings.Repeat("x", 100)+"\n", 2)},
 		truncated: true,
 	},

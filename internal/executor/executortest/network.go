@@ -193,7 +193,7 @@ func testNetworkEnds(t *testing.T, b *box) {
 	var ended atomic.Int64
 	v := b.runProgram(t, executor.Program{
 		Code:   tunnel + "a = [tunnel(), tunnel()]\nwhile True: pass",
-		Limits: executor.Limits{Timeout: 500 * time.Millisecond * slow(t)},
+		Limits: executor.Limits{Timeout: 2 * time.Second * slow(t)},
 	}, executor.Hooks{Network: func(ctx context.Context, conn net.Conn) {
 		proxy(ctx, conn)
 		if ctx.Err() == nil {

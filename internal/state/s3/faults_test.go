@@ -124,11 +124,11 @@ func half(w http.ResponseWriter, forward func() *http.Response) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// Limits of retry policies. A local store responds quickly, so only a stalled response reaches shortRequest.
+// Limits of retry policies. A local store responds quickly, so only a stalled response reaches the limit of a request.
 const (
-	shortRequest = 400 * time.Millisecond
-	longTotal    = 20 * time.Second
-	shortTotal   = 500 * time.Millisecond
+	longTotal  = 20 * time.Second
+	shortTotal = 500 * time.Millisecond
+	slowTotal  = 4 * time.Second // for several requests that stall
 )
 
 // faultyStore is a gateway behind a faultyProxy, and a workspace.
@@ -178,7 +178,7 @@ func (x *faultyStore) worker(name string, total time.Duration) *statetest.Worker
 	x.Helper()
 	policy := objects.RetryPolicy{Request: longTotal, Total: total}
 	if name == "slow" {
-		policy.Request = shortRequest
+		policy.Request = total / 8
 	}
 	return statetest.NewWorker(x.T, reopen(x.T, x.opts), x.ref, state.Options{Retry: policy})
 }
@@ -253,7 +253,11 @@ func TestPermanentFaults(t *testing.T) {
 					continue // like the others
 				}
 				x.begin(fmt.Sprint("step-", i))
-				w := x.worker(name, shortTotal)
+				total := shortTotal
+				if name == "slow" {
+					total = slowTotal
+				}
+				w := x.worker(name, total)
 				_, files := x.newest()
 				task := state.CommitOptions{TaskID: "task-2", Attempt: 1}
 				x.proxy.begin(step, 1000, f)

@@ -52,7 +52,7 @@ func hostileServer(t *testing.T, mode string) mcp.Server {
 	return mcp.Server{
 		Name: "hostile", Command: self,
 		Env:    map[string]string{"HOSTILE": mode, "HOSTILE_MARK": filepath.Join(t.TempDir(), "mark")},
-		Limits: mcp.Limits{CallTimeout: 8 * time.Second, ConnectTimeout: 5 * time.Second, MaxResultBytes: 1 << 20},
+		Limits: mcp.Limits{CallTimeout: 30 * time.Second, ConnectTimeout: 30 * time.Second, MaxResultBytes: 1 << 20},
 	}
 }
 
@@ -154,7 +154,7 @@ func TestHostileCalls(t *testing.T) {
 func TestDeafServer(t *testing.T) {
 	t.Parallel()
 	s := hostileServer(t, "deaf")
-	s.Limits.CallTimeout, s.Limits.Concurrency = 4*time.Second, 1
+	s.Limits.CallTimeout, s.Limits.Concurrency = 10*time.Second, 1
 	m, _ := manager(t, s)
 	args := `{"a":"` + strings.Repeat("x", 200<<10) + `"}`
 	if _, err := callHostile(t, m, "echo", args); reason(t, err) != tools.Timeout && reason(t, err) != tools.Lost {
