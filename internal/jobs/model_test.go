@@ -220,7 +220,8 @@ func (w *world) actions(last *process) []action {
 	} else if s.runs <= w.resubmits {
 		all = append(all, action{"submits again", s, w.submit})
 	}
-	if w.timers > 0 {
+	// Redrive ends after redriveTime: it writes no record once its timer, which it has stored before, is due.
+	if w.timers > 0 && w.redrive.at != "write record" {
 		all = append(all, action{"the timer is due", nil, w.due})
 	}
 	if w.expires > 0 && !w.expired {

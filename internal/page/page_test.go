@@ -45,7 +45,9 @@ type visitor struct {
 // start starts a fleet with a page, and returns the fleet and a visitor who has not logged in.
 func start(t *testing.T, workers int, o Options) (*ingesttest.Fleet, *visitor) {
 	t.Helper()
-	f := ingesttest.Start(t, workers, nil)
+	f := ingesttest.Start(t, workers, func(o *ingest.Options, _ *jobs.Options) {
+		o.Limits.QueueTime = time.Minute // for the largest upload on a busy machine
+	})
 	o.Fleet, o.Log = client.Options{URL: f.URL}, slog.New(slog.DiscardHandler)
 	p := New(o)
 	server := httptest.NewServer(http.StripPrefix(o.Prefix, p)) // as a proxy does
