@@ -141,7 +141,7 @@ func TestListWhileTheIndexIsBuilt(t *testing.T) {
 	f.submit(t, "2", `{"code":"x"}`)
 	before := f.index
 	list := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		_, err := f.List(ctx, "acme", ListOptions{})
 		return err
