@@ -163,6 +163,27 @@ func (s *Service) remove(ctx context.Context, k key) error {
 	return store.Delete(ctx, k.kind, k.tenant, k.name)
 }
 
+// RemoveAll deletes all schedules, triggers and webhooks of a tenant that is removed: a later tenant of the same name
+// must not inherit them. It is idempotent. Tasks and runs that they have submitted continue.
+func (s *Service) RemoveAll(ctx context.Context, tenant string) error {
+	store, err := s.queue.Automations(ctx)
+	if err != nil {
+		return err
+	}
+	for _, kind := range []string{kindSchedule, kindTrigger, kindWebhook} {
+		list, err := store.List(ctx, kind, tenant)
+		if err != nil {
+			return err
+		}
+		for _, a := range list {
+			if err := store.Delete(ctx, kind, tenant, a.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return s.forgetResults(ctx, tenant)
+}
+
 func checkName(name string) error {
 	if err := schemas.CheckName("name", name); err != nil {
 		return refuse(errcode.BadName, "name", "%s", err)

@@ -80,7 +80,7 @@ func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 		}
 	}
 	if found < 0 {
-		return s.identifyCreated(secret)
+		return s.identifyCreated(r.Context(), secret)
 	}
 	t := tokens[found]
 	return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes}, nil

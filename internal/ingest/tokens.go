@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -21,9 +22,16 @@ type tokenIn struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 }
 
-// identifyCreated returns the caller whose token, which an operator has created, has the given secret.
-func (s *Server) identifyCreated(secret string) (identity, *apierror.Error) {
+// identifyCreated returns the caller whose token, which an operator has created, has the given secret. A token of a
+// tenant that was removed from the settings is unknown.
+func (s *Server) identifyCreated(ctx context.Context, secret string) (identity, *apierror.Error) {
 	t, life, err := s.queue.Identify(secret)
+	if err == nil && t.Tenant != "" {
+		err = s.queue.CheckTenant(ctx, t.Tenant)
+		if _, refused := errors.AsType[*jobs.RefusedError](err); refused {
+			err = jobs.ErrUnknownToken
+		}
+	}
 	switch {
 	case err == nil:
 		return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes, life: life}, nil
@@ -93,7 +101,12 @@ func (s *Server) putTenant(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) deleteTenant(w http.ResponseWriter, r *http.Request) error {
-	err := s.queue.RemoveTenant(r.Context(), r.PathValue("tenant"))
+	tenant := r.PathValue("tenant")
+	err := s.queue.RemoveTenant(r.Context(), tenant)
+	if refused, _ := errors.AsType[*jobs.RefusedError](err); err == nil || refused != nil &&
+		refused.Code == errcode.UnknownTenant { // an earlier request may have removed a part
+		err = cmp.Or(s.automation.RemoveAll(r.Context(), tenant), err)
+	}
 	if inSettings, ok := errors.AsType[*jobs.InSettingsError](err); ok {
 		e := apierror.New(errcode.InSettings, "%s", inSettings.Error())
 		e.Hint = "remove it from `tenants` in the settings of every part, and restart them"

@@ -6,12 +6,15 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -126,6 +129,66 @@ func TestExpiredToken(t *testing.T) {
 	_, err = root.CreateToken(t.Context(), client.TokenOptions{Tenant: "acme", ExpiresAt: time.Now().Add(-time.Second)})
 	if errcodeOf(err) != errcode.BadData {
 		t.Errorf("CreateToken in the past = %v, want %s", err, errcode.BadData)
+	}
+}
+
+// TestRemovedTenant checks that a tenant leaves no automation to a later one of the same name, and that tokens of a
+// tenant that was removed from the settings are unknown and can be revoked.
+func TestRemovedTenant(t *testing.T) {
+	var gone atomic.Bool
+	f := ingesttest.Start(t, 0, func(_ *ingest.Options, o *jobs.Options) {
+		o.Policy = func(tenant string) (jobs.TenantPolicy, bool) {
+			return jobs.TenantPolicy{}, tenant == "default" || tenant == "acme" && !gone.Load()
+		}
+	})
+	root := clientWith(t, f, ingesttest.Operator)
+	if _, err := root.CreateTenant(t.Context(), "new"); err != nil {
+		t.Fatal(err)
+	}
+	tokenOf := func(tenant string) *client.Client {
+		t.Helper()
+		created, err := root.CreateToken(t.Context(), client.TokenOptions{Tenant: tenant})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return clientWith(t, f, created.Secret)
+	}
+	task := client.Submission{Task: client.Task{Code: "1"}}
+	c := tokenOf("new")
+	_, err := c.AddSchedule(t.Context(), client.ScheduleSpec{Name: "s", Cron: "@hourly"}, task)
+	if err == nil {
+		_, err = c.AddTrigger(t.Context(), client.TriggerSpec{Name: "t", Type: "*"}, task)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := root.RemoveTenant(t.Context(), "new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := root.RemoveTenant(t.Context(), "new"); errcodeOf(err) != errcode.UnknownTenant {
+		t.Errorf("RemoveTenant again = %v, want %s", err, errcode.UnknownTenant)
+	}
+	if _, err := root.CreateTenant(t.Context(), "new"); err != nil {
+		t.Fatal(err)
+	}
+	c = tokenOf("new")
+	schedules, err := c.Schedules(t.Context())
+	triggers, errTriggers := c.Triggers(t.Context())
+	if err != nil || errTriggers != nil || len(schedules)+len(triggers) != 0 {
+		t.Errorf("a later tenant has the schedules %v and triggers %v (%v, %v), want none",
+			schedules, triggers, err, errTriggers)
+	}
+
+	c = tokenOf("acme")
+	gone.Store(true)
+	if _, err := c.WhoAmI(t.Context()); errcodeOf(err) != errcode.Unauthorized {
+		t.Errorf("WhoAmI with a token of a tenant that has left the settings = %v, want %s", err, errcode.Unauthorized)
+	}
+	if err := root.RemoveTenant(t.Context(), "acme"); err != nil {
+		t.Errorf("RemoveTenant of a tenant that has left the settings = %v, want its tokens revoked", err)
+	}
+	if tokens, err := root.Tokens(t.Context(), "acme"); err != nil || len(tokens) != 0 {
+		t.Errorf("its tokens are %v, %v, want none", tokens, err)
 	}
 }
 

@@ -264,3 +264,19 @@ func TestApprovalsAreBounded(t *testing.T) {
 		t.Errorf("the record keeps %d calls, want at most %d", len(e.Approvals), maxApprovals)
 	}
 }
+
+// An earlier decision about a call counts more than a later approval of all calls of its tool.
+func TestDeniedCallStaysDenied(t *testing.T) {
+	r := schemas.Record{Approvals: []schemas.Approval{
+		{Call: "1", Server: "crm", Tool: "delete", State: schemas.ApprovalDenied},
+		{Call: "2", Server: "crm", Tool: "delete", State: schemas.ApprovalApproved, AllOfTool: true},
+	}}
+	for call, want := range map[string]string{"1": "1", "2": "2", "3": "2"} {
+		got, full := addApproval(&r, schemas.Approval{
+			Call: call, Server: "crm", Tool: "delete", State: schemas.ApprovalPending,
+		})
+		if full || got.Call != want {
+			t.Errorf("the decision about call %s is %+v, want that about call %s", call, got, want)
+		}
+	}
+}

@@ -40,21 +40,23 @@ func findApproval(r *schemas.Record, call string) int {
 	return slices.IndexFunc(r.Approvals, func(a schemas.Approval) bool { return a.Call == call })
 }
 
-// addApproval adds the pending call q and returns it. If the call was answered earlier, or all calls of its tool were
-// approved, it returns the earlier approval instead. full reports that too many calls of the task are pending.
+// addApproval adds the pending call q and returns it. If the call was answered earlier, or else all calls of its tool
+// were approved, it returns the earlier approval instead. full reports that too many calls of the task are pending.
 func addApproval(r *schemas.Record, q schemas.Approval) (current schemas.Approval, full bool) {
 	r.Approvals = slices.Clone(r.Approvals) // the record that was read must not change
+	i := findApproval(r, q.Call)
+	if i >= 0 && slices.Contains([]string{schemas.ApprovalApproved, schemas.ApprovalDenied}, r.Approvals[i].State) {
+		return r.Approvals[i], false
+	}
 	for _, a := range r.Approvals {
 		if a.State == schemas.ApprovalApproved && a.AllOfTool && a.Server == q.Server && a.Tool == q.Tool {
 			return a, false
 		}
 	}
-	if i := findApproval(r, q.Call); i >= 0 {
-		switch r.Approvals[i].State {
-		case schemas.ApprovalApproved, schemas.ApprovalDenied:
-		case schemas.ApprovalPending: // added by a run that was lost
+	if i >= 0 {
+		if isPending(r.Approvals[i]) { // added by a run that was lost
 			r.Approvals[i].ExpiresAt = q.ExpiresAt
-		default:
+		} else {
 			r.Approvals[i] = q
 		}
 		return r.Approvals[i], false

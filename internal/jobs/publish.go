@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	runHeader       = "Codefleet-Run" // number of runs before the message was published; 0 if absent
-	codeSubjectFull = 10077           // the server's code for a stream or subject at its limit
-	codeReplicating = 10158           // the server's code while a cluster replicates a message with the same id
+	runHeader       = "Codefleet-Run"  // number of runs before the message was published; 0 if absent
+	waitHeader      = "Codefleet-Wait" // differs for each message that waits in DELAYED
+	codeSubjectFull = 10077            // the server's code for a stream or subject at its limit
+	codeReplicating = 10158            // the server's code while a cluster replicates a message with the same id
 )
 
 func isReplicating(err error) bool {

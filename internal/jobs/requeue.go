@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -91,7 +92,15 @@ func (r *run) delayUntil(ctx context.Context, at time.Time, change func(*storedR
 	if err != nil {
 		return err
 	}
-	return r.m.acknowledge(ctx, r.w.c)
+	if err := r.m.acknowledge(ctx, r.w.c); err != nil {
+		return err
+	}
+	if r.rec.CancelRequested { // while the run ended: nothing else would bring the task back before the delay ends
+		if err := r.w.c.promoteNow(ctx, r.rec); err != nil {
+			r.w.log.DebugContext(ctx, "delayed task not promoted", "task_id", r.id, "error", err)
+		}
+	}
+	return nil
 }
 
 // delay stores a message in DELAYED that returns the task to its lane at the given time. It returns the message's
@@ -103,6 +112,7 @@ func (c *Client) delay(
 		Subject: delayedSubject(rec.Tenant, rec.TaskID, rec.Run), Header: withoutServerHeaders(header), Data: data,
 	}
 	msg.Header.Set(runHeader, strconv.Itoa(rec.Run))
+	msg.Header.Set(waitHeader, crand.Text())
 	// nats.go has an option for this header, but it drops fractions of a second.
 	msg.Header.Set("Nats-Schedule", "@at "+at.UTC().Format(time.RFC3339Nano))
 	msg.Header.Set("Nats-Schedule-Target", "due."+strings.TrimPrefix(l.subject(), "tasks.")+"."+rec.TaskID)

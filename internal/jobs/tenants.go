@@ -54,6 +54,11 @@ func (c *Client) IsCreated(ctx context.Context, tenant string) (bool, error) {
 	return true, nil
 }
 
+// CheckTenant returns a *RefusedError if the tenant is neither in the settings nor created.
+func (c *Client) CheckTenant(ctx context.Context, tenant string) error {
+	return c.checkTenant(ctx, "tenant", tenant)
+}
+
 // hasTenant reports whether an operator has created the tenant.
 func (s *controls) hasTenant(tenant string) bool {
 	if s == nil {
@@ -93,15 +98,20 @@ func (c *Client) CreateTenant(ctx context.Context, name, by string) (schemas.Ten
 }
 
 // RemoveTenant removes a tenant that an operator has created, and its tokens. Its workspaces and records stay. Its
-// queued tasks, and all later ones, are refused. The error is an *InSettingsError if the tenant is from the settings.
+// queued tasks, and all later ones, are refused. If the tenant is unknown, because it was removed from the settings,
+// its tokens are revoked, if it has any. The error is an *InSettingsError if the tenant is from the settings.
 func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 	if c.inSettings(name) {
 		return &InSettingsError{What: "tenant " + name}
 	}
-	if err := c.checkTenant(ctx, "tenant", name); err != nil {
-		return err
+	unknown := c.checkTenant(ctx, "tenant", name)
+	if refused, ok := errors.AsType[*RefusedError](unknown); unknown != nil && (!ok || refused.Code == errcode.BadName) {
+		return unknown
 	}
 	tokens, err := c.Tokens(ctx, name)
+	if err == nil && unknown != nil && len(tokens) == 0 {
+		err = unknown
+	}
 	if err != nil {
 		return err
 	}
