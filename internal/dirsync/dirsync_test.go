@@ -425,6 +425,68 @@ func TestConflicts(t *testing.T) {
 	})
 }
 
+// TestFileReplacesDirectory checks that what a task adds to a directory, which a file or link has replaced here, is not
+// removed, and that the next synchronisation brings it.
+func TestFileReplacesDirectory(t *testing.T) {
+	for _, content := range []string{"ours", "->other"} {
+		setup := func(t *testing.T) *fixture {
+			t.Helper()
+			w := newFixture(t)
+			w.remote.set(map[string]string{"d/a": "0", "d/e/b": "0", "other/o": "0"})
+			w.pull(dirsync.Refuse)
+			w.remove("d")
+			if target, link := strings.CutPrefix(content, "->"); !link {
+				w.write("d", content)
+			} else if err := os.Symlink(target, filepath.Join(w.dir, "d")); err != nil {
+				t.Fatal(err)
+			}
+			w.remote.set(map[string]string{"d/a": "0", "d/e/b": "0", "d/e/new": "task", "other/o": "0"})
+			return w
+		}
+		t.Run("refuse "+content, func(t *testing.T) {
+			w := setup(t)
+			here, there := w.files(), w.remote.current()
+			_, pull := w.folder.Pull(t.Context(), dirsync.Refuse)
+			_, push := w.folder.Push(t.Context(), "", dirsync.Refuse)
+			for _, err := range []error{pull, push} {
+				e, ok := errors.AsType[*dirsync.ConflictError](err)
+				if !ok || !slices.Equal(e.Paths, []string{"d"}) {
+					t.Errorf("error = %v, want the conflict d", err)
+				}
+			}
+			w.want("here", w.files(), here)
+			w.want("there", w.remote.current(), there)
+		})
+		t.Run("keep both "+content, func(t *testing.T) {
+			w := setup(t)
+			if r := w.sync(); !slices.Equal(r.Conflicts, []string{"d"}) {
+				t.Errorf("Sync() = %+v, want the conflict d", r)
+			}
+			want := map[string]string{"d/e/new": "task", "d.conflict-g2": content, "other/o": "0"}
+			w.want("here", w.files(), want)
+			w.want("there", w.remote.current(), want)
+			if r := w.sync(); len(r.Written)+len(r.Conflicts)+len(r.Removed) != 0 {
+				t.Errorf("Sync() again = %+v, want nothing", r)
+			}
+		})
+		t.Run("theirs "+content, func(t *testing.T) {
+			w := setup(t)
+			w.pull(dirsync.Theirs)
+			w.want("here", w.files(), map[string]string{"d/e/new": "task", "other/o": "0"})
+		})
+		t.Run("ours "+content, func(t *testing.T) {
+			w := setup(t)
+			w.pull(dirsync.Ours)
+			want := map[string]string{"d": content, "other/o": "0"}
+			w.want("here", w.files(), want)
+			if _, err := w.folder.Push(t.Context(), "", dirsync.Refuse); err != nil {
+				t.Fatal(err)
+			}
+			w.want("there", w.remote.current(), want)
+		})
+	}
+}
+
 // TestEditDuringPull checks that a person's edit between the scan and the write of new content is not lost, however the
 // editor writes.
 func TestEditDuringPull(t *testing.T) {

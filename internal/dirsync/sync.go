@@ -31,6 +31,11 @@ type difference struct {
 	ours, theirs bool      // which side changed it
 }
 
+// replacesDir reports whether a file or link in the directory has replaced a directory of the workspace.
+func (d difference) replacesDir() bool {
+	return d.ours && d.here != nil && d.here.kind != Dir && d.there != nil && d.there.Kind == Dir
+}
+
 // comparison is the outcome of comparing both sides with the base.
 type comparison struct {
 	generation int64
@@ -105,6 +110,12 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 		}
 		c.list = append(c.list, d)
 	}
+	removed := c.removed()
+	for i, d := range c.list { // our file would remove paths of the workspace that we have never seen
+		if d.replacesDir() && !removed[d.path] {
+			c.list[i].theirs = true
+		}
+	}
 	return c, nil
 }
 
@@ -141,13 +152,18 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 	}
 	r := Report{Generation: c.generation, Skipped: c.skipped}
 	var todo []difference
+	kept := map[string]bool{} // files of ours, at which the workspace has directories
 	for _, d := range c.list {
 		switch {
 		case !d.theirs:
 			continue
+		case isIn(kept, d.path):
+			f.record(d.path, d.there, nil, time.Now())
+			continue
 		case d.ours && d.here != nil && d.here.kind == Dir && d.there != nil && d.there.Kind == Dir, // modes differ
 			d.ours && policy == Ours: // our version now counts as a change to theirs
 			f.record(d.path, d.there, nil, time.Now())
+			kept[d.path] = d.replacesDir()
 			continue
 		case d.ours && policy != Theirs:
 			r.Conflicts = append(r.Conflicts, d.path)
@@ -235,11 +251,12 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 	return r, errors.Join(f.recordPush(ctx, r.Generation, c.list, began), f.save())
 }
 
-// removed returns the paths that were removed from the directory together with everything below them.
+// removed returns the paths that were removed from the directory, or replaced by a file, together with everything below
+// them.
 func (c comparison) removed() map[string]bool {
 	ours := map[string]bool{}
 	for _, d := range c.list {
-		if d.ours && d.here == nil {
+		if d.ours && d.here == nil || d.replacesDir() {
 			ours[d.path] = true
 		}
 	}
