@@ -706,6 +706,23 @@ func TestNoEscape(t *testing.T) {
 	}
 }
 
+// TestLinkThroughLink checks that a link whose target goes up from a name is skipped: the name may be another link, so
+// that the target is outside although its text is not.
+func TestLinkThroughLink(t *testing.T) {
+	w := newFixture(t)
+	w.remote.set(map[string]string{
+		"d1/d2/d3/up": "->../../..", "out": "->d1/d2/d3/up/../secret", "d1/out": "->./d2/d3/up//../secret",
+		"end": "->d1/d2/d3/up/..", "d1/d2/in": "->.././d2/d3",
+	})
+	r := w.pull(dirsync.Refuse)
+	if want := []string{"d1/out", "end", "out"}; !slices.Equal(slices.Sorted(slices.Values(r.Skipped)), want) {
+		t.Errorf("Pull() skipped %q, want %q", r.Skipped, want)
+	}
+	w.want("here", w.files(), map[string]string{
+		"d1/d2/d3/up": "->../../..", "d1/d2/in": "->.././d2/d3",
+	})
+}
+
 // TestPushSkipsOutsideLinks checks that links that point outside are not pushed, also in place of a file.
 func TestPushSkipsOutsideLinks(t *testing.T) {
 	w := newFixture(t)

@@ -285,7 +285,26 @@ func (v *verifier) ok() bool {
 // pointsOutside reports whether l, which may be nil, is a symbolic link at p that points out of the directory.
 func (l *local) pointsOutside(p string) bool { return l != nil && pointsOutside(p, l.kind, l.target) }
 
-// pointsOutside reports whether a path is a symbolic link that points out of the directory.
+// pointsOutside reports whether a path is a symbolic link that points, or may point, out of the directory. After a name,
+// ".." leads to an unknown place: the name may be another symbolic link.
 func pointsOutside(p, kind, target string) bool {
-	return kind == Symlink && (path.IsAbs(target) || !fs.ValidPath(path.Join(path.Dir(p), target)))
+	return kind == Symlink && (path.IsAbs(target) || upAfterName(target) ||
+		!fs.ValidPath(path.Join(path.Dir(p), target)))
+}
+
+// upAfterName reports whether a path has the component ".." after a name.
+func upAfterName(p string) bool {
+	named := false
+	for part := range strings.SplitSeq(p, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			if named {
+				return true
+			}
+		default:
+			named = true
+		}
+	}
+	return false
 }
