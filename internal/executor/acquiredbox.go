@@ -73,6 +73,7 @@ func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Ve
 	program.Limits = program.Limits.OrDefaults()
 	program.Limits.MemoryMB, program.Limits.CPUs = a.limits.MemoryMB, a.limits.CPUs
 	program.Limits.WorkspaceMB = a.limits.WorkspaceMB
+	hooks.log = a.pool.log
 	a.pool.mu.Lock()
 	a.pool.sched.trace("ran", a.box, program.TaskID)
 	a.pool.mu.Unlock()

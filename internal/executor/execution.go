@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -77,7 +78,15 @@ func (e *execution) run(ctx context.Context) (Verdict, error) {
 	defer endCalls()
 	if e.hooks.Network != nil {
 		e.conns = newConns(e.runner.send, func(c net.Conn) {
-			e.work.Go(func() { e.hooks.Network(callCtx, c) })
+			e.work.Go(func() {
+				defer func() {
+					if p := recover(); p != nil {
+						e.logPanic(callCtx, "service of a connection", p)
+						_ = c.Close()
+					}
+				}()
+				e.hooks.Network(callCtx, c)
+			})
 		})
 		defer func() {
 			endCalls() // first, so that Network hooks see their context end, not the connection
@@ -260,7 +269,7 @@ func (e *execution) startCall(ctx context.Context, f runner.Frame) error {
 	}
 	e.calls[f.ID] = true
 	e.work.Go(func() {
-		result, err := e.call(ctx, Call{ID: f.ID, Server: f.Server, Tool: f.Tool, Hash: f.Hash, Args: f.Body})
+		result, err := e.callSafely(ctx, Call{ID: f.ID, Server: f.Server, Tool: f.Tool, Hash: f.Hash, Args: f.Body})
 		reply, body := replyTo(f.ID, result, err)
 		e.mu.Lock()
 		delete(e.calls, f.ID) // before the reply, after which the program may make another call
@@ -271,6 +280,27 @@ func (e *execution) startCall(ctx context.Context, f runner.Frame) error {
 		_ = e.runner.send(reply, body) // a failed write shows as the end of the frames
 	})
 	return nil
+}
+
+// callSafely makes a tool call. A panic of the hook ends neither this process nor the program: it is an error of the
+// fleet.
+func (e *execution) callSafely(ctx context.Context, call Call) (result CallResult, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.logPanic(ctx, "tool call", p)
+			fault := errors.New("the fleet has a bug at this call; its log has the details")
+			result, err = CallResult{}, &CallError{Code: errcode.Internal, Err: fault}
+		}
+	}()
+	return e.call(ctx, call)
+}
+
+// logPanic logs that a hook panicked with p, and where.
+func (e *execution) logPanic(ctx context.Context, what string, p any) {
+	if e.hooks.log != nil {
+		e.hooks.log.ErrorContext(ctx, what+" panicked",
+			"task_id", e.program.TaskID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	}
 }
 
 // call makes a tool call, unless the call is invalid or there are no tools. It refuses a result above the limit.

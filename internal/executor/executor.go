@@ -29,6 +29,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"time"
 )
@@ -92,7 +93,7 @@ const MaxCheckpoint = 16 << 10
 
 // Hooks are a program's only connections to the outside. Each may be nil. Output, Check, Facts and Called are
 // called one at a time. Network and Call may be called concurrently and must return soon after their context
-// ends. Run returns after all hooks have returned.
+// ends; a panic of theirs ends the connection or the call only. Run returns after all hooks have returned.
 type Hooks struct {
 	// Check is called after the program is parsed and before it runs. It is not called for a program that
 	// cannot be parsed. If it returns an error, the verdict's status is Blocked, and its Error is the
@@ -116,6 +117,8 @@ type Hooks struct {
 	// Called is called for each of the first 1,000 calls of tools that run in the program's process, in the
 	// order in which they completed, as reported by the program (untrusted).
 	Called func(LocalCall)
+
+	log *slog.Logger // of panics of Network and Call; nil if there is no pool
 }
 
 // LocalCall is a tool call inside the program's process, as reported by the program.

@@ -1,0 +1,60 @@
+package executor_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
+)
+
+// TestHookThatPanics checks that a panic in a tool call or in the service of a connection does not end the worker: the
+// program gets an error that it can handle, and the log has the stack.
+func TestHookThatPanics(t *testing.T) {
+	var logged bytes.Buffer
+	pool, err := executor.NewPool(executortest.Host{}, executor.PoolOptions{
+		MinReady: -1, Max: 1, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1,
+		Log: slog.New(slog.NewTextHandler(&logged, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- pool.Run(ctx) }()
+	box, err := pool.Acquire(t.Context(), executor.Key{Tenant: "a"}, executor.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const code = `
+import os, urllib.request
+from client.mcp_client import call_mcp_tool, ToolError
+try: call_mcp_tool("s", "t")
+except ToolError as e: result = [e.code, e.message]
+try: urllib.request.urlopen("http://example.com")
+except OSError: result.append("no connection")
+`
+	v, err := box.Run(t.Context(), executor.Program{TaskID: "t7", Code: code}, executor.Hooks{
+		Call:    func(context.Context, executor.Call) (executor.CallResult, error) { panic("broker bug") },
+		Network: func(context.Context, net.Conn) { panic("proxy bug") },
+	})
+	const want = `["internal","the fleet has a bug at this call; its log has the details","no connection"]`
+	if err != nil || string(v.Result) != want {
+		t.Errorf("Run() = %+v, %v, %v, want the result %s", v, v.Error, err, want)
+	}
+	box.Release()
+	cancel()
+	if err := <-stopped; err != nil {
+		t.Errorf("pool.Run() = %v, want nil", err)
+	}
+	for _, part := range []string{"task_id=t7", `panic="broker bug"`, `panic="proxy bug"`, "panic_test.go"} {
+		if !strings.Contains(logged.String(), part) {
+			t.Errorf("log = %s, want %s in it", &logged, part)
+		}
+	}
+}
