@@ -135,25 +135,33 @@ func unlinkSkills(workspace string, links map[string]string) error {
 	return err
 }
 
-// removeLinks removes the links to the targets in a directory and below it.
+// removeLinks removes the links to the targets in a directory and below it. It reads few names at once: a program can
+// give a file many more names than this process has memory for.
 func removeLinks(dir *os.Root, targets map[string]bool, depth int) (err error) {
 	list, openErr := dir.Open(".")
 	if openErr != nil {
 		return nil //nolint:nilerr // a program has closed the directory
 	}
-	entries, _ := list.ReadDir(-1)
+	var below []string
+	for readErr := error(nil); readErr == nil; {
+		var entries []fs.DirEntry
+		entries, readErr = list.ReadDir(1024)
+		for _, entry := range entries {
+			name := entry.Name()
+			switch {
+			case entry.Type()&fs.ModeSymlink != 0:
+				if got, failed := dir.Readlink(name); failed == nil && targets[got] {
+					err = errors.Join(err, dir.Remove(name))
+				}
+			case entry.IsDir() && depth < maxWorkspaceDepth:
+				below = append(below, name)
+			}
+		}
+	}
 	list.Close()
-	for _, entry := range entries {
-		name := entry.Name()
-		switch {
-		case entry.Type()&fs.ModeSymlink != 0:
-			if got, readErr := dir.Readlink(name); readErr == nil && targets[got] {
-				err = errors.Join(err, dir.Remove(name))
-			}
-		case entry.IsDir() && depth < maxWorkspaceDepth:
-			if below, openErr := dir.OpenRoot(name); openErr == nil {
-				err = errors.Join(err, removeLinks(below, targets, depth+1), below.Close())
-			}
+	for _, name := range below {
+		if sub, openErr := dir.OpenRoot(name); openErr == nil {
+			err = errors.Join(err, removeLinks(sub, targets, depth+1), sub.Close())
 		}
 	}
 	return err

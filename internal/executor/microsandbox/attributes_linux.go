@@ -3,6 +3,7 @@ package microsandbox
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -62,19 +63,26 @@ func removeAttributeIn(dir *os.File, name string) (below []string, err error) {
 	if err := unix.Fremovexattr(int(dir.Fd()), name); !isGone(err) {
 		return nil, err
 	}
-	entries, err := dir.ReadDir(-1)
-	for _, e := range entries {
-		switch {
-		case e.IsDir():
-			below = append(below, e.Name())
-		case e.Type().IsRegular():
-			path := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), e.Name())
-			if failed := unix.Lremovexattr(path, name); !isGone(failed) {
-				err = errors.Join(err, failed)
+	for {
+		entries, readErr := dir.ReadDir(1024) // a program can make more names than this process has memory for
+		for _, e := range entries {
+			switch {
+			case e.IsDir():
+				below = append(below, e.Name())
+			case e.Type().IsRegular():
+				path := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), e.Name())
+				if failed := unix.Lremovexattr(path, name); !isGone(failed) && err == nil {
+					err = failed
+				}
 			}
 		}
+		if errors.Is(readErr, io.EOF) {
+			return below, err
+		}
+		if readErr != nil {
+			return below, errors.Join(err, readErr)
+		}
 	}
-	return below, err
 }
 
 // isGone reports whether a file no longer has an attribute whose removal returned err.

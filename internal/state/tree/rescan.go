@@ -21,7 +21,8 @@ func (t *Dir) rescan() error {
 		clear(t.nodes)
 	}
 	started := time.Now()
-	out, err := scan(t.root, func(path string, dir bool) bool { return t.reserved(path) || rules.Match(path, dir) })
+	skip := func(path string, dir bool) bool { return t.reserved(path) || rules.Match(path, dir) }
+	out, err := scan(t.root, t.opts.Quota.Files, skip)
 	if tooMany := rules.Err(); err == nil && tooMany != nil {
 		err = format.OverLimit(tooMany)
 	}

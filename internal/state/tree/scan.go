@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -64,13 +65,17 @@ type scanResult struct {
 
 const (
 	scanWorkers = 4
-	scanLimit   = 4_000_000 // paths; far above any quota
+	scanBatch   = 1024   // names that are read from a directory at once
+	scanMargin  = 10_000 // paths beyond twice the quota that a scan may find
+	longPath    = 256    // a path counts as one more for each so many bytes of its directory's path
 )
 
 // scanner walks a tree with several goroutines. It never follows symbolic links.
 type scanner struct {
-	root *os.Root
-	skip func(path string, dir bool) bool
+	root  *os.Root
+	skip  func(path string, dir bool) bool
+	limit int64        // how many paths may be seen
+	seen  atomic.Int64 // paths that were found or excluded
 
 	mu     sync.Mutex
 	wake   sync.Cond
@@ -80,9 +85,10 @@ type scanner struct {
 	err    error
 }
 
-// scan returns all paths below root. A path for which skip returns true counts as excluded.
-func scan(root *os.Root, skip func(path string, dir bool) bool) (scanResult, error) {
-	sc := &scanner{root: root, skip: skip, queue: []string{"."}}
+// scan returns all paths below root. A path for which skip returns true counts as excluded. A program can make many more
+// paths than this process has memory for, so the scan fails once it has seen far more than a quota of files.
+func scan(root *os.Root, files int, skip func(path string, dir bool) bool) (scanResult, error) {
+	sc := &scanner{root: root, skip: skip, limit: 2*int64(files) + scanMargin, queue: []string{"."}}
 	sc.wake.L = &sc.mu
 	var wg sync.WaitGroup
 	for range scanWorkers {
@@ -111,13 +117,12 @@ func (sc *scanner) work() {
 		part, dirs, err := sc.readDir(dir)
 		sc.mu.Lock()
 		sc.active--
-		sc.err = errors.Join(sc.err, err)
+		if sc.err == nil {
+			sc.err = err
+		}
 		sc.out.found = append(sc.out.found, part.found...)
 		sc.out.excluded = append(sc.out.excluded, part.excluded...)
 		sc.queue = append(sc.queue, dirs...)
-		if len(sc.out.found) > scanLimit {
-			sc.err = format.OverLimit(fmt.Errorf("there are more than %d paths", scanLimit))
-		}
 		sc.wake.Broadcast()
 	}
 }
@@ -131,7 +136,11 @@ func (sc *scanner) readDir(dir string) (out scanResult, dirs []string, err error
 	}
 	defer f.Close()
 	for {
-		names, err := f.Readdirnames(1024)
+		names, err := f.Readdirnames(scanBatch)
+		if sc.seen.Add(int64(len(names)*(1+len(dir)/longPath))) > sc.limit {
+			return out, nil, format.OverLimit(fmt.Errorf("there are more than %d paths; excluded paths count, and long "+
+				"ones count several times: remove files that are not needed", sc.limit))
+		}
 		for _, name := range names {
 			path := name
 			if dir != "." {

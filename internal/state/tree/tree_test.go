@@ -20,12 +20,17 @@ import (
 
 func open(t *testing.T, bucket objects.Objects) (dir string, d *tree.Dir) {
 	t.Helper()
+	return openWith(t, bucket, format.DefaultQuota)
+}
+
+func openWith(t *testing.T, bucket objects.Objects, quota format.Quota) (dir string, d *tree.Dir) {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	store := content.New(bucket, content.Options{Log: log})
 	dir = t.TempDir()
 	d, err := tree.Open(dir, format.Ref{Tenant: "acme", Workspace: "main"}, store, tree.Options{
 		Reserved: []string{"servers"}, MountPoints: []string{"servers"}, Excludes: []string{"*.tmp"},
-		Quota: format.DefaultQuota, Log: log,
+		Quota: quota, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -159,6 +164,43 @@ func TestTooDeep(t *testing.T) {
 }
 
 // TestRoundTrip checks that Materialise writes to one directory what Diff found in another.
+// TestTooManyPaths checks that a scan fails before it has seen many more paths than the quota allows, whether they are
+// excluded, in one directory, or few with long names.
+func TestTooManyPaths(t *testing.T) {
+	long := strings.Repeat(strings.Repeat("d", 250)+"/", 9)
+	for _, c := range []struct {
+		name, dir, suffix string
+		links             int // names of one file
+		fails             bool
+	}{
+		{"few", "", ".tmp", 10_300, false},
+		{"excluded", "", ".tmp", 10_500, true},
+		{"found", "d/", "", 10_500, true},
+		{"long", long, "", 1_200, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			quota := format.DefaultQuota
+			quota.Files = 200
+			dir, d := openWith(t, mem.New(), quota)
+			write(t, dir, map[string]string{c.dir + "file": ""})
+			for i := range c.links {
+				name := filepath.Join(dir, c.dir, strconv.Itoa(i)+c.suffix)
+				if err := os.Link(filepath.Join(dir, c.dir, "file"), name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			up, err := d.Diff(t.Context(), format.EmptySet, false, nil, 0)
+			if err == nil {
+				err = up.Wait()
+			}
+			if c.fails != (err != nil) || c.fails && (!errors.Is(err, format.ErrQuota) ||
+				!strings.Contains(err.Error(), "there are more than 10400 paths; excluded paths count")) {
+				t.Errorf("Diff() of %d paths = %v, want an error: %v", c.links, err, c.fails)
+			}
+		})
+	}
+}
+
 func TestRoundTrip(t *testing.T) {
 	bucket := mem.New()
 	dir, d := open(t, bucket)
