@@ -14,3 +14,11 @@ func diskUse(info fs.FileInfo) int64 {
 	}
 	return info.Size()
 }
+
+// inodeOf returns a file's number, which no other file of its file system has at the same time.
+func inodeOf(info fs.FileInfo) uint64 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Ino
+	}
+	return 0
+}
