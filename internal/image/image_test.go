@@ -371,6 +371,39 @@ func TestHostileImages(t *testing.T) {
 	}
 }
 
+// TestDeepImages checks that long and deep names are refused: a small archive could have the worker make directories for
+// hours.
+func TestDeepImages(t *testing.T) {
+	deep := strings.Repeat("d/", 128)
+	link := func(target string) entry { return entry{name: "a", kind: tar.TypeSymlink, link: target} }
+	for name, c := range map[string]struct {
+		files []entry
+		want  string // part of the error; empty for none
+	}{
+		"deepest":        {[]entry{{name: deep + deep[2:] + "file", text: "x"}}, ""},
+		"deep":           {[]entry{{name: deep + deep + "file"}}, "the name has 257 components; the limit is 256"},
+		"whiteout":       {[]entry{{name: deep + deep + ".wh.x"}}, "the name has 257 components"},
+		"long":           {[]entry{{name: strings.Repeat("./", 2048) + "x"}}, "4097 bytes long; the limit is 4096"},
+		"through a link": {[]entry{link(deep), {name: "a/" + deep + "d"}}, "more than 256 components"},
+		"long link":      {[]entry{link(strings.Repeat("d/../", 200)), {name: "a/d"}}, "more than 256 components"},
+		"hard link":      {[]entry{{name: "x", kind: tar.TypeLink, link: deep + deep + "d"}}, "has 257 components"},
+		"from a link":    {[]entry{link(deep), {name: "x", kind: tar.TypeLink, link: "a/" + deep + "d"}}, "more than 256"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "images")
+			path := docker(t, archiveOf(t, c.files...))
+			_, err := image.Unpack(t.Context(), image.Options{Path: path, Dir: dir, MaxMB: 4})
+			if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, image.ErrBroken) ||
+				!strings.Contains(err.Error(), c.want)) {
+				t.Errorf("Unpack = %v, want %q", err, c.want)
+			}
+			if left, _ := os.ReadDir(dir); c.want != "" && len(left) > 0 {
+				t.Errorf("left behind: %v, want nothing", left)
+			}
+		})
+	}
+}
+
 // TestHostileLayouts checks that files that are read into memory are bounded, and that no symbolic link that points
 // outside the layout is followed.
 func TestHostileLayouts(t *testing.T) {

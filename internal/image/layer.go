@@ -21,6 +21,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
+	"github.com/codefleet/codefleet/internal/removal"
 )
 
 // unpacker applies layers to a directory, the lowest first.
@@ -33,6 +34,9 @@ type unpacker struct {
 	whiteouts    bool            // the archives are layers, whose whiteouts remove files of lower ones
 	written      map[string]bool // paths written by the current layer, and their parents
 }
+
+// maxName is the length of the longest name in an archive, in bytes, as of a path in Linux.
+const maxName = 4096
 
 // decoderMemory bounds the memory that a layer makes its decoder allocate.
 const decoderMemory = 128 << 20
@@ -52,7 +56,7 @@ func (u *unpacker) applyLayer(ctx context.Context, l layer) error {
 	sum := sha256.New()
 	stream := io.TeeReader(&bounded{ctx: ctx, from: archive, u: u}, sum)
 	u.written = map[string]bool{}
-	if err := u.applyArchive(tar.NewReader(stream)); err != nil {
+	if err := u.applyArchive(ctx, tar.NewReader(stream)); err != nil {
 		return layerError(l.name, err)
 	}
 	if _, err := io.Copy(io.Discard, stream); err != nil { // the digest includes what follows the archive's end
@@ -74,7 +78,7 @@ func Untar(ctx context.Context, dir string, from io.Reader, maxMB int64) error {
 	defer root.Close()
 	u := unpacker{root: root, bytesLeft: maxMB << 20, maxMB: maxMB, filesLeft: maxFiles, written: map[string]bool{}}
 	stream := &bounded{ctx: ctx, from: from, u: &u}
-	err = u.applyArchive(tar.NewReader(stream))
+	err = u.applyArchive(ctx, tar.NewReader(stream))
 	if err == nil {
 		_, err = io.Copy(io.Discard, stream)
 	}
@@ -128,7 +132,7 @@ func (u *unpacker) tooLarge() error {
 }
 
 // applyArchive unpacks the files of an archive, and removes those that its whiteouts name.
-func (u *unpacker) applyArchive(r *tar.Reader) error {
+func (u *unpacker) applyArchive(ctx context.Context, r *tar.Reader) error {
 	for {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -140,7 +144,7 @@ func (u *unpacker) applyArchive(r *tar.Reader) error {
 		if u.filesLeft--; u.filesLeft < 0 {
 			return fmt.Errorf("%w: it has more than %d files", ErrTooLarge, maxFiles)
 		}
-		if err := u.unpack(header, r); err != nil {
+		if err := u.unpack(ctx, header, r); err != nil {
 			return fmt.Errorf("unpack %.200s: %w", header.Name, err)
 		}
 	}
@@ -151,16 +155,32 @@ const (
 	opaque   = ".wh..wh..opq" // removes what lower layers put into its directory
 )
 
+// cleanName returns a name in an archive as a clean path. It refuses names that are longer or deeper than those of files:
+// a few bytes of compressed archive could have this process make directories for hours.
+func cleanName(name string) (string, error) {
+	if len(name) > maxName {
+		return "", fmt.Errorf("%w: the name is %d bytes long; the limit is %d", ErrBroken, len(name), maxName)
+	}
+	name = path.Clean(strings.TrimLeft(name, "/"))
+	if depth := 1 + strings.Count(name, "/"); depth > hostdir.MaxDepth {
+		return "", fmt.Errorf("%w: the name has %d components; the limit is %d", ErrBroken, depth, hostdir.MaxDepth)
+	}
+	return name, nil
+}
+
 // unpack applies one entry of an archive. It writes a file, a directory or a link, or removes what a whiteout names.
-func (u *unpacker) unpack(header *tar.Header, content io.Reader) error {
-	name := path.Clean(strings.TrimLeft(header.Name, "/"))
+func (u *unpacker) unpack(ctx context.Context, header *tar.Header, content io.Reader) error {
+	name, err := cleanName(header.Name)
+	if err != nil {
+		return err
+	}
 	if !filepath.IsLocal(name) {
 		return fmt.Errorf("%w: the name points outside the image", ErrBroken)
 	}
 	if name == "." {
 		return nil
 	}
-	parent, err := hostdir.Resolve(u.root, path.Dir(name))
+	parent, err := hostdir.Resolve(ctx, u.root, path.Dir(name))
 	if err != nil {
 		return err
 	}
@@ -182,12 +202,12 @@ func (u *unpacker) unpack(header *tar.Header, content io.Reader) error {
 	case tar.TypeReg, tar.TypeGNUSparse:
 		return u.writeFile(at, mode|0o600, content)
 	case tar.TypeSymlink:
-		if err := u.root.RemoveAll(at); err != nil {
+		if err := removal.All(u.root, at); err != nil {
 			return err
 		}
 		return u.root.Symlink(header.Linkname, at)
 	case tar.TypeLink:
-		return u.hardLink(header.Linkname, at)
+		return u.hardLink(ctx, header.Linkname, at)
 	}
 	return nil // devices and pipes are left out
 }
@@ -207,7 +227,7 @@ func (u *unpacker) remove(parent, base string) error {
 // removeLower removes what lower layers put at a path and below it.
 func (u *unpacker) removeLower(at string) error {
 	if !u.written[at] {
-		return u.root.RemoveAll(at)
+		return removal.All(u.root, at)
 	}
 	info, err := u.root.Lstat(at)
 	if err != nil || !info.IsDir() {
@@ -237,7 +257,7 @@ func (u *unpacker) removeBelow(parent string) error {
 func (u *unpacker) makeDirectory(at string, mode fs.FileMode) error {
 	info, err := u.root.Lstat(at)
 	if err == nil && !info.IsDir() {
-		err = errors.Join(u.root.RemoveAll(at), fs.ErrNotExist)
+		err = errors.Join(removal.All(u.root, at), fs.ErrNotExist)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = u.root.Mkdir(at, 0o700)
@@ -250,7 +270,7 @@ func (u *unpacker) makeDirectory(at string, mode fs.FileMode) error {
 
 // writeFile writes a file. It replaces anything at the path.
 func (u *unpacker) writeFile(at string, mode fs.FileMode, content io.Reader) (err error) {
-	if err := u.root.RemoveAll(at); err != nil {
+	if err := removal.All(u.root, at); err != nil {
 		return err
 	}
 	f, err := u.root.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -269,12 +289,15 @@ func (u *unpacker) writeFile(at string, mode fs.FileMode, content io.Reader) (er
 }
 
 // hardLink adds a name for an existing file.
-func (u *unpacker) hardLink(target, at string) error {
-	name := path.Clean(strings.TrimLeft(target, "/"))
+func (u *unpacker) hardLink(ctx context.Context, target, at string) error {
+	name, err := cleanName(target)
+	if err != nil {
+		return err
+	}
 	if !filepath.IsLocal(name) || name == "." {
 		return fmt.Errorf("%w: a hard link to %.200q points outside the image", ErrBroken, target)
 	}
-	parent, err := hostdir.Resolve(u.root, path.Dir(name))
+	parent, err := hostdir.Resolve(ctx, u.root, path.Dir(name))
 	if err != nil {
 		return err
 	}
@@ -289,7 +312,7 @@ func (u *unpacker) hardLink(target, at string) error {
 	if from == at {
 		return nil
 	}
-	if err := u.root.RemoveAll(at); err != nil {
+	if err := removal.All(u.root, at); err != nil {
 		return err
 	}
 	return u.root.Link(from, at)

@@ -16,6 +16,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
 // source is an open image.
@@ -92,6 +94,9 @@ func scan(file *os.File) (map[string]*io.SectionReader, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(header.Name) > maxName {
+			return nil, fmt.Errorf("a name is %d bytes long; the limit is %d", len(header.Name), maxName)
+		}
 		name := path.Clean(header.Name)
 		if _, found := parts[name]; found {
 			continue
@@ -160,7 +165,7 @@ func openLayoutArchive(ctx context.Context, file *os.File, temp string, maxMB in
 	if err != nil {
 		return source{}, err
 	}
-	remove := func() { _ = os.RemoveAll(dir) } // if this fails, a later Unpack removes it
+	remove := func() { _ = hostdir.Remove(dir) } // if this fails, a later Unpack removes it
 	var src source
 	if err = Untar(ctx, dir, file, maxMB); err != nil {
 		err = layerError(filepath.Base(file.Name()), err)

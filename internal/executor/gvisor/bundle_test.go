@@ -138,7 +138,7 @@ func TestFindPython(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			fill(t, root, test.files)
-			_, err := findPython(root)
+			_, err := findPython(t.Context(), root)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("findPython = %v, want an error with %q, or nil if that is empty", err, test.want)
 			}

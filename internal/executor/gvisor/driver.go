@@ -130,7 +130,7 @@ func (d *Driver) create(ctx context.Context, spec executor.Spec, image *imageRoo
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	b, err := d.reserve(spec, image == nil)
+	b, err := d.reserve(ctx, spec, image == nil)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func validName(s string) bool {
 
 // reserve locks the owner, unless this process already holds the lock, reserves a box name, and makes the box's
 // directory. If defaultRoot is set, it also prepares the owner's root file system, once, and the box uses it.
-func (d *Driver) reserve(spec executor.Spec, defaultRoot bool) (*box, error) {
+func (d *Driver) reserve(ctx context.Context, spec executor.Spec, defaultRoot bool) (*box, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o, err := d.lockOwner(spec.Owner)
@@ -163,7 +163,7 @@ func (d *Driver) reserve(spec executor.Spec, defaultRoot bool) (*box, error) {
 		return nil, err
 	}
 	if o.root == "" && defaultRoot {
-		if o.root, o.python, err = d.prepareRoot(o.dir); err != nil {
+		if o.root, o.python, err = d.prepareRoot(ctx, o.dir); err != nil {
 			return nil, err
 		}
 	}

@@ -45,7 +45,7 @@ func (d *Driver) inspectImage(ctx context.Context, i *imageRoot, dir string) (py
 			Fix: "name a directory that is a complete root file system",
 		}
 	}
-	if python, err = findPython(i.dir); err != nil {
+	if python, err = findPython(ctx, i.dir); err != nil {
 		return "", err
 	}
 	if err := makeMountPoints(i.dir); err != nil {

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ var pythons = []string{"/usr/local/bin/python3", executor.DefaultGuest().Python}
 // findPython returns the path of the interpreter in the root file system dir, or in the host's if dir is empty.
 // It does not accept a script, because a wrapper may need files that the box does not have. The error says what
 // to install.
-func findPython(dir string) (string, error) {
+func findPython(ctx context.Context, dir string) (string, error) {
 	candidates, fix := pythons, "install python3 in the root file system "+dir
 	if dir == "" {
 		dir, candidates, fix = "/", pythons[1:], "install it: apt-get install python3 (or dnf install python3)"
@@ -32,7 +33,7 @@ func findPython(dir string) (string, error) {
 	defer root.Close()
 	missing := fmt.Errorf("no Python at %s", strings.Join(candidates, " or "))
 	for _, path := range candidates {
-		err := checkPython(root, path)
+		err := checkPython(ctx, root, path)
 		if err == nil {
 			return path, nil
 		}
@@ -44,8 +45,8 @@ func findPython(dir string) (string, error) {
 }
 
 // checkPython returns an error unless path is an ELF executable.
-func checkPython(root *os.Root, path string) error {
-	at, err := hostdir.Resolve(root, path)
+func checkPython(ctx context.Context, root *os.Root, path string) error {
+	at, err := hostdir.Resolve(ctx, root, path)
 	if err != nil {
 		return fmt.Errorf("find the Python of boxes: %w", err)
 	}

@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,8 +23,8 @@ var hostLinks = []string{"/bin", "/lib", "/lib32", "/lib64"}
 // prepareRoot returns the directory of the root file system and the path of its interpreter. Unless a root file
 // system is configured, it builds a directory with mount points and the few files of /etc that Python needs. d.mu
 // is held.
-func (d *Driver) prepareRoot(ownerDir string) (root, python string, err error) {
-	if python, err = findPython(d.opts.Rootfs); err != nil {
+func (d *Driver) prepareRoot(ctx context.Context, ownerDir string) (root, python string, err error) {
+	if python, err = findPython(ctx, d.opts.Rootfs); err != nil {
 		return "", "", err
 	}
 	if d.opts.Rootfs != "" {

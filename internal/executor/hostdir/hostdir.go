@@ -108,7 +108,7 @@ func CreateOnce(dir, prefix string, fill func(temp string) error) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(temp)
+	defer Remove(temp) //nolint:errcheck // after a success it does not exist
 	if err := fill(temp); err != nil {
 		return err
 	}

@@ -1,9 +1,11 @@
 package hostdir
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -136,4 +138,27 @@ func loopsOf(t *testing.T, image string) []string {
 		}
 	}
 	return used
+}
+
+// TestResolveEnds checks that the resolution of a path ends with its context, and refuses paths that are too deep.
+func TestResolveEnds(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	deep := strings.Repeat("d/", MaxDepth-1) + "d"
+	if got, err := Resolve(t.Context(), root, deep); got != deep || err != nil {
+		t.Errorf("Resolve = %q, %v, want the path itself", got, err)
+	}
+	if _, err := Resolve(t.Context(), root, deep+"/d"); err == nil ||
+		!strings.HasSuffix(err.Error(), "the path has more than 256 components") {
+		t.Errorf("Resolve of a path that is too deep = %v, want an error", err)
+	}
+	stopped := errors.New("stopped")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stopped)
+	if _, err := Resolve(ctx, root, deep); !errors.Is(err, stopped) {
+		t.Errorf("Resolve = %v, want %v", err, stopped)
+	}
 }

@@ -1,6 +1,7 @@
 package hostdir
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,13 +13,23 @@ import (
 // maxLinks is how many symbolic links a path may contain, as in Linux.
 const maxLinks = 40
 
+// MaxDepth is how many components a path may have that Resolve returns or meets in a link. Each one costs as many system
+// calls as it is deep.
+const MaxDepth = 256
+
 // Resolve returns the path of name for a process whose root directory is root. It follows symbolic links,
 // resolves absolute ones from root, and never leaves root. A missing component counts as a directory. The result
-// contains no links, so that os.Root accepts it, and is valid while the tree does not change.
-func Resolve(root *os.Root, name string) (string, error) {
+// contains no links, so that os.Root accepts it, and is valid while the tree does not change. Resolve fails when ctx ends.
+func Resolve(ctx context.Context, root *os.Root, name string) (string, error) {
 	var resolved []string
 	remaining, links := strings.Split(name, "/"), 0
 	for len(remaining) > 0 {
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		if len(resolved)+len(remaining) > MaxDepth {
+			return "", fmt.Errorf("%.200s: with its links, the path has more than %d components", name, MaxDepth)
+		}
 		next := remaining[0]
 		remaining = remaining[1:]
 		switch next {
@@ -40,7 +51,7 @@ func Resolve(root *os.Root, name string) (string, error) {
 			continue
 		}
 		if links++; links > maxLinks {
-			return "", fmt.Errorf("%s: too many symbolic links", name)
+			return "", fmt.Errorf("%.200s: too many symbolic links", name)
 		}
 		target, err := root.Readlink(path.Join(resolved...))
 		if err != nil {
