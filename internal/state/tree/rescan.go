@@ -3,7 +3,9 @@ package tree
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -30,7 +32,11 @@ func (t *Dir) rescan() error {
 		t.known = false
 		return err
 	}
-	t.excluded, t.unversioned = slices.DeleteFunc(out.excluded, t.isMountPoint), false
+	if t.excluded, err = t.withoutMountPoints(out.excluded); err != nil {
+		t.known = false
+		return err
+	}
+	t.unversioned = false
 	clear(t.layout)
 	t.round++
 	for _, f := range out.found {
@@ -61,23 +67,44 @@ func (t *Dir) reserved(path string) bool {
 	return slices.Contains(t.opts.Reserved, format.TopDir(path))
 }
 
+// withoutMountPoints returns the paths that are not mount points. An error does not count as the answer: Materialise
+// removes the paths.
+func (t *Dir) withoutMountPoints(paths []string) (others []string, err error) {
+	for _, path := range paths {
+		mountPoint, err := t.isMountPoint(path)
+		if err != nil {
+			return nil, fmt.Errorf("scan mount point %q: %w", path, err)
+		}
+		if !mountPoint {
+			others = append(others, path)
+		}
+	}
+	return others, nil
+}
+
 // isMountPoint reports whether path is one of the fleet's mount points: an empty directory that no program made. The
 // box mounts another directory there, so programs cannot change it, and removing it would end the mount.
-func (t *Dir) isMountPoint(path string) bool {
+func (t *Dir) isMountPoint(path string) (bool, error) {
 	if !slices.Contains(t.opts.MountPoints, path) {
-		return false
+		return false, nil
 	}
 	f, err := t.root.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
+		return false, nil
+	}
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer f.Close()
 	st, err := statFile(f)
 	if err != nil || t.opts.Owner != nil && t.owns(st) {
-		return false
+		return false, err
 	}
 	_, err = f.Readdirnames(1)
-	return errors.Is(err, io.EOF)
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return false, err
 }
 
 // ignoreRules returns the rules of the options and of the directory's .workspaceignore file.
