@@ -61,6 +61,7 @@ type execution struct {
 	mu    sync.Mutex
 	calls map[uint64]bool // ids of the calls in progress; guarded by mu
 
+	sent           chan struct{}    // closed after the last message of send was written; nil before the first
 	localCalls     int              // reported so far
 	facts          bool             // the runner will send the facts
 	started        bool             // the program may run
@@ -180,10 +181,18 @@ func (e *execution) state() (*runner.State, []byte) {
 	return &runner.State{File: s.File, Content: s.Content != nil, Save: s.Save}, s.Content
 }
 
-// send writes a message without waiting for the runner to read it. A failed write shows as the end of the
-// frames.
+// send writes a message, after those of earlier calls, without waiting for the runner to read it. A failed write shows
+// as the end of the frames.
 func (e *execution) send(header any, body []byte) {
-	e.work.Go(func() { _ = e.runner.send(header, body) })
+	earlier, sent := e.sent, make(chan struct{})
+	e.sent = sent
+	e.work.Go(func() {
+		defer close(sent)
+		if earlier != nil {
+			<-earlier
+		}
+		_ = e.runner.send(header, body)
+	})
 }
 
 // stop makes the runner kill the program. Only the first status counts.
