@@ -285,8 +285,8 @@ func (v *verifier) ok() bool {
 // pointsOutside reports whether l, which may be nil, is a symbolic link at p that points out of the directory.
 func (l *local) pointsOutside(p string) bool { return l != nil && pointsOutside(p, l.kind, l.target) }
 
-// pointsOutside reports whether a path is a symbolic link that points, or may point, out of the directory. After a name,
-// ".." leads to an unknown place: the name may be another symbolic link.
+// pointsOutside reports whether a path is a symbolic link that points, or may point, out of the directory. After a
+// name, ".." leads to an unknown place: the name may be another symbolic link.
 func pointsOutside(p, kind, target string) bool {
 	return kind == Symlink && (path.IsAbs(target) || upAfterName(target) ||
 		!fs.ValidPath(path.Join(path.Dir(p), target)))

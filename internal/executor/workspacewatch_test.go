@@ -109,7 +109,8 @@ func TestWorkspaceThatCannotBeRead(t *testing.T) {
 	}
 	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old) //nolint:errcheck // it was the limit before
 	for more := range uint64(5) {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: free + more, Max: old.Max}); err != nil {
+		low := syscall.Rlimit{Cur: free + more, Max: old.Max}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := workspaceSize(t.Context(), ws, 1<<30); !errors.Is(err, syscall.EMFILE) {

@@ -371,8 +371,8 @@ func TestHostileImages(t *testing.T) {
 	}
 }
 
-// TestDeepImages checks that long and deep names are refused: a small archive could have the worker make directories for
-// hours.
+// TestDeepImages checks that long and deep names are refused: a small archive could have the worker make directories
+// for hours.
 func TestDeepImages(t *testing.T) {
 	deep := strings.Repeat("d/", 128)
 	link := func(target string) entry { return entry{name: "a", kind: tar.TypeSymlink, link: target} }
@@ -387,7 +387,9 @@ func TestDeepImages(t *testing.T) {
 		"through a link": {[]entry{link(deep), {name: "a/" + deep + "d"}}, "more than 256 components"},
 		"long link":      {[]entry{link(strings.Repeat("d/../", 200)), {name: "a/d"}}, "more than 256 components"},
 		"hard link":      {[]entry{{name: "x", kind: tar.TypeLink, link: deep + deep + "d"}}, "has 257 components"},
-		"from a link":    {[]entry{link(deep), {name: "x", kind: tar.TypeLink, link: "a/" + deep + "d"}}, "more than 256"},
+		"from a link": {
+			[]entry{link(deep), {name: "x", kind: tar.TypeLink, link: "a/" + deep + "d"}}, "more than 256 components",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "images")

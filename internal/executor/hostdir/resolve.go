@@ -13,13 +13,14 @@ import (
 // maxLinks is how many symbolic links a path may contain, as in Linux.
 const maxLinks = 40
 
-// MaxDepth is how many components a path may have that Resolve returns or meets in a link. Each one costs as many system
-// calls as it is deep.
+// MaxDepth is how many components a path may have that Resolve returns or meets in a link. Each one costs as many
+// system calls as it is deep.
 const MaxDepth = 256
 
 // Resolve returns the path of name for a process whose root directory is root. It follows symbolic links,
 // resolves absolute ones from root, and never leaves root. A missing component counts as a directory. The result
-// contains no links, so that os.Root accepts it, and is valid while the tree does not change. Resolve fails when ctx ends.
+// contains no links, so that os.Root accepts it, and is valid while the tree does not change. Resolve fails when ctx
+// ends.
 func Resolve(ctx context.Context, root *os.Root, name string) (string, error) {
 	var resolved []string
 	remaining, links := strings.Split(name, "/"), 0

@@ -85,8 +85,8 @@ type scanner struct {
 	err    error
 }
 
-// scan returns all paths below root. A path for which skip returns true counts as excluded. A program can make many more
-// paths than this process has memory for, so the scan fails once it has seen far more than a quota of files.
+// scan returns all paths below root. A path for which skip returns true counts as excluded. A program can make many
+// more paths than this process has memory for, so the scan fails once it has seen far more than a quota of files.
 func scan(root *os.Root, files int, skip func(path string, dir bool) bool) (scanResult, error) {
 	sc := &scanner{root: root, skip: skip, limit: 2*int64(files) + scanMargin, queue: []string{"."}}
 	sc.wake.L = &sc.mu
@@ -138,8 +138,8 @@ func (sc *scanner) readDir(dir string) (out scanResult, dirs []string, err error
 	for {
 		names, err := f.Readdirnames(scanBatch)
 		if sc.seen.Add(int64(len(names)*(1+len(dir)/longPath))) > sc.limit {
-			return out, nil, format.OverLimit(fmt.Errorf("there are more than %d paths; excluded paths count, and long "+
-				"ones count several times: remove files that are not needed", sc.limit))
+			return out, nil, format.OverLimit(fmt.Errorf("there are more than %d paths; excluded paths count, and "+
+				"long ones count several times: remove files that are not needed", sc.limit))
 		}
 		for _, name := range names {
 			path := name
