@@ -13,24 +13,26 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// TestMalformedLines checks that the bridge responds to each malformed line with an error and serves the next request.
-func TestMalformedLines(t *testing.T) {
-	f := ingesttest.Start(t, 0, nil)
-	b := bridge.New(options(f, ingesttest.Token))
+// lines starts b on standard input and output, and the session of a client. It returns functions that send and receive
+// one line.
+func lines(t *testing.T, b *bridge.Bridge) (send func(line string), receive func() string) {
+	t.Helper()
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = b.ServeStdio(context.WithoutCancel(t.Context()), in, out) })
 	t.Cleanup(func() { b.Close(); toServer.Close(); fromServer.Close(); wg.Wait() })
-	lines := bufio.NewScanner(fromServer)
-	lines.Buffer(nil, 1<<20)
-	receive := func() string {
-		if !lines.Scan() {
-			t.Fatalf("the bridge has ended: %v", lines.Err())
+	received := bufio.NewScanner(fromServer)
+	received.Buffer(nil, 1<<20)
+	receive = func() string {
+		t.Helper()
+		if !received.Scan() {
+			t.Fatalf("the bridge has ended: %v", received.Err())
 		}
-		return lines.Text()
+		return received.Text()
 	}
-	send := func(line string) {
+	send = func(line string) {
+		t.Helper()
 		if _, err := io.WriteString(toServer, line+"\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -41,6 +43,13 @@ func TestMalformedLines(t *testing.T) {
 		t.Fatal(got)
 	}
 	send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return send, receive
+}
+
+// TestMalformedLines checks that the bridge responds to each malformed line with an error and serves the next request.
+func TestMalformedLines(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	send, receive := lines(t, bridge.New(options(f, ingesttest.Token)))
 	const parse, invalid = `"code":-32700`, `"code":-32600`
 	for i, c := range []struct{ line, id, code string }{
 		{`[]`, `null`, invalid},

@@ -241,14 +241,20 @@ func (ts *toolSet) callForTask(ctx context.Context, req *mcp.CallToolRequest, h 
 // a custom method to its handler, without the client's capabilities.
 type canElicitKey struct{}
 
-// checkTaskRequest refuses a request of the extension if the client has not declared it, or if the routing header
-// does not name the task in the body.
+// checkTaskRequest refuses a request of the extension if it names no task, if the client has not declared the
+// extension, or if the routing header does not name the task in the body.
 func checkTaskRequest(req mcp.Request) error {
+	t, ok := req.GetParams().(*taskParams)
+	if !ok || t == nil { // the SDK calls the handler of a custom method even if there are no parameters
+		return errNoTask("the parameters are missing")
+	}
 	if !acceptsTasks(req) {
 		return errNoTasks()
 	}
-	t, ok := req.GetParams().(*taskParams)
-	if !ok || req.GetExtra() == nil {
+	if t.TaskID == "" {
+		return errNoTask("taskId is missing")
+	}
+	if req.GetExtra() == nil {
 		return nil
 	}
 	if name := strings.TrimSpace(req.GetExtra().Header.Get("Mcp-Name")); name != "" && name != t.TaskID {
@@ -257,4 +263,10 @@ func checkTaskRequest(req mcp.Request) error {
 		}
 	}
 	return nil
+}
+
+func errNoTask(what string) error {
+	return &jsonrpc.Error{
+		Code: jsonrpc.CodeInvalidParams, Message: what + ": send the id of a task as taskId in params",
+	}
 }
