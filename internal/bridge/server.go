@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
+	"fmt"
+	"runtime/debug"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -55,12 +58,29 @@ func (p *principal) newServer(profile string) *mcp.Server {
 	if p.may(scopeRead) && profile == Full {
 		s.AddReceivingMiddleware(p.skillPrompts)
 	}
-	s.AddReceivingMiddleware(p.hideResults)
+	s.AddReceivingMiddleware(p.survive, p.hideResults)
 	s.AddSendingMiddleware(p.hideMessages)
 	if p.b.extend.server != nil {
 		p.b.extend.server(s)
 	}
 	return s
+}
+
+// survive responds to a request whose handler panics: the SDK handles requests in goroutines of its own, so that the
+// panic would end the process, with the requests of all clients.
+func (p *principal) survive(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (r mcp.Result, err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				p.b.o.Log.ErrorContext(ctx, "request handler panicked", "method", method, "panic", fmt.Sprint(v),
+					"stack", string(debug.Stack()))
+				r, err = nil, &jsonrpc.Error{
+					Code: jsonrpc.CodeInternalError, Message: "the bridge has a bug; its log has the details",
+				}
+			}
+		}()
+		return next(ctx, method, req)
+	}
 }
 
 // addTools adds the tools of a profile that the token may call.

@@ -2,12 +2,16 @@ package bridge_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/internal/bridge"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
@@ -97,5 +101,31 @@ func TestMalformedLines(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("responses to an array: %s, want %s among them", got, want)
 		}
+	}
+}
+
+// TestPanicOfAHandler checks that the bridge responds to a request whose handler panics, logs the panic, and serves the
+// next request.
+func TestPanicOfAHandler(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	o := options(f, ingesttest.Token)
+	var log bytes.Buffer // its handler writes before the response
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	b := bridge.New(o)
+	b.Extend(nil, func(s *mcp.Server) {
+		s.AddTool(&mcp.Tool{Name: "broken", InputSchema: map[string]any{"type": "object"}},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { panic("a secret") })
+	})
+	send, receive := lines(t, b)
+	send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"broken"}}`)
+	if got := receive(); !strings.Contains(got, `"id":1,"error":{"code":-32603,"message":"the bridge has a bug;`) {
+		t.Errorf("response to the broken tool = %s, want the code -32603", got)
+	}
+	send(`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+	if got := receive(); !strings.Contains(got, `"id":2,"result"`) {
+		t.Errorf("response to a ping = %s, want a result", got)
+	}
+	if got := log.String(); !strings.Contains(got, "method=tools/call") || !strings.Contains(got, "a secret") {
+		t.Errorf("log = %s, want the method and the panic", got)
 	}
 }

@@ -31,12 +31,14 @@ func TestTaskRequestsWithoutParams(t *testing.T) {
 				t.Errorf("stdio: response to %s = %s, want %s", request, got, c.code)
 			}
 			if c.params == declared {
-				if _, got, _ := post(t, url, ingesttest.Token, "2026-07-28", "", request); !strings.Contains(got, c.code) {
+				_, got, _ := post(t, url, ingesttest.Token, "2026-07-28", "", request)
+				if !strings.Contains(got, c.code) {
 					t.Errorf("HTTP without a session: response to %s = %s, want %s", request, got, c.code)
 				}
 				continue
 			}
-			if _, got, _ := post(t, url, ingesttest.Token, "2025-11-25", session, request); !strings.Contains(got, c.code) {
+			_, got, _ := post(t, url, ingesttest.Token, "2025-11-25", session, request)
+			if !strings.Contains(got, c.code) {
 				t.Errorf("HTTP with a session: response to %s = %s, want %s", request, got, c.code)
 			}
 			// The SDK refuses a request of this revision that has no _meta, so that its code may be another one.
