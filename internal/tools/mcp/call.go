@@ -308,7 +308,7 @@ func convert(r tools.Request, res *sdk.CallToolResult) (tools.Result, error) {
 		}
 	}
 	if res.NeedsInput() {
-		return invalid(errors.New("the tool asks for user input, which a program cannot provide"))
+		return invalid(errNeedsInput)
 	}
 	out := tools.Result{IsError: res.IsError}
 	var err error

@@ -5,11 +5,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -139,7 +142,7 @@ func (r *eventReader) Read(p []byte) (int, error) {
 		content, isData := bytes.CutPrefix(line, []byte("data:"))
 		if isData {
 			r.lines = append(r.lines, line...)
-			r.data = append(append(r.data, bytes.TrimPrefix(content, []byte(" "))...), '\n')
+			r.data = append(append(r.data, bytes.TrimSpace(content)...), '\n') // the SDK trims each line, too
 		}
 		if r.err != nil || len(bytes.TrimSpace(line)) == 0 { // the event ends
 			r.unread = r.event()
@@ -175,34 +178,67 @@ func (r *eventReader) event() []byte {
 		return lines
 	}
 	out, err := decodable(data, r.requests)
-	if errors.Is(err, errRequests) {
+	switch {
+	case errors.Is(err, errRequests):
 		r.err = err
 		return nil
+	case out == nil && err == nil:
+		return nil
+	case out == nil && (errors.Is(err, errUnreadable) || decodes(data)):
+		return unreadable(err)
+	case out == nil: // the SDK ends the connection, or ignores an event that is not of the type message
+		return lines
+	case bytes.Equal(out, data):
+		return lines
 	}
-	if out != nil && !bytes.Equal(out, data) {
-		return append([]byte("data: "), out...) // out ends with a newline
-	}
-	return lines
+	return append(append([]byte("data: "), bytes.TrimSuffix(out, []byte("\n"))...), '\n')
 }
 
-// exactBody applies decodable to a response that is one message.
+// decodes reports whether the SDK decodes data, for example because it ignores what follows the message.
+func decodes(data []byte) bool {
+	_, err := jsonrpc.DecodeMessage(data)
+	return err == nil
+}
+
+// unreadable returns a line for which the SDK ends the connection, with the line as the reason. The SDK would resume a
+// stream that has only ended.
+func unreadable(err error) []byte {
+	reason := strings.ReplaceAll(fmt.Sprintf("%v (%v)", errUnreadable, err), ":", ";") // a colon would make it a field
+	return []byte(text.OneLine(text.Truncate(reason, maxMessage)) + "\n")
+}
+
+// exactBody applies decodable to a response that is one message. Another body is an error, unless the response refuses
+// the request: then the SDK passes on nothing but an error.
 type exactBody struct {
 	io.ReadCloser
+	refusal bool
 	message io.Reader
+	err     error
 }
 
 func (b *exactBody) Read(p []byte) (int, error) {
-	if b.message == nil {
+	if b.message == nil && b.err == nil {
 		data, err := io.ReadAll(b.ReadCloser)
-		if err != nil {
-			return 0, err
+		if err == nil {
+			data, err = b.decodable(data)
 		}
-		if len(data) > 0 && data[0] == '{' {
-			if out, _ := decodable(data, nil); out != nil { // the response to a request of ours: one at a time
-				data = out
-			}
-		}
-		b.message = bytes.NewReader(data)
+		b.message, b.err = bytes.NewReader(data), err
+	}
+	if b.err != nil {
+		return 0, b.err
 	}
 	return b.message.Read(p)
+}
+
+func (b *exactBody) decodable(data []byte) ([]byte, error) {
+	out, err := decodable(bytes.TrimSpace(data), nil) // the response to a request of ours: one at a time
+	switch {
+	case out != nil:
+		return out, nil
+	case b.refusal:
+		return data, nil
+	case err == nil:
+		return nil, fmt.Errorf("%w: it is a notification, want the response to a request", errUnreadable)
+	}
+	return nil, fmt.Errorf("%w: %w", errUnreadable, err)
 }

@@ -265,6 +265,11 @@ func (h *hostile) call(m rpc) {
 		h.respond(m.ID, `[1,2]`)
 	case "input":
 		h.respond(m.ID, `{"resultType":"input_required","inputRequests":{},"content":[]}`)
+	case "questions":
+		h.respond(m.ID, `{"content":[],"inputRequests":{"a":null}}`)
+	case "completion":
+		h.send(`{"jsonrpc":"2.0","method":"notifications/elicitation/complete"}`)
+		h.text(m.ID, "after the completion")
 	case "sampling":
 		h.send(`{"jsonrpc":"2.0","id":"s1","method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}`)
 		h.send(`{"jsonrpc":"2.0","id":"s2","method":"roots/list"}`)

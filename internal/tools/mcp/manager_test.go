@@ -82,7 +82,7 @@ func TestHostileCalls(t *testing.T) {
 	}{
 		{"huge", tools.TooLarge, "the limit is 1048576"},
 		{"huge-id-last", tools.TooLarge, "the limit is 1048576"},
-		{"never", tools.Timeout, "no response and no progress in 8s"},
+		{"never", tools.Timeout, "no response and no progress in 30s"},
 		{"progress", "", "done"}, // takes longer than the limit, with progress
 		{"twice", "", "first"},
 		{"twice", "", "first"},
@@ -106,6 +106,8 @@ func TestHostileCalls(t *testing.T) {
 		{"nosuch", tools.Refused, "unknown tool"},
 		{"__init__", tools.Refused, "unknown tool"},
 		{"input", tools.Protocol, "asks for user input"},
+		{"questions", tools.Protocol, "asks for user input"},
+		{"completion", "", "after the completion"},
 		{"error", "", "password is hunter2\u200b"}, // the broker spells out the hidden character
 	} {
 		got, err := callHostile(t, m, test.tool, `{}`)
@@ -663,6 +665,52 @@ func TestRefusalsOverHTTP(t *testing.T) {
 		got := err.Error()
 		if !strings.Contains(got, "not for (hidden),<U+001B>[31m use host b!!!") || len(got) > 1000 {
 			t.Errorf("%s: error is %s (%d bytes), want it printable, redacted and at most 1000", path, got, len(got))
+		}
+	}
+}
+
+// TestPanicsOverHTTP sends a message at which the SDK would panic in each form in which it reads one.
+func TestPanicsOverHTTP(t *testing.T) {
+	const panics = `{"jsonrpc":"2.0","method":"notifications/elicitation/complete"}`
+	server := sdk.NewServer(&sdk.Implementation{Name: "web"}, nil)
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server },
+		&sdk.StreamableHTTPOptions{Stateless: true, JSONResponse: true})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		var m rpc
+		_ = json.Unmarshal(body, &m)
+		switch isCall := m.Method == "tools/call"; {
+		case isCall && r.URL.Path == "/json":
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, " \n"+panics)
+		case isCall && r.URL.Path == "/stream":
+			w.Header()["Content-Type"] = []string{"Text/Event-Stream"}
+			const events = "data: %s\n\n" + `data: {"jsonrpc":"2.0","id":%s,"result":{"content":[]}}` + "\n\n"
+			_, _ = fmt.Fprintf(w, events, panics, m.ID)
+		case isCall && r.URL.Path == "/redirect":
+			http.Redirect(w, r, "/json-after-get", http.StatusSeeOther)
+		case r.URL.Path == "/json-after-get":
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, panics)
+		case r.URL.Path == "/sse":
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, "event: endpoint\ndata: /sse\n\ndata: "+panics+"\n\n")
+		default:
+			handler.ServeHTTP(w, r)
+		}
+	}))
+	defer web.Close()
+	for path, want := range map[string]tools.Reason{
+		"json": tools.Lost, "stream": "", "redirect": tools.Lost, "sse": tools.Down,
+	} {
+		m, _ := manager(t, mcp.Server{Name: "web", URL: web.URL + "/" + path, SSE: path == "sse"})
+		_, err := m.Call(t.Context(), tools.Request{Server: "web", Tool: "x", Args: json.RawMessage(`{}`)})
+		if want == "" && err != nil || want != "" && reason(t, err) != want {
+			t.Errorf("%s: %v, want the reason %q", path, err, want)
+		}
+		if want == tools.Lost && !strings.Contains(err.Error(), "the server's message could not be read") {
+			t.Errorf("%s: %v, want an error that says why", path, err)
 		}
 	}
 }

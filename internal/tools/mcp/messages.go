@@ -81,12 +81,12 @@ func (r *messageReader) nextMessage() ([]byte, error) {
 	return r.message(trimmed)
 }
 
-// message returns a message with a newline, in a form that the SDK can decode, or nil if there is none. It passes data
-// that is not a message, or not valid JSON, to onInvalid, with one byte more than maxLine if it is longer. An error
-// ends the connection.
+// message returns a message with a newline, in a form that the SDK can decode, or nil if the SDK does not need one. It
+// passes data that is not a message, or not valid JSON, to onInvalid, with one byte more than maxLine if it is longer.
+// An error ends the connection.
 func (r *messageReader) message(data []byte) ([]byte, error) {
 	out, err := decodable(data, r.requests)
-	if errors.Is(err, errRequests) {
+	if errors.Is(err, errRequests) || out == nil && errors.Is(err, errUnreadable) {
 		return nil, err
 	}
 	if err != nil && (out == nil || !json.Valid(data)) { // the content of results does not belong in logs
@@ -98,26 +98,60 @@ func (r *messageReader) message(data []byte) ([]byte, error) {
 	return append(bytes.TrimSuffix(out, []byte("\n")), '\n'), nil
 }
 
-// decodable returns a message with exact content. It returns an error for a message that the SDK cannot decode, and, if
-// that is a response with an id, an error response to the same request. If the message is one request too many, the
-// error is errRequests.
-func decodable(message []byte, open *requests) ([]byte, error) {
+// decodable returns a message with exact content, in a form that the SDK can decode, or nil if the SDK does not need
+// it. It returns an error for a message that the SDK cannot decode, and, if that is a response with an id, an error
+// response to the same request. If the message is one request too many, the error is errRequests.
+func decodable(message []byte, open *requests) (out []byte, err error) {
+	defer func() {
+		if err != nil && !errors.Is(err, errRequests) {
+			out = malformed(message, err)
+		}
+	}()
+	defer recovered(&err)
 	if !json.Valid(message) {
-		err := errors.New("the response is not valid JSON: " + syntaxError(message))
-		return malformed(message, err), err
+		return nil, errors.New("the response is not valid JSON: " + syntaxError(message))
 	}
 	decoded, err := jsonrpc.DecodeMessage(message)
 	if err != nil {
-		return malformed(message, fmt.Errorf("the response is malformed: %w", err)), err
+		return nil, fmt.Errorf("the response is malformed: %w", err)
 	}
 	if err := open.received(decoded, len(message)); err != nil {
 		return nil, err
 	}
-	message = exactSchemas(exactContent(message))
-	if err := checkResult(message); err != nil {
-		return malformed(message, fmt.Errorf("the response is malformed: %w", err)), err
+	if request, ok := decoded.(*jsonrpc.Request); ok {
+		return served(request)
 	}
-	return message, nil
+	exact := exactSchemas(exactContent(message))
+	if err := checkResult(exact); err != nil {
+		return nil, fmt.Errorf("the response is malformed: %w", err)
+	}
+	return exact, nil
+}
+
+// errUnreadable is the error of a message at which the SDK panics. If it is no response to a request, it ends the
+// connection.
+var errUnreadable = errors.New("the server's message could not be read")
+
+// recovered, when it is deferred, turns a panic into errUnreadable.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%w: %v", errUnreadable, p)
+	}
+}
+
+// served returns a server's request or notification if the client needs it. Otherwise it returns nil for a
+// notification, and a request for a method that the SDK does not know, to which the SDK responds with an error. The
+// SDK's other handlers are not for such servers: the one of notifications/elicitation/complete panics.
+func served(r *jsonrpc.Request) ([]byte, error) {
+	switch {
+	case !r.IsCall() && (r.Method == "notifications/progress" || r.Method == "notifications/tools/list_changed"):
+		return jsonrpc.EncodeMessage(r)
+	case !r.IsCall():
+		return nil, nil
+	case r.Method == "ping":
+		return jsonrpc.EncodeMessage(&jsonrpc.Request{ID: r.ID, Method: r.Method})
+	}
+	return jsonrpc.EncodeMessage(&jsonrpc.Request{ID: r.ID, Method: "unsupported: " + r.Method})
 }
 
 // malformed returns an error response that replaces a malformed response, or nil if the request's id is not known.
@@ -134,27 +168,35 @@ func malformed(response []byte, err error) []byte {
 	return errorResponse(m.ID, codeMalformed, text.Truncate(err.Error(), 2*maxMessage)) // classify shortens it
 }
 
-// checkResult returns an error if a message is the response to a call, or a list of tools, that the SDK cannot decode.
-// The SDK would report such a message as it reports a lost connection.
+// errNeedsInput is the error of a call to which the server responds with questions.
+var errNeedsInput = errors.New("the tool asks for user input, which a program cannot provide")
+
+// checkResult returns an error if a message is the response to a call, or a list of tools, that the SDK cannot decode,
+// or that asks for input. The SDK would report such a message as it reports a lost connection, or panic.
 func checkResult(message []byte) error {
-	var response struct {
-		Result json.RawMessage `json:"result"`
-	}
-	if err := json.Unmarshal(message, &response); err != nil || response.Result == nil {
+	decoded, err := jsonrpc.DecodeMessage(message) // as the SDK decodes it, whose rules are not those of encoding/json
+	if err != nil {
 		return err
+	}
+	response, ok := decoded.(*jsonrpc.Response)
+	if !ok || response.Result == nil {
+		return nil
 	}
 	var members struct {
 		Content    json.RawMessage `json:"content"`
 		Structured json.RawMessage `json:"structuredContent"`
 		IsError    json.RawMessage `json:"isError"`
 		Tools      json.RawMessage `json:"tools"`
+		Questions  json.RawMessage `json:"inputRequests"`
 	}
-	err := json.Unmarshal(response.Result, &members)
+	err = json.Unmarshal(response.Result, &members)
 	switch {
 	case err != nil:
+	case members.Questions != nil && string(members.Questions) != "null":
+		err = errNeedsInput
 	case members.Tools != nil:
 		err = json.Unmarshal(response.Result, new(sdk.ListToolsResult))
-	case members.Content != nil, members.Structured != nil, members.IsError != nil:
+	case members.Content != nil, members.Structured != nil, members.IsError != nil, members.Questions != nil:
 		err = json.Unmarshal(response.Result, new(sdk.CallToolResult))
 	}
 	return err

@@ -4,14 +4,18 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 func TestMessageReader(t *testing.T) {
-	const limit = 100
-	const a = `{"jsonrpc":"2.0","method":"a"}`
+	const limit = 150
+	const a = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`
 	long := strings.Repeat("x", 200000)
 	for _, test := range []struct{ in, want, invalid string }{
 		{a + "\n" + a, a + "\n" + a + "\n", ""},
@@ -22,13 +26,13 @@ func TestMessageReader(t *testing.T) {
 		{
 			`{"jsonrpc":"2.0","id":5,"result":{"x":"` + long + `"}}` + "\n" + a + "\n",
 			`{"jsonrpc":"2.0","id":5,"error":{"code":-32099,` +
-				`"message":"the response is 200043 bytes; the limit is 100"}}` + "\n" + a + "\n",
+				`"message":"the response is 200043 bytes; the limit is 150"}}` + "\n" + a + "\n",
 			"",
 		},
 		{
 			`{"result":{"x":"` + long + `"},"jsonrpc":"2.0","id":"a-1"}` + "\n" + a + "\n",
 			`{"jsonrpc":"2.0","id":"a-1","error":{"code":-32099,` +
-				`"message":"the response is 200047 bytes; the limit is 100"}}` + "\n" + a + "\n",
+				`"message":"the response is 200047 bytes; the limit is 150"}}` + "\n" + a + "\n",
 			"",
 		},
 		{
@@ -55,6 +59,107 @@ func TestMessageReader(t *testing.T) {
 	l := newMessageReader(io.NopCloser(strings.NewReader(`{"x":"`+long+`","id":"}`+"\n")), limit, func(string) {})
 	if got, err := io.ReadAll(l); err == nil {
 		t.Errorf("Read of a long line without an id = %.100q, want an error", got)
+	}
+}
+
+// TestServedMessages checks which messages of a server reach the SDK, over each transport. At the others the SDK would
+// panic, or act for the server.
+func TestServedMessages(t *testing.T) {
+	const list = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`
+	const panics = `{"jsonrpc":"2.0","method":"notifications/elicitation/complete"}`
+	const malformed = `{"jsonrpc":"2.0","id":1,"error":{"code":-32098,"message":"the response is malformed: %s"}}`
+	const asks = "the tool asks for user input, which a program cannot provide"
+	response := func(result string) string { return `{"jsonrpc":"2.0","id":1,"result":` + result + `}` }
+	for name, c := range map[string]struct{ in, want string }{
+		"list changed": {list, list},
+		"progress": {
+			`{"params":{"progressToken":1,"progress":2},"jsonrpc":"2.0","method":"notifications/progress"}`,
+			`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":2}}`,
+		},
+		"elicitation complete": {panics, ""},
+		"null params":          {`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":null}`, ""},
+		"null id":              {`{"jsonrpc":"2.0","id":null,"method":"notifications/elicitation/complete"}`, ""},
+		"escaped method":       {`{"jsonrpc":"2.0","method":"notifications/elicitation\/complet\u0065"}`, ""},
+		"method twice":         {`{"jsonrpc":"2.0","method":"ping","method":"notifications/elicitation/complete"}`, ""},
+		"with a result":        {`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","result":{}}`, ""},
+		"log message":          {`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`, ""},
+		"unknown":              {`{"jsonrpc":"2.0","method":"x"}`, ""},
+		"ping": {
+			`{"jsonrpc":"2.0","id":"a","method":"ping","params":5}`, `{"jsonrpc":"2.0","id":"a","method":"ping"}`,
+		},
+		"elicitation": {
+			`{"jsonrpc":"2.0","id":2,"method":"elicitation/create"}`,
+			`{"jsonrpc":"2.0","id":2,"method":"unsupported: elicitation/create"}`,
+		},
+		"completion": { // the SDK would send it back to the server
+			`{"jsonrpc":"2.0","id":2,"method":"completion/complete","params":{}}`,
+			`{"jsonrpc":"2.0","id":2,"method":"unsupported: completion/complete"}`,
+		},
+		"notification with an id": {
+			`{"jsonrpc":"2.0","id":2,"method":"notifications/progress"}`,
+			`{"jsonrpc":"2.0","id":2,"method":"unsupported: notifications/progress"}`,
+		},
+		"questions":      {response(`{"content":[],"inputRequests":{"a":null}}`), fmt.Sprintf(malformed, asks)},
+		"only questions": {response(`{"inputRequests":{"a":null}}`), fmt.Sprintf(malformed, asks)},
+		"no questions": {
+			response(`{"content":[],"inputRequests":null}`), response(`{"content":[],"inputRequests":null}`),
+		},
+		"questions in tools": {response(`{"tools":[],"inputRequests":{"a":null}}`), fmt.Sprintf(malformed, asks)},
+		"questions, then null": {
+			response(`{"inputRequests":{"a":null},"inputRequests":null}`),
+			`{"jsonrpc":"2.0","id":1,"error":{"code":-32098,"message":"the server's message could not be read: ` +
+				`runtime error: invalid memory address or nil pointer dereference"}}`,
+		},
+		"result twice": {
+			`{"jsonrpc":"2.0","id":1,"result":{"content":[],"inputRequests":{"a":null}},"Result":{}}`,
+			fmt.Sprintf(malformed, asks),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for transport, read := range map[string]func(string) io.Reader{
+				"lines": func(in string) io.Reader {
+					return newMessageReader(io.NopCloser(strings.NewReader(in+"\n")), 1000, func(string) {})
+				},
+				"events": func(in string) io.Reader {
+					return newEventReader(io.NopCloser(strings.NewReader("data: "+in+"\n\n")), 1000)
+				},
+				"body": func(in string) io.Reader {
+					return &exactBody{ReadCloser: io.NopCloser(strings.NewReader(" \n\v" + in))}
+				},
+			} {
+				got, err := io.ReadAll(read(c.in))
+				if transport == "body" && c.want == "" {
+					if !errors.Is(err, errUnreadable) {
+						t.Errorf("%s: %q, %v, want errUnreadable", transport, got, err)
+					}
+					continue
+				}
+				text := strings.TrimSpace(strings.TrimPrefix(string(got), "data: "))
+				if err != nil || text != c.want {
+					t.Errorf("%s: %q, %v, want %q", transport, text, err, c.want)
+				}
+			}
+		})
+	}
+	// The SDK would decode these, which are not JSON.
+	for name, in := range map[string]string{
+		"trailing data": "data: " + panics + " x\n\n", "white space": "data: {\ndata: \v" + panics[1:] + "\n\n",
+	} {
+		got, err := io.ReadAll(newEventReader(io.NopCloser(strings.NewReader(in)), 1000))
+		if err != nil || strings.Contains(string(got), "data:") {
+			t.Errorf("%s: %q, %v, want no data", name, got, err)
+		}
+	}
+}
+
+// TestPanicIsAnError checks that a message at which the SDK panics ends only the connection.
+func TestPanicIsAnError(t *testing.T) {
+	err := func() (err error) {
+		defer recovered(&err)
+		return json.Unmarshal([]byte(`{"a":null}`), new(sdk.InputRequestMap))
+	}()
+	if !errors.Is(err, errUnreadable) || !strings.Contains(err.Error(), "nil pointer") {
+		t.Errorf("error = %v, want errUnreadable with the panic", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -202,14 +203,27 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close()
 		resp.Body = http.NoBody
 	}
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") { // each event has its own limit
+	if isStream(r, resp) { // each event has its own limit
 		events := newEventReader(resp.Body, int(t.maxBytes))
 		events.requests, resp.Body = t.requests, events
 		return resp, nil
 	}
-	resp.Body = &exactBody{ReadCloser: &limitedBody{ReadCloser: resp.Body, left: t.maxBytes}}
+	resp.Body = &exactBody{
+		ReadCloser: &limitedBody{ReadCloser: resp.Body, left: t.maxBytes}, refusal: resp.StatusCode >= 400,
+	}
 	resp.ContentLength = -1
 	return resp, nil
+}
+
+// isStream reports whether the SDK may read a response as a stream of events. It reads a stream that it opens with GET
+// without regard to the media type if the transport is SSE. A response with the type of one message is not a stream:
+// exactBody refuses it if it has other content.
+func isStream(r *http.Request, resp *http.Response) bool {
+	mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err == nil && mediaType == "text/event-stream" {
+		return true
+	}
+	return r.Method == http.MethodGet && mediaType != "application/json"
 }
 
 var errOtherHost = errors.New("the server directs requests to another host or scheme: " +
