@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,8 +28,6 @@ type mcpSession struct {
 	cancel context.CancelFunc
 	once   sync.Once
 	used   atomic.Bool // the server has responded to a call
-
-	announcing atomic.Bool // announceTools is about to list the tools
 
 	token    atomic.Int64
 	progress sync.Map // progress token, as float64 → func(*sdk.ProgressNotificationParams)
@@ -217,24 +216,60 @@ func (s *mcpSession) invalidateTools() {
 	s.mu.Unlock()
 }
 
-// announceDelay is how long announceTools waits for further changes.
+// announceDelay is how long an announcement waits for further changes.
 const announceDelay = 200 * time.Millisecond
+
+// announcements are the sessions of a server that announced changes of their tools. The server may announce changes
+// faster than OnAnnounced handles a list, which may be large, so that one list at a time is in memory.
+type announcements struct {
+	mu      sync.Mutex
+	running bool
+	changed []*mcpSession // those whose tools are still to be listed
+}
 
 // announceTools lists the tools in the background and passes them to OnAnnounced. Changes in quick succession are
 // announced together.
 func (s *mcpSession) announceTools(ctx context.Context) {
-	m := s.up.manager
-	if m.announce == nil || s.announcing.Swap(true) {
+	m, a := s.up.manager, &s.up.announcements
+	if m.announce == nil {
 		return
 	}
-	ctx = context.WithoutCancel(ctx)
-	m.start(func() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !slices.Contains(a.changed, s) {
+		a.changed = append(a.changed, s)
+	}
+	if !a.running {
+		ctx := context.WithoutCancel(ctx)
+		a.running = m.start(func() { s.up.announceChanges(ctx) })
+	}
+}
+
+// announceChanges announces the tools of one session after the other until no session has changes.
+func (u *upstream) announceChanges(ctx context.Context) {
+	for {
 		_ = clock.Sleep(ctx, announceDelay) // ctx does not end
-		s.announcing.Store(false)
-		if defs, err := s.definitions(ctx); err == nil { // after an error, the next announcement tries again
-			m.announce(s.up.Name, defs)
+		s := u.announcements.next()
+		if s == nil {
+			return
 		}
-	})
+		if defs, err := s.definitions(ctx); err == nil { // after an error, the next announcement tries again
+			u.manager.announce(u.Name, defs)
+		}
+	}
+}
+
+// next removes a session from those that have changes. If there is none, it returns nil, and the announcement ends.
+func (a *announcements) next() *mcpSession {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.changed) == 0 {
+		a.running = false
+		return nil
+	}
+	s := a.changed[0]
+	a.changed = slices.Delete(a.changed, 0, 1)
+	return s
 }
 
 // Limits of a server's list of tools.

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -810,6 +811,63 @@ func TestAnnouncedTools(t *testing.T) {
 	if got := <-announced; !slices.Equal(got, []string{"lab", "one", "two"}) {
 		t.Errorf("announced = %q, want both tools of lab", got)
 	}
+}
+
+// TestOneAnnouncementAtATime checks that the lists of a server that announces changes again and again do not pile up
+// while OnAnnounced handles one of them, and that the last change is announced.
+func TestOneAnnouncementAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := sdk.NewServer(&sdk.Implementation{Name: "lab", Version: "1"}, nil)
+		var running, most, total int
+		var last []string
+		var mu sync.Mutex
+		proceed := make(chan struct{})
+		m, err := mcp.NewManager([]mcp.Server{{Name: "lab", InProcess: server}}, mcp.Options{
+			Log: slog.New(slog.DiscardHandler),
+			OnAnnounced: func(_ string, defs []tools.Definition) {
+				mu.Lock()
+				running, total, last = running+1, total+1, nil
+				most = max(most, running)
+				for _, d := range defs {
+					last = append(last, d.Name)
+				}
+				mu.Unlock()
+				<-proceed
+				mu.Lock()
+				running--
+				mu.Unlock()
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		names := []string{"a", "b", "c", "d", "e"}
+		add := func(name string) {
+			sdk.AddTool(server, &sdk.Tool{Name: name},
+				func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+					return &sdk.CallToolResult{}, nil, nil
+				})
+		}
+		add(names[0])
+		for _, tenant := range []string{"one", "two"} { // each has a session
+			if _, _, err := m.Definitions(t.Context(), "lab", tenant, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range names[1:] {
+			add(name)
+			<-time.After(time.Second)
+		}
+		close(proceed)
+		<-time.After(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		// The first list, and after all changes one of each session.
+		if most != 1 || total != 3 || !slices.Equal(last, names) {
+			t.Errorf("%d announcements, %d at a time, the last %q; want 3, 1 and %q", total, most, last, names)
+		}
+	})
 }
 
 // A command runs in its working directory.

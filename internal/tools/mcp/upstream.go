@@ -21,6 +21,8 @@ type upstream struct {
 	manager  *Manager
 	slots    chan struct{}
 
+	announcements announcements
+
 	mu      sync.Mutex
 	conns   map[string]*conn // by scope key
 	retired bool             // no longer configured: each connection is closed when its last call ends
