@@ -39,8 +39,9 @@ var imports = map[string][]string{
 	"internal/removal":               nil,
 	"internal/strictjson":            nil,
 	"internal/violation":             nil,
+	"internal/patterns":              nil,
 	"internal/expression":            nil,
-	"internal/form":                  {"internal/violation"},
+	"internal/form":                  {"internal/patterns", "internal/violation"},
 	"internal/cron":                  nil,
 	"internal/workflow": {
 		"schemas", "internal/expression", "internal/form", "internal/statedoc", "internal/tools/pygen",
@@ -87,7 +88,7 @@ var imports = map[string][]string{
 	"internal/tools":            {"servers", "internal/objects"},
 	"internal/tools/mcp":        {"internal/tools"},
 	"internal/tools/pygen":      {"internal/tools"},
-	"internal/tools/broker":     {"internal/tools", "internal/violation"},
+	"internal/tools/broker":     {"internal/patterns", "internal/tools", "internal/violation"},
 	"internal/tools/builtin":    {"internal/arith", "internal/tools"},
 	"internal/tools/registered": {"internal/tools", "internal/tools/pygen"},
 	"internal/tools/toolstest":  {"internal/tools/...", "internal/tools", "servers"}, // tests only

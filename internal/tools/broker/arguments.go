@@ -25,7 +25,7 @@ import (
 type Schemas struct {
 	mu       sync.Mutex
 	compiled map[string]*compiled // by definition hash
-	bytes    int                  // source size of all compiled schemas
+	bytes    int                  // size of all compiled schemas
 }
 
 type compiled struct {
@@ -61,10 +61,10 @@ func (s *Schemas) get(t tools.Tool) *compiled {
 		c.open = top.More != nil && string(top.More) != "false"
 	}
 	s.mu.Lock()
-	s.bytes += len(t.InputSchema) + len(t.OutputSchema)
-	if len(s.compiled) >= maxCompiled || s.bytes > maxCompiledBytes {
+	size := len(t.InputSchema) + len(t.OutputSchema) + c.input.patternBytes() + c.output.patternBytes()
+	if s.bytes += size; len(s.compiled) >= maxCompiled || s.bytes > maxCompiledBytes {
 		clear(s.compiled)
-		s.bytes = 0
+		s.bytes = size
 	}
 	s.compiled[t.Hash] = c
 	s.mu.Unlock()
@@ -89,8 +89,8 @@ func (noLoader) Load(string) (any, error) { return nil, errors.New("remote schem
 // references would then contain this path.
 const schemaURL = "tool:///schema"
 
-// compile compiles a schema. It returns nil if the schema is empty, cannot be compiled, or has steps that cannot be
-// counted. Validation is then left to the server.
+// compile compiles a schema. It returns nil if the schema is empty, cannot be compiled, has steps that cannot be
+// counted, or patterns that are too large. Validation is then left to the server.
 func compile(raw json.RawMessage) *boundedSchema {
 	if len(raw) == 0 {
 		return nil
@@ -102,6 +102,8 @@ func compile(raw json.RawMessage) *boundedSchema {
 	doc = violation.Bounded(doc)
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
+	bounded := &boundedSchema{}
+	c.UseRegexpEngine(bounded.pattern)
 	if c.AddResource(schemaURL, doc) != nil {
 		return nil
 	}
@@ -109,7 +111,8 @@ func compile(raw json.RawMessage) *boundedSchema {
 	if err != nil {
 		return nil
 	}
-	return newBoundedSchema(s)
+	bounded.count(s)
+	return bounded
 }
 
 // arguments rejects arguments that do not match the schema, and suggests parameter names. Arguments that pass

@@ -40,6 +40,37 @@ func TestSchemaThatNeverEnds(t *testing.T) {
 	}
 }
 
+// TestPatternsThatExplode checks that a schema with patterns that would need much memory is left to the server, which
+// shows in that a wrong argument reaches it. Values that are patterns are not compiled.
+func TestPatternsThatExplode(t *testing.T) {
+	large := "(?:" + strings.Repeat("ab", 1000) + "){1000}"
+	wide := strings.Repeat("a", 5000)
+	many := make([]string, 0, 20)
+	for i := range cap(many) {
+		many = append(many, fmt.Sprintf(`{"pattern":"%s%d"}`, wide, i))
+	}
+	for name, schema := range map[string]string{
+		"pattern":           `{"properties":{"a":{"pattern":"` + large + `"},"b":{"type":"string"}}}`,
+		"patternProperties": `{"patternProperties":{"` + large + `":{}},"properties":{"b":{"type":"string"}}}`,
+		"draft 7": `{"$schema":"http://json-schema.org/draft-07/schema#","properties":{"a":{"pattern":"` + large +
+			`"},"b":{"type":"string"}}}`,
+		"many patterns": `{"properties":{"a":{"anyOf":[` + strings.Join(many, ",") + `]},"b":{"type":"string"}}}`,
+		"long pattern":  `{"properties":{"a":{"pattern":"` + wide + wide + `"},"b":{"type":"string"}}}`,
+	} {
+		if err := callBomb(t, tools.Definition{InputSchema: object(schema)}, `{"b":1}`, "1"); err != nil {
+			t.Errorf("%s: Call() = %v, want nil", name, err)
+		}
+	}
+	d := tools.Definition{InputSchema: object(
+		`{"$schema":"http://json-schema.org/draft-07/schema#","properties":{"a":{"format":"regex"}}}`)}
+	for value, want := range map[string]string{large: "", wide + wide: "", "(": "/a: is not a valid pattern"} {
+		err := callBomb(t, d, `{"a":"`+value+`"}`, "1")
+		if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("Call() with the pattern %.30s = %v, want %q", value, err, want)
+		}
+	}
+}
+
 // callBomb calls a tool with the schemas of d. The tool's structured result is result.
 func callBomb(t *testing.T, d tools.Definition, args, result string) error {
 	t.Helper()

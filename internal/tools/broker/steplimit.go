@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"regexp/syntax"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
+	"github.com/codefleet/codefleet/internal/patterns"
 	"github.com/codefleet/codefleet/internal/violation"
 )
 
@@ -19,7 +20,8 @@ import (
 // a short schema with references or a short value of nested lists can take practically unlimited time. The
 // library does not accept a context.
 type boundedSchema struct {
-	schema *jsonschema.Schema
+	schema   *jsonschema.Schema
+	patterns patterns.Set // that the library has compiled
 
 	mu        sync.Mutex // held by validate: validations share stepsLeft
 	stepsLeft int
@@ -29,10 +31,22 @@ const maxSteps = 300_000
 
 var errSteps = errors.New("too many steps")
 
-// newBoundedSchema adds a step counter to s and each schema that it refers to. It uses the format
+// pattern compiles a pattern of the schema. The library calls it.
+func (c *boundedSchema) pattern(p string) (jsonschema.Regexp, error) { return c.patterns.Compile(p) }
+
+// patternBytes returns about how many bytes of memory the compiled patterns take.
+func (c *boundedSchema) patternBytes() int {
+	const ofPart = 100
+	if c == nil {
+		return 0
+	}
+	return c.patterns.Size * ofPart
+}
+
+// count adds a step counter to s, which becomes c's schema, and each schema that it refers to. It uses the format
 // validation, which the library does before it follows any reference.
-func newBoundedSchema(s *jsonschema.Schema) *boundedSchema {
-	c := &boundedSchema{schema: s}
+func (c *boundedSchema) count(s *jsonschema.Schema) {
+	c.schema = s
 	seen := map[*jsonschema.Schema]bool{}
 	var visit func(v reflect.Value)
 	visit = func(v reflect.Value) {
@@ -65,7 +79,6 @@ func newBoundedSchema(s *jsonschema.Schema) *boundedSchema {
 		}
 	}
 	visit(reflect.ValueOf(s))
-	return c
 }
 
 // addCounter has the format validation of s count a step, before it validates the format that s has, if any.
@@ -73,7 +86,10 @@ func (c *boundedSchema) addCounter(s *jsonschema.Schema) {
 	was := s.Format
 	format := &jsonschema.Format{Name: "any"}
 	if was != nil {
-		format.Name = strings.ReplaceAll(was.Name, "regex", "pattern") // the library never calls Validate of "regex"
+		format.Name = was.Name
+	}
+	if format.Name == "regex" { // the library would compile the value with c.pattern
+		was, format.Name = &jsonschema.Format{Validate: isPattern}, "pattern"
 	}
 	format.Validate = func(v any) error {
 		c.stepsLeft--
@@ -89,6 +105,16 @@ func (c *boundedSchema) addCounter(s *jsonschema.Schema) {
 		return nil
 	}
 	s.Format = format
+}
+
+// isPattern is the format "regex". It leaves the decision about long values to the server.
+func isPattern(v any) error {
+	s, ok := v.(string)
+	if !ok || len(s) > patterns.MaxLength {
+		return nil
+	}
+	_, err := syntax.Parse(s, syntax.Perl)
+	return err
 }
 
 // validate returns the validation error of a value. Numbers of v may be replaced (see violation.Bounded). It returns
@@ -113,7 +139,7 @@ func isCycle(e *jsonschema.ValidationError) bool {
 	return ok
 }
 
-// countable reports whether newBoundedSchema reaches every schema that a validation can reach.
+// countable reports whether count reaches every schema that a validation can reach.
 func countable(doc any) bool {
 	text, err := json.Marshal(doc)
 	return err == nil &&
