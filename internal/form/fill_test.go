@@ -332,8 +332,8 @@ func TestFillLimits(t *testing.T) {
 // Patterns that take long end the search, and not the request.
 func TestSlowPatterns(t *testing.T) {
 	var fields []string
-	for i := range form.MaxFields {
-		fields = append(fields, fmt.Sprintf(`"f%d": {"type": "string", "pattern": "^(a|aa|a.){0,300}b$"}`, i))
+	for i := range 20 {
+		fields = append(fields, fmt.Sprintf(`"f%d": {"type": "string", "pattern": "^(a|aa|a.){0,300}b%[1]d$"}`, i))
 	}
 	f := parse(t, `{"type": "object", "properties": {`+strings.Join(fields, ",")+`}}`)
 	began := time.Now()

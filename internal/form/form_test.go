@@ -246,20 +246,37 @@ func TestParseRefuses(t *testing.T) {
 		"format":          {in(`{"type": "string", "format": "hostname"}`), "want one of email, uri, date, date-time"},
 		"pattern":         {in(`{"type": "string", "pattern": "(?=x)"}`), "RE2"},
 		"exploding":       {in(`{"type": "string", "pattern": "((x{100}){100}){100}"}`), "RE2"},
-		"lengths":         {in(`{"type": "string", "minLength": 3, "maxLength": 2}`), "a negative length"},
-		"negative":        {in(`{"type": "string", "minLength": -1}`), "a negative length"},
-		"range":           {in(`{"type": "number", "minimum": 3, "maximum": 2}`), "above its maximum"},
-		"multiple":        {in(`{"type": "number", "multipleOf": 0}`), "greater than 0"},
-		"huge number":     {in(`{"type": "number", "minimum": 1e999}`), "type or size"},
-		"other type's":    {in(`{"type": "number", "pattern": "x"}`), "must not have pattern"},
-		"no choices":      {in(`{"type": "string", "enum": []}`), "has 0 choices"},
-		"free list":       {in(`{"type": "array", "items": {"type": "string"}}`), "must list its choices once"},
-		"numbers":         {in(`{"type": "array", "items": {"type": "number", "enum": ["1"]}}`), "must be strings"},
-		"twice":           {in(`{"type": "string", "enum": ["x", "x"]}`), "the same one twice"},
-		"two ways":        {in(`{"type": "string", "enum": ["x"], "oneOf": [{"const": "x"}]}`), "choices once"},
-		"names":           {in(`{"type": "string", "enum": ["x"], "enumNames": ["a", "b"]}`), "2 names"},
-		"default":         {in(`{"type": "integer", "default": 1.5}`), `default: "a" must be a whole number`},
-		"required":        {with(`"required": ["b"]`), `"b", which is not a field`},
+		"large pattern": {
+			in(`{"type": "string", "pattern": "(?:` + strings.Repeat("ab", 1500) + `){1000}"}`),
+			`the pattern of field "a" is too large: with its repeats written out, it has more than 10000 parts`,
+		},
+		"long pattern": {
+			in(`{"type": "string", "pattern": "(?:` + strings.Repeat("ab", 2500) + `){1000}"}`),
+			`the pattern of field "a" is not an RE2 regular expression of at most 4096 bytes`,
+		},
+		"large pattern in a condition": {
+			`{"type": "object", "properties": {"a": {"type": "string"}}, "if": {"properties": {"a": {"pattern": "(?:` +
+				strings.Repeat("ab", 1500) + `){1000}"}}}}`,
+			`the pattern of field "a" of "if" is too large`,
+		},
+		"large patterns": {
+			`{"type": "object", "properties": {` + largePatterns(100) + `}}`,
+			`the pattern of field "f5" is too large: with repeats written out, all patterns together`,
+		},
+		"lengths":      {in(`{"type": "string", "minLength": 3, "maxLength": 2}`), "a negative length"},
+		"negative":     {in(`{"type": "string", "minLength": -1}`), "a negative length"},
+		"range":        {in(`{"type": "number", "minimum": 3, "maximum": 2}`), "above its maximum"},
+		"multiple":     {in(`{"type": "number", "multipleOf": 0}`), "greater than 0"},
+		"huge number":  {in(`{"type": "number", "minimum": 1e999}`), "type or size"},
+		"other type's": {in(`{"type": "number", "pattern": "x"}`), "must not have pattern"},
+		"no choices":   {in(`{"type": "string", "enum": []}`), "has 0 choices"},
+		"free list":    {in(`{"type": "array", "items": {"type": "string"}}`), "must list its choices once"},
+		"numbers":      {in(`{"type": "array", "items": {"type": "number", "enum": ["1"]}}`), "must be strings"},
+		"twice":        {in(`{"type": "string", "enum": ["x", "x"]}`), "the same one twice"},
+		"two ways":     {in(`{"type": "string", "enum": ["x"], "oneOf": [{"const": "x"}]}`), "choices once"},
+		"names":        {in(`{"type": "string", "enum": ["x"], "enumNames": ["a", "b"]}`), "2 names"},
+		"default":      {in(`{"type": "integer", "default": 1.5}`), `default: "a" must be a whole number`},
+		"required":     {with(`"required": ["b"]`), `"b", which is not a field`},
 		"dependent": {
 			with(`"dependentRequired": {"b": ["a"]}`), "not a field",
 		},
@@ -434,4 +451,13 @@ func FuzzForm(f *testing.F) {
 			}
 		}
 	})
+}
+
+// largePatterns returns n properties, f0 and so on, whose patterns need as much memory as one pattern may.
+func largePatterns(n int) string {
+	properties := make([]string, n)
+	for i := range properties {
+		properties[i] = fmt.Sprintf(`"f%d": {"type": "string", "pattern": "%d(?:abcdefghi){900}"}`, i, i)
+	}
+	return strings.Join(properties, ", ")
 }

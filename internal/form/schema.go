@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -15,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/codefleet/codefleet/internal/patterns"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -209,7 +209,10 @@ func (d document) faults() []string {
 }
 
 // checker checks a document, and collects its faults. In its methods, part says which part is checked.
-type checker struct{ faults []string }
+type checker struct {
+	faults   []string
+	patterns patterns.Set
+}
 
 func (c *checker) add(format string, args ...any) {
 	c.faults = append(c.faults, fmt.Sprintf(format, args...))
@@ -314,8 +317,8 @@ func (c *checker) limits(part string, p property) {
 	if p.Format != "" && !slices.Contains(stringFormats, p.Format) {
 		c.add("%s has the format %q; want one of %s", part, printable(p.Format), strings.Join(stringFormats, ", "))
 	}
-	if _, err := regexp.Compile(p.Pattern); err != nil || len(p.Pattern) > maxText {
-		c.add("the pattern of %s is not an RE2 regular expression of at most %d bytes", part, maxText)
+	if p.Pattern != "" {
+		c.pattern(part, p.Pattern)
 	}
 	if p.MultipleOf != nil && p.MultipleOf.value().Sign() <= 0 {
 		c.add(`"multipleOf" of %s must be greater than 0`, part)
@@ -324,6 +327,24 @@ func (c *checker) limits(part string, p property) {
 	c.numberRange(part, p.ExclusiveMinimum, p.ExclusiveMaximum)
 	c.lengthRange(part, p.MinLength, p.MaxLength)
 	c.lengthRange(part, p.MinItems, p.MaxItems)
+}
+
+// pattern refuses a pattern that is not RE2, or that would need much memory.
+func (c *checker) pattern(part, pattern string) {
+	const notRE2 = "the pattern of %s is not an RE2 regular expression of at most %d bytes"
+	if len(pattern) > maxText {
+		c.add(notRE2, part, maxText)
+		return
+	}
+	if c.patterns.Size > patterns.MaxTotal {
+		return // which the fault of an earlier field says
+	}
+	_, err := c.patterns.Compile(pattern)
+	if tooLarge, ok := errors.AsType[*patterns.TooLargeError](err); ok {
+		c.add("the pattern of %s is too large: %s", part, tooLarge)
+	} else if err != nil {
+		c.add(notRE2, part, maxText)
+	}
 }
 
 // numberRange refuses a minimum above the maximum.
@@ -432,7 +453,8 @@ func (d document) field(name string) Field {
 }
 
 // compile returns the validator of the values. It compiles a schema without texts, and with each list of choices as an
-// enum, so that each violation is a violation of one keyword.
+// enum, so that each violation is a violation of one keyword. The library compiles the patterns again, of which faults
+// has checked the size.
 func (d document) compile() (*jsonschema.Schema, error) {
 	bare := func(o ordered[property]) ordered[property] {
 		out := ordered[property]{names: o.names, byName: map[string]property{}}

@@ -27,9 +27,12 @@ type Pattern struct {
 	Size int
 }
 
-// Set compiles the patterns of one schema. Its zero value is ready to use. It is not safe for concurrent use.
+// Set compiles the patterns of one schema, each only once. Its zero value is ready to use. It is not safe for
+// concurrent use.
 type Set struct {
 	Size int // of all patterns so far
+
+	compiled map[string]*Pattern
 }
 
 // TooLargeError says that a pattern, or all patterns of a Set, exceed a limit.
@@ -39,6 +42,9 @@ func (e *TooLargeError) Error() string { return e.message }
 
 // Compile compiles a pattern. The error is a *TooLargeError, or says why the pattern is not RE2.
 func (s *Set) Compile(pattern string) (*Pattern, error) {
+	if p := s.compiled[pattern]; p != nil {
+		return p, nil
+	}
 	if len(pattern) > MaxLength {
 		return nil, &TooLargeError{fmt.Sprintf("it has %d bytes; the limit is %d", len(pattern), MaxLength)}
 	}
@@ -54,13 +60,17 @@ func (s *Set) Compile(pattern string) (*Pattern, error) {
 	}
 	if s.Size += size; s.Size > MaxTotal {
 		return nil, &TooLargeError{fmt.Sprintf(
-			"with their repeats written out, all patterns together have more than %d parts: use fewer repeats", MaxTotal)}
+			"with repeats written out, all patterns together have more than %d parts: use fewer repeats", MaxTotal)}
 	}
 	compiled, err := regexp.Compile(pattern)
 	if err != nil {
 		return nil, err
 	}
-	return &Pattern{Regexp: compiled, Size: size}, nil
+	if s.compiled == nil {
+		s.compiled = map[string]*Pattern{}
+	}
+	s.compiled[pattern] = &Pattern{Regexp: compiled, Size: size}
+	return s.compiled[pattern], nil
 }
 
 // size returns how many parts a pattern has if its repeats are written out, but at most MaxSize+1, and how many limits

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-// Schemas, arguments and results are untrusted. If validation takes practically unlimited time, it costs the worker little and
-// is left to the server. Numbers that the validator cannot compare do not stop the worker.
+// Schemas, arguments and results are untrusted. If validation takes practically unlimited time, it costs the worker
+// little and is left to the server. Numbers that the validator cannot compare do not stop the worker.
 func TestSchemaThatNeverEnds(t *testing.T) {
 	var defs []string
 	for i := range 60 {
