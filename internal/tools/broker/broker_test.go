@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -1126,5 +1127,69 @@ func TestFailingJournal(t *testing.T) {
 	w.failLookup, w.cfg.Task.Run = errors.New("journal down"), 2
 	if _, err := broker.New(t.Context(), w.cfg); err == nil {
 		t.Error("New without the journal of an earlier run = nil, want an error")
+	}
+}
+
+// TestManyBlocks checks that the structured content is decoded once and not for each block: if it were, the test would
+// take tens of minutes. It also checks the limit of blocks.
+func TestManyBlocks(t *testing.T) {
+	blocks := func(n int) []tools.Content {
+		return slices.Repeat([]tools.Content{{Type: "text", Text: "1"}}, n)
+	}
+	call := func(res tools.Result) (broker.Result, *broker.Error) {
+		w := newWorld(t)
+		w.cfg.SpillAt = 100 << 20
+		w.reply["put"] = func(tools.Request) (tools.Result, error) { return res, nil }
+		r, err := w.open().Call(t.Context(), broker.Call{Server: "s", Tool: "put", Args: object(`{}`)})
+		e, _ := errors.AsType[*broker.Error](err)
+		if err != nil && e == nil {
+			t.Fatal(err)
+		}
+		return r, e
+	}
+	large := object(`{"a":[` + strings.Repeat(`{"b":1},`, 500_000) + `0]}`)
+	for _, known := range []string{"1", string(large)} { // a block that repeats all does not count
+		list := blocks(10_000)
+		list[5000].Text = known
+		r, e := call(tools.Result{Structured: large, Content: list})
+		want := 10_000
+		if known != "1" {
+			want--
+		}
+		if got := strings.Count(string(r.Content), `"1"`); e != nil || got != want {
+			t.Errorf("%d blocks, error %v, want %d", got, e, want)
+		}
+	}
+	for _, structured := range []json.RawMessage{nil, object(`{}`)} {
+		const want = "the result has 10001 blocks of content; the limit is 10000: have the tool return less, or fewer and " +
+			"larger blocks"
+		if _, e := call(tools.Result{Structured: structured, Content: blocks(10_001)}); e == nil ||
+			e.Code != errcode.ResultTooLarge || e.Message != want || !e.Sent {
+			t.Errorf("10,001 blocks: %+v, want %s", e, want)
+		}
+	}
+	_, e := call(tools.Result{IsError: true, Structured: large, Content: blocks(20_000)})
+	if e == nil || e.Code != errcode.ToolFailed || strings.Count(string(e.Content), `"1"`) != 10_000 {
+		t.Errorf("error with 20,000 blocks: %.200v, want tool_failed with 10,000 of them", e)
+	}
+}
+
+// The conversion of a result ends with the call's context.
+func TestConversionIsCancelled(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	spilled := 0
+	w.cfg.Hooks.Spill = func(context.Context, string, string, []byte) (string, error) {
+		spilled++
+		cancel()
+		return "artifacts/x", nil
+	}
+	png := tools.Content{Type: "image", MediaType: "image/png", Data: []byte("png")}
+	w.reply["put"] = func(tools.Request) (tools.Result, error) {
+		return tools.Result{Structured: object(`{}`), Content: []tools.Content{png, png, png}}, nil
+	}
+	_, err := w.open().Call(ctx, broker.Call{Server: "s", Tool: "put", Args: object(`{}`)})
+	if !errors.Is(err, context.Canceled) || spilled != 1 {
+		t.Errorf("Call() = %v after %d files, want a cancelled call after one", err, spilled)
 	}
 }

@@ -18,6 +18,9 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
+// maxBlocks is how many blocks of content a result may have. Each of them may become a file.
+const maxBlocks = 10_000
+
 // convert converts a tool's result for the program: to its validated structured value and a list of what the tool
 // sent besides it, or else to its text, which is decoded if it is a JSON object or list. Images, audio and large values
 // become files.
@@ -29,8 +32,15 @@ func convert(cfg Config) layer {
 		}
 		conv := &converter{cfg: cfg, call: c}
 		if r.raw.IsError {
-			err := toolError(ctx, conv, *r.raw)
+			raw := *r.raw
+			raw.Content = raw.Content[:min(len(raw.Content), maxBlocks)]
+			err := toolError(ctx, conv, raw)
 			return Result{files: conv.files}, err
+		}
+		if n := len(r.raw.Content); n > maxBlocks {
+			return Result{}, markSent(fail(c, errcode.ResultTooLarge,
+				"the result has %d blocks of content; the limit is %d: have the tool return less, or fewer and larger blocks",
+				n, maxBlocks))
 		}
 		value, extra, err := conv.convert(ctx, *r.raw)
 		if err != nil {
@@ -44,8 +54,9 @@ func (c *converter) convert(ctx context.Context, res tools.Result) (value, extra
 	if res.Structured == nil {
 		value, err = unstructured(ctx, c, res)
 	} else if value, err = structured(ctx, c, res); err == nil {
+		known := newKnown(res.Structured, value)
 		extra, err = c.blocks(ctx, slices.DeleteFunc(slices.Clone(res.Content), func(b tools.Content) bool {
-			return repeats(b, res.Structured) || repeats(b, value)
+			return ctx.Err() == nil && known.repeatedBy(b) // blocks looks at ctx
 		}))
 	}
 	if err == nil {
@@ -100,8 +111,7 @@ func toolError(ctx context.Context, c *converter, res tools.Result) error {
 		}
 	}
 	message := quoted(ctx, c.cfg, c.call, strings.Join(parts, "\n"))
-	inText := func(b tools.Content) bool { return repeats(b, res.Structured) }
-	if res.Structured != nil && !slices.ContainsFunc(res.Content, inText) {
+	if res.Structured != nil && !slices.ContainsFunc(res.Content, newKnown(res.Structured).repeatedBy) {
 		message = strings.TrimPrefix(message+"\n"+quotedJSON(ctx, c.cfg, c.call, res.Structured), "\n")
 	}
 	e := fail(c.call, errcode.ToolFailed, "%s", cmp.Or(message, "the tool failed without a message"))
@@ -123,21 +133,33 @@ func (c *converter) attach(ctx context.Context, e *Error, res tools.Result) *Err
 	return e
 }
 
-// repeats reports whether a block only repeats v: as JSON or, if v is a string, as its text.
-func repeats(b tools.Content, v json.RawMessage) bool {
-	if b.Type != "text" || v == nil {
+// known are values that blocks of content may repeat: as canonical JSON and, if they are strings, as text.
+type known struct{ canonical, texts []string }
+
+// newKnown returns the known values. It decodes each of them once, because a result may have many blocks.
+func newKnown(values ...json.RawMessage) (k known) {
+	for _, v := range values {
+		if canonical, err := canonicalJSON(v); err == nil && !slices.Contains(k.canonical, string(canonical)) {
+			k.canonical = append(k.canonical, string(canonical))
+		}
+		var s string
+		if json.Unmarshal(v, &s) == nil {
+			k.texts = append(k.texts, s)
+		}
+	}
+	return k
+}
+
+// repeatedBy reports whether a block only repeats one of the values.
+func (k known) repeatedBy(b tools.Content) bool {
+	if b.Type != "text" {
 		return false
 	}
-	var s string
-	if json.Unmarshal(v, &s) == nil && s == b.Text {
+	if slices.Contains(k.texts, b.Text) {
 		return true
 	}
-	parsed, err := canonicalJSON([]byte(b.Text))
-	if err != nil {
-		return false
-	}
-	want, err := canonicalJSON(v)
-	return err == nil && bytes.Equal(parsed, want)
+	canonical, err := canonicalJSON([]byte(b.Text))
+	return err == nil && slices.Contains(k.canonical, string(canonical))
 }
 
 // quoted returns a tool's text in a form for error messages. It replaces private values with tokens before it truncates
@@ -186,10 +208,13 @@ func unstructured(ctx context.Context, c *converter, res tools.Result) (json.Raw
 	return json.Marshal(values)
 }
 
-// contents converts content blocks.
+// contents converts content blocks. It stops when ctx ends.
 func (c *converter) contents(ctx context.Context, list []tools.Content) ([]json.RawMessage, error) {
 	var values []json.RawMessage
 	for i, b := range list {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		v, err := content(ctx, c, i, b)
 		if err != nil {
 			return nil, err
