@@ -18,23 +18,27 @@ import (
 
 // Leaves returns the violations of e that have no causes of their own. If a schema refuses the name of a property, the
 // violation has the location of the property, which begins with what objectOf returns.
-func Leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
-	if len(e.Causes) == 0 {
-		return []*jsonschema.ValidationError{e}
+func Leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError { return appendLeaves(nil, e, nil) }
+
+// appendLeaves appends the leaves of e to all. at is their location, or nil if it is their own.
+func appendLeaves(
+	all []*jsonschema.ValidationError, e *jsonschema.ValidationError, at []string,
+) []*jsonschema.ValidationError {
+	if refused, ofName := e.ErrorKind.(*kind.PropertyNames); ofName && at == nil && len(e.Causes) > 0 {
+		at = append(objectOf(e.SchemaURL), refused.Property)
 	}
-	refused, ofName := e.ErrorKind.(*kind.PropertyNames)
-	var all []*jsonschema.ValidationError
 	for _, cause := range e.Causes {
-		for _, leaf := range Leaves(cause) {
-			if ofName {
-				at := *leaf
-				at.InstanceLocation = append(objectOf(e.SchemaURL), refused.Property)
-				leaf = &at
-			}
-			all = append(all, leaf)
-		}
+		all = appendLeaves(all, cause, at)
 	}
-	return all
+	if len(e.Causes) > 0 {
+		return all
+	}
+	if at != nil {
+		moved := *e
+		moved.InstanceLocation = at
+		e = &moved
+	}
+	return append(all, e)
 }
 
 // objectOf returns the location of the object whose property names the schema at schemaURL restricts. It returns nil if

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -108,10 +110,9 @@ func compile(raw json.RawMessage) *boundedSchema {
 		return nil
 	}
 	s, err := c.Compile(schemaURL)
-	if err != nil {
+	if err != nil || !bounded.count(s) {
 		return nil
 	}
-	bounded.count(s)
 	return bounded
 }
 
@@ -198,23 +199,43 @@ func leaves(err error) []*jsonschema.ValidationError {
 }
 
 // explain lists the leaves of a validation error. It omits the strings of the value, which the program may
-// not be allowed to read.
+// not be allowed to read. It describes only the first leaves: there may be very many, each with a long description.
 func explain(err error) string {
-	const limit, width = 5, maxProblem
+	const limit, width, described = 5, maxProblem, 50
+	found := leaves(err)
+	at := make(map[*jsonschema.ValidationError]string, len(found))
+	for _, e := range found {
+		at[e] = location(e) + ": "
+	}
+	slices.SortFunc(found, func(a, b *jsonschema.ValidationError) int {
+		return cmp.Or(strings.Compare(at[a], at[b]), strings.Compare(a.SchemaURL, b.SchemaURL),
+			slices.Compare(a.ErrorKind.KeywordPath(), b.ErrorKind.KeywordPath()))
+	})
 	var out []string
-	for _, e := range leaves(err) {
-		at := strings.Join(append([]string{""}, e.InstanceLocation...), "/")
-		out = append(out, text.Truncate(at, width)+": "+text.Truncate(problem(e.ErrorKind), width))
+	for _, e := range found[:min(len(found), described)] {
+		out = append(out, at[e]+text.Truncate(problem(e.ErrorKind), width))
 	}
 	if out == nil {
 		return "the mismatch cannot be described"
 	}
 	slices.Sort(out)
 	out = slices.Compact(out)
-	if len(out) > limit {
-		out = append(out[:limit], fmt.Sprintf("and %d more", len(out)-limit))
+	if more := len(out) - limit + max(0, len(found)-described); more > 0 {
+		out = append(out[:min(len(out), limit)], fmt.Sprintf("and %d more", more))
 	}
 	return text.Printable(strings.Join(out, "; "))
+}
+
+// location returns where a violation is, as a path of at most maxProblem bytes.
+func location(e *jsonschema.ValidationError) string {
+	var at strings.Builder
+	for _, name := range e.InstanceLocation {
+		at.WriteString("/" + name[:min(len(name), maxProblem+utf8.UTFMax)]) // Truncate removes an incomplete character
+		if at.Len() > maxProblem {
+			break
+		}
+	}
+	return text.Truncate(at.String(), maxProblem)
 }
 
 func problem(k jsonschema.ErrorKind) string {
@@ -222,6 +243,9 @@ func problem(k jsonschema.ErrorKind) string {
 	case *kind.Pattern:
 		return "does not match the pattern " + k.Want
 	case *kind.Format:
+		if m, ok := errors.AsType[*mismatch](k.Err); ok {
+			return m.Error()
+		}
 		return "is not a valid " + k.Want
 	}
 	return violation.Describe(k)
