@@ -18,7 +18,9 @@ import (
 
 // Leaves returns the violations of e that have no causes of their own. If a schema refuses the name of a property, the
 // violation has the location of the property, which begins with what objectOf returns.
-func Leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError { return appendLeaves(nil, e, nil) }
+func Leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
+	return appendLeaves(nil, e, nil)
+}
 
 // appendLeaves appends the leaves of e to all. at is their location, or nil if it is their own.
 func appendLeaves(

@@ -39,7 +39,8 @@ func convert(cfg Config) layer {
 		}
 		if n := len(r.raw.Content); n > maxBlocks {
 			return Result{}, markSent(fail(c, errcode.ResultTooLarge,
-				"the result has %d blocks of content; the limit is %d: have the tool return less, or larger blocks", n, maxBlocks))
+				"the result has %d blocks of content; the limit is %d: have the tool return less, or larger blocks",
+				n, maxBlocks))
 		}
 		value, extra, err := conv.convert(ctx, *r.raw)
 		if err != nil {
