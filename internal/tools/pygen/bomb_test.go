@@ -29,6 +29,7 @@ func TestSchemaBombs(t *testing.T) {
 			strings.Repeat("s", 20_000) + `"}}}`,
 		"always": `{"type":"object","anyOf":[` + strings.TrimSuffix(strings.Repeat("true,", 20_000),
 			",") + `],"oneOf":[` + strings.TrimSuffix(strings.Repeat("true,", 20_000), ",") + `]}`,
+		"names that are alike": `{"type":"object","properties":{` + alike(60_000) + `}}`,
 		"nested": `{"type":"object","x":` + strings.Repeat("[", 5000) + strings.Repeat("1,", 20_000) + "1" +
 			strings.Repeat("]", 5000) + `}`,
 	} {
@@ -51,4 +52,13 @@ func TestSchemaBombs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// alike returns n properties of which all names become the same name in Python.
+func alike(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = `"a` + string(rune(0x2500+i/256)) + string(rune(0x2500+i%256)) + `":{}`
+	}
+	return strings.Join(all, ",")
 }

@@ -28,12 +28,12 @@ type module struct {
 
 func newModule(s Source, function string, d tools.Definition) *module {
 	m := &module{source: s, function: function, def: d, types: map[string]string{}}
-	m.typer = &typer{taken: map[string]bool{function: true}, used: map[string]bool{"Any": true, "Dict": true}}
+	m.typer = &typer{taken: map[string]int{function: 2}, used: map[string]bool{"Any": true, "Dict": true}}
 	class := pascal(function)
 	in := m.typer.view(decode(d.InputSchema), true)
 	in.order = propertyOrder(d.InputSchema)
 	params, extra := in.parameters()
-	taken := map[string]bool{}
+	taken := map[string]int{}
 	for _, exact := range []bool{true, false} { // parameters that keep their names come first
 		for i, p := range params {
 			if id := parameterName(p.jsonName); (id == p.jsonName) == exact {

@@ -271,13 +271,15 @@ func propertyOrder(schema json.RawMessage) []string {
 		return nil
 	}
 	var names []string
+	seen := map[string]bool{}
 	for d.More() {
 		name, err := d.Token()
 		var value json.RawMessage
 		if err != nil || d.Decode(&value) != nil {
 			return nil
 		}
-		if s, ok := name.(string); ok && !slices.Contains(names, s) {
+		if s, ok := name.(string); ok && !seen[s] {
+			seen[s] = true
 			names = append(names, s)
 		}
 	}
@@ -309,11 +311,13 @@ func (d document) topProperties(s object, depth int) (properties object, require
 		if i == 0 {
 			common = needed
 		} else {
-			common = slices.DeleteFunc(common, func(n string) bool { return !slices.Contains(needed, n) })
+			in := setOf(needed)
+			common = slices.DeleteFunc(common, func(n string) bool { return !in[n] })
 		}
 	}
+	has := setOf(required)
 	for _, name := range common {
-		if !slices.Contains(required, name) {
+		if !has[name] {
 			required = append(required, name)
 		}
 	}
@@ -323,10 +327,21 @@ func (d document) topProperties(s object, depth int) (properties object, require
 // stringList returns the distinct strings of a JSON list.
 func stringList(v any) []string {
 	var out []string
+	seen := map[string]bool{}
 	for _, x := range asList(v) {
-		if s, ok := x.(string); ok && !slices.Contains(out, s) {
+		if s, ok := x.(string); ok && !seen[s] {
+			seen[s] = true
 			out = append(out, s)
 		}
 	}
 	return out
+}
+
+// setOf returns the names as a set.
+func setOf(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
 }

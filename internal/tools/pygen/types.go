@@ -19,7 +19,7 @@ const maxClasses = 100
 
 // typer converts the schemas of one module to type expressions, and collects the classes that they need.
 type typer struct {
-	taken   map[string]bool // module-level names
+	taken   map[string]int // module-level names, as unique needs them
 	classes []string
 	used    map[string]bool // names to import from typing
 }
@@ -212,14 +212,14 @@ func (v *view) typedDict(s object, name string, depth int, ref string) string {
 		v.refs[ref] = class
 	}
 	properties, _ := s["properties"].(object)
-	required := stringList(s["required"])
+	required := setOf(stringList(s["required"]))
 	v.typing("TypedDict")
 	byName := true
 	var needed, optional []field
 	for _, key := range slices.Sorted(maps.Keys(properties)) {
 		byName = byName && attributeKey.MatchString(key) && !slices.Contains(reservedAttributes, key)
 		f := field{key: key, typ: v.typeOf(properties[key], class+pascal(key), depth+1), note: comment(properties[key])}
-		if slices.Contains(required, key) {
+		if required[key] {
 			needed = append(needed, f)
 		} else {
 			optional = append(optional, f)
