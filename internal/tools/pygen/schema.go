@@ -104,6 +104,8 @@ func (d document) resolve(schema any, depth int) object {
 	}
 	out := without(s, "allOf")
 	for _, part := range all {
+		properties, _ := out["properties"].(object)
+		*d.stepsLeft -= len(properties) / 100 // merge copies them
 		out = merge(out, d.resolve(part, depth+1))
 	}
 	return out
