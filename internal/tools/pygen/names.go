@@ -121,8 +121,8 @@ func assignNames(before map[string]string, defs []tools.Definition) map[string]s
 	return names
 }
 
-// unique returns id, with a number as a suffix if id is taken or reserved. It adds the returned name to taken, which has
-// the next number to try for each name.
+// unique returns id, with a number as a suffix if id is taken or reserved. It adds the returned name to taken, which
+// has the next number to try for each name.
 func unique(id string, taken map[string]int, reserved []string) string {
 	name, n := id, max(2, taken[id])
 	for ; taken[name] > 0 || slices.Contains(reserved, name); n++ {
