@@ -203,13 +203,14 @@ type StepRun struct {
 
 	Result      json.RawMessage `json:"result,omitempty"`       // absent in a record if it is stored apart
 	ResultBytes int             `json:"result_bytes,omitempty"` // size of a result that is stored apart, or too large
-	ResultKey   string          `json:"result_key,omitempty"`   // key of a result from outside that is stored apart
+	ResultKey   string          `json:"result_key,omitempty"`   // of a result that is stored apart; empty: result.ID
 	Kept        bool            `json:"kept,omitempty"`         // the result is that of an earlier run
 
-	Before  int64     `json:"before,omitempty"`  // generation of the workspace that the step began with
-	After   int64     `json:"after,omitempty"`   // generation that the step has committed
-	Items   []StepRun `json:"items,omitempty"`   // items of for_each
-	Message string    `json:"message,omitempty"` // the question of ask
+	Before   int64     `json:"before,omitempty"`    // generation of the workspace that the step began with
+	After    int64     `json:"after,omitempty"`     // generation that the step has committed
+	Items    []StepRun `json:"items,omitempty"`     // items of for_each
+	ItemsKey string    `json:"items_key,omitempty"` // key of the list of for_each; empty: items.ID
+	Message  string    `json:"message,omitempty"`   // the question of ask
 }
 
 // WorkflowCheck says that a workflow is valid.

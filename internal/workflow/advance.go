@@ -3,9 +3,7 @@ package workflow
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -125,16 +123,11 @@ func (m *machine) succeed(i, item int, x *schemas.StepRun, result json.RawMessag
 	m.keep(ResultKey(m.steps[i].ID, item), x, result)
 }
 
-// accept ends a step or an item with an answer or an event. Two processes may do so at the same time with different
-// values, of which the first record counts: a value that is kept apart also gets a key of its own, so that the other
-// process does not replace it.
+// accept ends a step or an item with an answer or an event. Another process may do so at the same time with another
+// one.
 func (m *machine) accept(i, item int, x *schemas.StepRun, result json.RawMessage) {
 	m.succeed(i, item, x, result)
-	key := ResultKey(m.steps[i].ID, item)
-	if value, ok := m.values[key]; ok {
-		x.ResultKey = fmt.Sprintf("%s.%x", key, sha256.Sum256(value))
-		m.values[x.ResultKey] = value // an earlier version of codefleet reads it by the first key
-	}
+	x.ResultKey = m.own(ResultKey(m.steps[i].ID, item))
 }
 
 // fail ends an attempt that failed. If another attempt is permitted, the step waits for it; otherwise fail gives up.

@@ -778,3 +778,121 @@ func TestRerunFromFirstQuestion(t *testing.T) {
 		}
 	}
 }
+
+// race applies two events at once to the run, as two processes do: both store their values, the loser last, and only
+// the winner's record counts.
+func (w *world) race(winner, loser workflow.Event) {
+	w.t.Helper()
+	won, err := w.plan.Advance(w.t.Context(), w.run, winner, w.now, w.load)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	lost, err := w.plan.Advance(w.t.Context(), w.run, loser, w.now, w.load)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	maps.Copy(w.values, won.Values)
+	maps.Copy(w.values, lost.Values)
+	w.run = won.Run
+}
+
+func answer(step string, item int, values string) workflow.Event {
+	return workflow.Event{Answered: &workflow.Answered{Step: step, Item: item, Values: json.RawMessage(values)}}
+}
+
+const asksThenLoops = `{"name":"x","steps":[
+	{"id":"a","ask":{"form":{"type":"object","properties":{"n":{"type":"integer"}}}}},
+	{"id":"l","for_each":{"in":"steps.a.result.n == 5 ? [1,2,3,4,5] : [6]","max":10},
+	 "code":"pass","with":{"x":"${item}"}}],
+	"outputs":{"all":{"value":"${ steps.l.result.map(r, r.x) }"}}}`
+
+// TestItemsOfTheWinner checks that a loop has the items of the answer that counts, and not those of an answer that
+// another process accepted at the same time.
+func TestItemsOfTheWinner(t *testing.T) {
+	for _, c := range []struct{ winner, loser, want string }{
+		{`{"n":5}`, `{"n":1}`, `{"all":[1,2,3,4,5]}`},
+		{`{"n":1}`, `{"n":5}`, `{"all":[6]}`},
+	} {
+		w := start(t, asksThenLoops, "")
+		w.race(answer("a", -1, c.winner), answer("a", -1, c.loser))
+		w.play()
+		if string(w.run.Outputs) != c.want {
+			t.Errorf("run after %s is %s with %s, want %s", c.winner, w.run.Status, w.run.Outputs, c.want)
+		}
+	}
+}
+
+// TestLoopResultOfTheWinner is like TestItemsOfTheWinner, for the result of a loop, which is kept apart.
+func TestLoopResultOfTheWinner(t *testing.T) {
+	w := start(t, `{"name":"x","steps":[
+		{"id":"l","for_each":{"in":"[1]","max":1},
+		 "ask":{"form":{"type":"object","properties":{"v":{"type":"string"}}}}},
+		{"id":"b","code":"pass","with":"${ steps.l.result[0].v.size() }"}],
+		"outputs":{"n":{"value":"${ steps.b.result }"}}}`, "")
+	text := func(n int) string { return fmt.Sprintf(`{"v":%q}`, strings.Repeat("x", n)) }
+	w.race(answer("l", 0, text(1000)), answer("l", 0, text(2000)))
+	w.play()
+	if string(w.run.Outputs) != `{"n":1000}` {
+		t.Errorf("run is %s with %s, want the size of the answer that counts, 1000", w.run.Status, w.run.Outputs)
+	}
+	again, err := w.plan.Rerun(w.run, "b")
+	if err != nil || !slices.Contains(again.Keep, again.Steps[0].ResultKey) || again.Steps[0].ResultKey == "" {
+		t.Errorf("Rerun keeps %v, %v, want the result %q of the loop", again.Keep, err, again.Steps[0].ResultKey)
+	}
+}
+
+// TestItemsOfAnEarlierVersion checks runs whose records name no key of the items: they read the list that earlier
+// versions stored, and a list that does not belong to the record fails the run.
+func TestItemsOfAnEarlierVersion(t *testing.T) {
+	for _, c := range []struct{ list, outputs, failure string }{
+		{`[1,2,3,4,5]`, `{"all":[1,2,3,4,5]}`, ""},
+		{`[6]`, "", "item 1: code: the stored list of the loop l has 1 items, so it has no item 1"},
+	} {
+		w := start(t, asksThenLoops, "")
+		w.advance(answer("a", -1, `{"n":5}`))
+		w.run.Steps[1].ItemsKey = ""
+		w.values["items.l"] = json.RawMessage(c.list)
+		w.play()
+		failure := ""
+		if w.run.Error != nil {
+			failure = w.run.Error.Message
+		}
+		if string(w.run.Outputs) != c.outputs || !strings.HasPrefix(failure, c.failure) {
+			t.Errorf("run with the list %s is %s with %s, %q, want %s, %q",
+				c.list, w.run.Status, w.run.Outputs, failure, c.outputs, c.failure)
+		}
+	}
+}
+
+// TestRunningItemThatTheListLacks checks that an item that runs, and that the stored list lacks, has an effect that
+// fails it, so that the run ends.
+func TestRunningItemThatTheListLacks(t *testing.T) {
+	w := start(t, strings.Replace(asksThenLoops, `"max":10`, `"max":10,"parallel":5`, 1), "")
+	w.advance(answer("a", -1, `{"n":5}`))
+	w.run.Steps[1].ItemsKey = ""
+	w.values["items.l"] = json.RawMessage(`[6]`)
+	var failed []int
+	for _, e := range w.next() {
+		if e.Failed != nil {
+			failed = append(failed, e.Place.Item)
+		}
+	}
+	if !slices.Equal(failed, []int{1, 2, 3, 4}) {
+		t.Errorf("effects of the items %v fail, want those of 1 to 4, which the list lacks", failed)
+	}
+}
+
+// TestTooLargeItemsAreNotStored checks that a list that is refused is not stored: the queue would refuse it, too.
+func TestTooLargeItemsAreNotStored(t *testing.T) {
+	w := start(t, `{"name":"x","inputs":{"v":{"type":"string"}},"steps":[
+		{"id":"l","for_each":{"in":["${inputs.v}","${inputs.v}"]},"code":"pass"}]}`,
+		fmt.Sprintf(`{"v":%q}`, strings.Repeat("x", workflow.MaxValue-100)))
+	for key, value := range w.values {
+		if len(value) > workflow.MaxValue {
+			t.Errorf("the value %s of %d bytes is stored", key, len(value))
+		}
+	}
+	if w.run.Status != schemas.WorkflowFailed || w.run.Error.Code != "expression_failed" {
+		t.Errorf("run is %s, %v, want failed", w.run.Status, w.run.Error)
+	}
+}

@@ -3,6 +3,7 @@ package workflow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ import (
 )
 
 // Effect is what an attempt of a step begins. The same record of a run always has the same effects, and the
-// place of an effect identifies what it begins. So an effect may be repeated. One of Task, Workflow and Event is set.
+// place of an effect identifies what it begins. So an effect may be repeated. One of Task, Workflow, Event and Failed
+// is set.
 type Effect struct {
 	Place    Place
 	Expires  time.Time // when the task expires; zero if it does not
@@ -24,6 +26,7 @@ type Effect struct {
 	Task     *schemas.Task
 	Workflow *schemas.WorkflowRequest
 	Event    *EmittedEvent
+	Failed   *schemas.WorkflowError // why the attempt cannot begin: its values in the store do not fit its record
 }
 
 // EmittedEvent is the event of a step that emits.
@@ -56,6 +59,9 @@ func (p *Plan) Effects(
 func (m *machine) effect(ctx context.Context, s *step, item int, x *schemas.StepRun) (Effect, error) {
 	e := Effect{Place: Place{s.ID, item, x.Attempt}, Expires: x.Due, Cancel: x.Cancelled}
 	in, err := m.input(ctx, s, site{m.index[s.ID], item})
+	if e.Failed, _ = errors.AsType[*schemas.WorkflowError](err); e.Failed != nil {
+		return e, nil
+	}
 	if err != nil {
 		return e, fmt.Errorf("step %s: %w", s.ID, err)
 	}

@@ -61,8 +61,12 @@ func (m *machine) items(ctx context.Context, i int) (items []json.RawMessage, er
 	if err == nil && len(list) > MaxValue {
 		err = errTooLarge
 	}
+	if err != nil {
+		return nil, err
+	}
 	m.values[itemsKey(s.ID)] = list
-	return items, err
+	m.run.Steps[i].ItemsKey = m.own(itemsKey(s.ID))
+	return items, nil
 }
 
 // loop begins items of a loop, as many at once as it allows, and ends the loop once they have ended. If no more items
@@ -148,4 +152,5 @@ func (m *machine) closeLoop(i, failed int) {
 		return
 	}
 	m.keep(ResultKey(s.ID, -1), x, value)
+	x.ResultKey = m.own(ResultKey(s.ID, -1)) // in another process, another answer may end the last item
 }

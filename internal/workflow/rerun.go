@@ -72,7 +72,7 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 		}
 		x := old.Steps[i]
 		x.After = lastCommit(x)
-		x.Before, x.Kept, x.Items = 0, true, nil
+		x.Before, x.Kept, x.Items, x.ItemsKey = 0, true, nil, ""
 		if x.ResultBytes > 0 {
 			x.Result = nil // it is stored apart
 		}

@@ -3,6 +3,7 @@ package workflow
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,6 +53,20 @@ func (m *machine) keep(key string, x *schemas.StepRun, result json.RawMessage) {
 	default:
 		x.ResultBytes = len(result)
 	}
+}
+
+// own gives the value that this advance stores by a key another key, which only this value has, and returns that key;
+// the empty key if there is no such value. Two processes may advance a run at the same time with different values, of
+// which the first record counts: it names the key, so that the other process does not replace the value. An earlier
+// version of codefleet reads the value by the first key.
+func (m *machine) own(key string) string {
+	value, ok := m.values[key]
+	if !ok {
+		return ""
+	}
+	own := fmt.Sprintf("%s.%x", key, sha256.Sum256(value))
+	m.values[own] = value
+	return own
 }
 
 // inlineSize returns the bytes of the results in the record.
@@ -158,7 +173,20 @@ func (m *machine) variables(e *expression.Expression, in site) (map[string]any, 
 	if in.item < 0 {
 		return out, nil
 	}
-	list, err := m.read(itemsKey(m.steps[in.step].ID))
+	item, err := m.item(in)
+	if err != nil {
+		return nil, err
+	}
+	out["index"] = int64(in.item)
+	out["item"], err = expression.Decode(item)
+	return out, err
+}
+
+// item returns the value of an item of a loop. The list that an earlier version of codefleet stored may be that of
+// another answer than the record's, and too short: then the error is a *schemas.WorkflowError.
+func (m *machine) item(in site) (json.RawMessage, error) {
+	id := m.steps[in.step].ID
+	list, err := m.read(cmp.Or(m.run.Steps[in.step].ItemsKey, itemsKey(id)))
 	if err != nil {
 		return nil, err
 	}
@@ -166,9 +194,15 @@ func (m *machine) variables(e *expression.Expression, in site) (map[string]any, 
 	if err := json.Unmarshal(list, &items); err != nil {
 		return nil, err
 	}
-	out["index"] = int64(in.item)
-	out["item"], err = expression.Decode(items[in.item])
-	return out, err
+	if in.item >= len(items) {
+		return nil, &schemas.WorkflowError{
+			Code: errcode.ExpressionFailed,
+			Message: fmt.Sprintf("the stored list of the loop %s has %d items, so it has no item %d: two answers or "+
+				"events came at the same time, and an earlier version stored the list of the other one: "+
+				"start the run again", id, len(items), in.item),
+		}
+	}
+	return items[in.item], nil
 }
 
 func (m *machine) runVariable() map[string]any {

@@ -46,6 +46,10 @@ func (e *Engine) do(
 	ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect, isNew bool,
 ) (*workflow.Ended, error) {
 	switch {
+	case effect.Failed != nil:
+		return &workflow.Ended{
+			Place: effect.Place, Status: schemas.WorkflowFailed, Final: true, Error: effect.Failed,
+		}, nil
 	case effect.Task != nil:
 		return e.doTask(ctx, run, effect, isNew)
 	case effect.Workflow != nil:
