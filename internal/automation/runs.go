@@ -3,6 +3,7 @@ package automation
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -125,12 +126,11 @@ func (s *Service) wakeRuns(ctx context.Context, c *cache, tenant string, e *inco
 	if err != nil {
 		return err
 	}
-	for _, id := range ids {
-		if err := s.runs.Occurred(ctx, tenant, id, attributes, e.inputs()); err != nil {
-			return err
-		}
+	var failed error
+	for _, id := range ids { // also after an error: it may be that of one run
+		failed = errors.Join(failed, s.runs.Occurred(ctx, tenant, id, attributes, e.inputs()))
 	}
-	return nil
+	return failed
 }
 
 // followRuns advances workflow runs when their waits are due, and those whose advance was lost.

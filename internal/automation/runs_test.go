@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/logtest"
 	"github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -724,5 +726,93 @@ func TestWaitForResult(t *testing.T) {
 	}
 	if run = ended(t, e, run.RunID, ""); string(run.Outputs) != `{"status":"succeeded"}` {
 		t.Errorf("%s run has the outputs %s, want the status of the task's result", run.Status, run.Outputs)
+	}
+}
+
+// TestPanicAtARun checks that a run at which an advance panics is logged, and neither ends the process nor keeps an
+// event from another run.
+func TestPanicAtARun(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	var log logtest.Log
+	e := engine.New(w.queue, slog.New(slog.NewTextHandler(&log, nil)))
+	w.runs = e
+	begin := func(definition string) string {
+		t.Helper()
+		run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(definition)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run.RunID
+	}
+	const waits = `{"name":"waits","steps":[{"id":"a","wait":{"event":{"type":"told"}}},{"id":"b","emit":{"type":"x"}}]}`
+	broken, whole := begin(waits), begin(waits)
+	store, err := w.queue.Workflows(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, rev, err := store.Get(t.Context(), "acme", broken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var record schemas.WorkflowRun
+	if err := json.Unmarshal(data, &record); err != nil {
+		t.Fatal(err)
+	}
+	record.Steps = record.Steps[:1] // the step b is missing
+	if data, err = json.Marshal(record); err == nil {
+		_, err = store.Swap(t.Context(), "acme", broken, data, rev)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Tick(t.Context(), "acme", broken, time.Now()); err == nil || !strings.Contains(err.Error(), "panicked") {
+		t.Errorf("Tick of the broken run = %v, want that it panicked", err)
+	}
+	text := log.String()
+	if !strings.Contains(text, broken) || !strings.Contains(text, "workflow.(*machine)") {
+		t.Errorf("log does not have the run %s and the stack:\n%s", broken, text)
+	}
+
+	c := newCache()
+	for _, id := range []string{broken, whole} {
+		doc, err := w.store.Get(t.Context(), engine.KindAlarm, "acme", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.learnRun(doc)
+	}
+	ev := event.New()
+	ev.SetID("1")
+	ev.SetSource("/test")
+	ev.SetType("told")
+	incoming, err := newIncoming(ev)
+	if err == nil {
+		err = w.wakeRuns(t.Context(), c, "acme", incoming)
+	}
+	if err != nil {
+		t.Errorf("wakeRuns = %v, want nil: the event cannot be handled better later", err)
+	}
+	if run, err := e.Get(t.Context(), "acme", whole); err != nil || run.Status != schemas.WorkflowSucceeded {
+		t.Errorf("the other run is %s, %v, want succeeded", run.Status, err)
+	}
+}
+
+// TestPanicBesideAnAdvance checks that a panic in what follows from an advance does not end the process: it takes place
+// in another goroutine.
+func TestPanicBesideAnAdvance(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	e := engine.New(w.queue, quiet)
+	e.Retain = func(context.Context, string, string, int64, time.Time) error { panic("no versions") }
+	const emits = `{"name":"emits","steps":[{"id":"a","code":"pass"},{"id":"b","needs":["a"],"emit":{"type":"x"}}]}`
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(emits)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = e.TaskEnded(t.Context(), schemas.Record{
+		Tenant: "acme", Source: jobs.WorkflowTaskSource(run.RunID, 0), EventID: "a/-1/1", Status: schemas.Succeeded,
+		Result: &schemas.Result{Status: schemas.Succeeded, Workspace: schemas.WorkspaceChange{Generation: 3}},
+	})
+	if err == nil || !strings.Contains(err.Error(), "no versions") {
+		t.Errorf("TaskEnded = %v, want an error that names the panic", err)
 	}
 }

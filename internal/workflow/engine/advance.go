@@ -23,6 +23,7 @@ import (
 func (e *Engine) advance(
 	ctx context.Context, tenant, id string, ev workflow.Event,
 ) (run schemas.WorkflowRun, err error) {
+	defer e.contain(ctx, tenant, id, &err)
 	plan, err := e.plan(ctx, tenant, id)
 	if err != nil {
 		return run, err
@@ -54,7 +55,10 @@ func (e *Engine) follow(
 		}
 		var ends []workflow.Event
 		var both errgroup.Group
-		both.Go(func() error { return e.retainVersions(ctx, a) })
+		both.Go(func() (err error) {
+			defer e.contain(ctx, run.Tenant, run.RunID, &err)
+			return e.retainVersions(ctx, a)
+		})
 		both.Go(func() (err error) {
 			ends, err = e.doAll(ctx, run, effects, a.changed)
 			return err

@@ -44,7 +44,8 @@ func (e *Engine) doAll(
 // repeated. If the attempt has ended already, do returns its end.
 func (e *Engine) do(
 	ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect, isNew bool,
-) (*workflow.Ended, error) {
+) (end *workflow.Ended, err error) {
+	defer e.contain(ctx, run.Tenant, run.RunID, &err)
 	switch {
 	case effect.Failed != nil:
 		return &workflow.Ended{

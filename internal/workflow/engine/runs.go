@@ -108,14 +108,23 @@ func (e *Engine) Answer(
 	return run, explainNotFound(err, id)
 }
 
-// Occurred passes an event on to the steps of a run that wait for it.
+// Occurred passes an event on to the steps of a run that wait for it. A run that panics misses the event, so that
+// others get it.
 func (e *Engine) Occurred(
 	ctx context.Context, tenant, id string, attributes map[string]any, data json.RawMessage,
 ) error {
-	plan, err := e.plan(ctx, tenant, id)
-	if errors.Is(err, jobs.ErrRunNotFound) {
+	err := e.occurred(ctx, tenant, id, attributes, data)
+	if errors.Is(err, jobs.ErrRunNotFound) || isPanic(err) {
 		return nil
 	}
+	return err
+}
+
+func (e *Engine) occurred(
+	ctx context.Context, tenant, id string, attributes map[string]any, data json.RawMessage,
+) (err error) {
+	defer e.contain(ctx, tenant, id, &err)
+	plan, err := e.plan(ctx, tenant, id)
 	var run schemas.WorkflowRun
 	if err == nil {
 		run, _, err = e.read(ctx, tenant, id)
@@ -132,9 +141,6 @@ func (e *Engine) Occurred(
 		if err == nil {
 			_, err = e.advance(ctx, tenant, id, workflow.Event{Occurred: &workflow.Occurred{Place: p, Data: data}})
 		}
-	}
-	if errors.Is(err, jobs.ErrRunNotFound) {
-		return nil
 	}
 	return err
 }

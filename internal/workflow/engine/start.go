@@ -90,6 +90,7 @@ func Depth(rec schemas.Record) int {
 func (e *Engine) start(
 	ctx context.Context, tenant string, in schemas.WorkflowRequest, from origin,
 ) (run schemas.WorkflowRun, err error) {
+	defer e.contain(ctx, tenant, from.id, &err)
 	plan, inputs, err := compile(in.Workflow, in.Inputs)
 	if err != nil {
 		return run, err

@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
+
+// panicError is a panic at a run.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string {
+	return fmt.Sprintf("the fleet has a bug at this workflow run, and panicked: %v; its log has the details", e.value)
+}
+
+// contain is deferred. It makes a panic at a run an error, and logs it with its stack: the process acts on other runs,
+// too, and would panic again after each restart.
+func (e *Engine) contain(ctx context.Context, tenant, id string, err *error) {
+	if p := recover(); p != nil {
+		e.log.ErrorContext(ctx, "workflow run panicked",
+			"tenant", tenant, "run", id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		*err = &panicError{p}
+	}
+}
+
+func isPanic(err error) bool {
+	_, ok := errors.AsType[*panicError](err)
+	return ok
+}
