@@ -27,6 +27,17 @@ func (w *Worker) process(
 ) (began bool) {
 	ctx, cancel := detached(work, late, w.opts.AckWait)
 	defer cancel()
+	_ = contain(ctx, w.log, func() error { // the queue delivers a message that panicked again
+		began = w.tryMessage(ctx, work, late, m, wakeAfter)
+		return nil
+	}, "subject", m.subject(), "seq", m.seq)
+	return began
+}
+
+// tryMessage does the work of process. ctx ends AckWait after it began.
+func (w *Worker) tryMessage(
+	ctx, work, late context.Context, m *message, wakeAfter func(lane, time.Duration),
+) (began bool) {
 	r, err := w.claim(ctx, m, wakeAfter)
 	switch {
 	case err != nil:

@@ -39,6 +39,7 @@ func (r *run) execute(work, late context.Context) {
 	defer tel.running.Add(ctx, -1, pool)
 
 	l := r.w.leases.start(r.m, r.id, r.rec.Run, cancel)
+	defer l.release() // after a panic; finish releases it earlier
 	job := r.job()
 	began := time.Now()
 	result, err := r.handle(ctx, job)

@@ -278,7 +278,7 @@ func (c *Client) handleFollowed(ctx context.Context, m jetstream.Msg, fn func(co
 	defer stop()
 	handling, cancel := context.WithTimeout(late, followTime)
 	defer cancel()
-	err := fn(handling, m)
+	err := contain(ctx, c.opts.Log, func() error { return fn(handling, m) }, "subject", m.Subject())
 	acking, done := context.WithTimeout(late, followGrace)
 	defer done()
 	later, isLater := errors.AsType[*RetryError](err)

@@ -191,7 +191,8 @@ func (r *run) callEnded(ctx context.Context, result *schemas.Result) error {
 	}
 	rec := r.rec.Record
 	rec.Result = result
-	if err := r.w.opts.Ended(ctx, rec); err != nil {
+	err := contain(ctx, r.w.log, func() error { return r.w.opts.Ended(ctx, rec) }, "task_id", r.id)
+	if err != nil {
 		return fmt.Errorf("advance the workflow of task %s: %w", r.id, err)
 	}
 	return nil
