@@ -15,6 +15,9 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/interpreter"
 )
 
 // Limits of a condition.
@@ -69,8 +72,8 @@ func compile(source string, variables []string) (*cel.Ast, cel.Program, error) {
 	if issues.Err() != nil {
 		return nil, nil, issues.Err()
 	}
-	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100),
-		cel.CustomDecoratorV2(bound))
+	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1),
+		cel.CustomDecoratorV2(bound), cel.CostTrackerOptions(cost.OverloadTracker(walk{}.OverloadID(), costOfWalk)))
 	return checked, program, err
 }
 
@@ -114,7 +117,7 @@ func (c *Condition) String() string { return c.source }
 func (c *Condition) Holds(ctx context.Context, values map[string]any) (bool, error) {
 	ctx, stop := context.WithTimeout(ctx, maxTime)
 	defer stop()
-	out, _, err := c.program.ContextEval(ctx, values)
+	out, err := evaluate(ctx, c.program, values)
 	if err != nil {
 		return false, err
 	}
@@ -125,7 +128,26 @@ func (c *Condition) Holds(ctx context.Context, values map[string]any) (bool, err
 	return holds, nil
 }
 
+// evaluate evaluates a program until ctx ends.
+func evaluate(ctx context.Context, program cel.Program, values map[string]any) (ref.Val, error) {
+	out, _, err := program.ContextEval(ctx, values)
+	if cancelled, ok := errors.AsType[interpreter.EvalCancelledError](err); ok {
+		return nil, cancelled // it cost too much
+	}
+	if err != nil && ctx.Err() != nil { // perhaps err is of a part of the expression that decides nothing
+		return nil, fmt.Errorf("the evaluation did not end in time: %w: %w", context.Cause(ctx), err)
+	}
+	return out, err
+}
+
+// Interrupted reports whether an error of Holds or Value says that the evaluation was interrupted, because its context
+// ended or the machine was too busy. The same evaluation may succeed later.
+func Interrupted(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
 // Decode returns the value of a variable: a JSON value whose whole numbers are int64, if they fit. Empty JSON is null.
+// It refuses a value that contains more than maxNodes values.
 func Decode(raw json.RawMessage) (any, error) {
 	if len(raw) == 0 {
 		return nil, nil //nolint:nilnil // null
@@ -136,11 +158,17 @@ func Decode(raw json.RawMessage) (any, error) {
 	if err := d.Decode(&v); err != nil {
 		return nil, err
 	}
-	return convertNumbers(v), nil
+	room := maxNodes
+	if v = convertNumbers(v, &room); room < 0 {
+		return nil, fmt.Errorf("the JSON has more than %d values, which are too many for an expression", maxNodes)
+	}
+	return v, nil
 }
 
-// convertNumbers replaces each json.Number in v with an int64 if it is one, or else with a float64.
-func convertNumbers(v any) any {
+// convertNumbers replaces each json.Number in v with an int64 if it is one, or else with a float64. It subtracts the
+// number of values from room.
+func convertNumbers(v any, room *int) any {
+	*room--
 	switch v := v.(type) {
 	case json.Number:
 		if i, err := v.Int64(); err == nil {
@@ -150,11 +178,11 @@ func convertNumbers(v any) any {
 		return f
 	case []any:
 		for i := range v {
-			v[i] = convertNumbers(v[i])
+			v[i] = convertNumbers(v[i], room)
 		}
 	case map[string]any:
 		for k := range v {
-			v[k] = convertNumbers(v[k])
+			v[k] = convertNumbers(v[k], room)
 		}
 	}
 	return v

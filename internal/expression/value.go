@@ -118,7 +118,7 @@ func stringLiteral(x ast.Expr) (string, bool) {
 func (e *Expression) Value(ctx context.Context, values map[string]any) (json.RawMessage, error) {
 	ctx, stop := context.WithTimeout(ctx, maxValueTime)
 	defer stop()
-	out, _, err := e.program.ContextEval(ctx, values)
+	out, err := evaluate(ctx, e.program, values)
 	if err != nil {
 		return nil, err
 	}

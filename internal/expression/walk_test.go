@@ -1,0 +1,102 @@
+package expression_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/expression"
+)
+
+// chain returns a condition that repeats a term as often as the source may be long.
+func chain(term, with string) string {
+	return term + strings.Repeat(with+term, (expression.MaxSource-len(term))/len(with+term))
+}
+
+// zeros returns a list of n zeros as JSON.
+func zeros(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("0,", n), ",") + "]" }
+
+// sum returns an expression for a list of n times data.a.
+func sum(n int) string { return "data.a" + strings.Repeat("+data.a", n-1) }
+
+// Operations that walk large values cost as much as they walk, so an expression cannot repeat them for long.
+func TestWalksCost(t *testing.T) {
+	text := strings.Repeat("a", 200_000)
+	repeated := strings.Repeat("(abcdefgh){1000}", 100)
+	values := decode(t, map[string]json.RawMessage{"data": json.RawMessage(
+		`{"a":` + zeros(200_000) + `,"s":"` + text + `","t":"` + text + `","few":` + zeros(3000) + `,"three":[1,2,3]}`,
+	)})
+	for source, refused := range map[string]bool{
+		chain("data==data", "&&"):        true,
+		chain("data!=data", "||"):        true,
+		chain("1 in data.a", "||"):       true,
+		chain("[data]!=[]", "&&"):        true,
+		chain("{'a':data}!={}", "&&"):    true,
+		sum(200) + " == " + sum(200):     true,
+		"data.s.matches('(a?){200}b')":   true,
+		"''.matches('" + repeated + "')": true,
+
+		"data.few.map(i, data.s) == data.few.map(i, data.t)": true, // it compares 600 MB
+
+		"data.three == [1, 2, 3] && data.few != data.three && 1 in data.three": false,
+		"data.few == data.few && !(1 in data.few)":                             false,
+		"'abc'.matches('^[a-c]+$') && !data.three.exists(i, i in [4])":         false,
+	} {
+		condition, err := expression.Compile(source, "data")
+		if err != nil {
+			t.Fatalf("Compile(%.40q) = %v, want nil", source, err)
+		}
+		holds, err := condition.Holds(t.Context(), values)
+		tooMuch := err != nil && strings.Contains(err.Error(), "cost limit exceeded")
+		if expression.Interrupted(err) { // this machine is slow
+			continue
+		}
+		if tooMuch != refused || holds == refused {
+			t.Errorf("Holds(%.40q) = %t, %v, want that it costs too much: %t", source, holds, err, refused)
+		}
+	}
+}
+
+// An expression without loops ends with its context, too.
+func TestInterruption(t *testing.T) {
+	values := decode(t, map[string]json.RawMessage{"data": json.RawMessage(zeros(10))})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, source := range []string{"data == data", "data.exists(d, d == 1)", "1 in data || data.none == 1"} {
+		condition, err := expression.Compile(source, "data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holds, err := condition.Holds(ctx, values); holds || !expression.Interrupted(err) {
+			t.Errorf("Holds(%q) with a cancelled context = %t, %v, want an interruption", source, holds, err)
+		}
+		value, err := expression.CompileValue(source, "data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := value.Value(ctx, values); !expression.Interrupted(err) {
+			t.Errorf("Value(%q) with a cancelled context = %s, %v, want an interruption", source, v, err)
+		}
+	}
+	condition, err := expression.Compile("data.none == 1", "data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := condition.Holds(t.Context(), values); err == nil || expression.Interrupted(err) {
+		t.Errorf("Holds of a field that is missing = %v, want an error that is no interruption", err)
+	}
+}
+
+// Decode refuses a value that has more values than an expression may make.
+func TestDecodeBounds(t *testing.T) {
+	if _, err := expression.Decode(json.RawMessage(zeros(299_999))); err != nil {
+		t.Errorf("Decode of 300000 values = %v, want nil", err)
+	}
+	const want = "more than 300000 values"
+	for _, data := range []string{zeros(300_000), `{"a":[` + zeros(150_000) + `,` + zeros(150_000) + `]}`} {
+		if _, err := expression.Decode(json.RawMessage(data)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Decode of too many values = %v, want %q", err, want)
+		}
+	}
+}
