@@ -896,3 +896,19 @@ func TestTooLargeItemsAreNotStored(t *testing.T) {
 		t.Errorf("run is %s, %v, want failed", w.run.Status, w.run.Error)
 	}
 }
+
+// TestWaitUntilThePast checks that a time that has passed is now, also one that JSON or the record cannot express: the
+// first year in UTC, or the zero time, which means none.
+func TestWaitUntilThePast(t *testing.T) {
+	for _, until := range []string{"0000-01-01T00:00:00+01:00", "0001-01-01T00:00:00Z", "2026-02-28T12:00:00Z"} {
+		w := start(t, `{"name":"x","inputs":{"at":{}},"steps":[{"id":"a","wait":{"until":"${ inputs.at }"}}]}`,
+			fmt.Sprintf(`{"at":%q}`, until))
+		if due := w.run.Steps[0].Due; w.run.Status == schemas.WorkflowWaiting && !due.Equal(w.now) {
+			t.Errorf("step that waits until %s is due at %v, want now, %v", until, due, w.now)
+		}
+		w.play()
+		if w.run.Status != schemas.WorkflowSucceeded || !w.run.EndedAt.Equal(began) {
+			t.Errorf("run that waits until %s is %s at %v, want succeeded at once", until, w.run.Status, w.run.EndedAt)
+		}
+	}
+}

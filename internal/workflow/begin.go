@@ -85,7 +85,8 @@ func (m *machine) begin(ctx context.Context, i, item int, x *schemas.StepRun) {
 	}
 }
 
-// until returns the time until which a step waits.
+// until returns the time until which a step waits: now if the time has passed, because JSON cannot express every time
+// before now, and the zero time means that the step is never due.
 func (m *machine) until(ctx context.Context, s *step, in site) (time.Time, error) {
 	value, err := m.fill(ctx, s.until, in)
 	if err != nil {
@@ -98,6 +99,9 @@ func (m *machine) until(ctx context.Context, s *step, in site) (time.Time, error
 	at, err := time.Parse(time.RFC3339, written)
 	if err == nil && at.After(m.now.Add(MaxTime)) {
 		err = errors.New("the time is more than 30 days ahead")
+	}
+	if at.Before(m.now) {
+		at = m.now
 	}
 	return at.UTC(), err
 }
