@@ -26,6 +26,7 @@ import (
 const (
 	kindTrigger = "trigger"
 	maxPattern  = 256 // bytes of the pattern of a type or source
+	maxProblem  = 500 // bytes of last_error
 
 	// maxDepth is how many triggers may follow each other: the result of a task of this depth triggers nothing.
 	maxDepth = 8
@@ -45,28 +46,37 @@ func newMatcher(in schemas.TriggerSpec) (m matcher, err error) {
 	return m, err
 }
 
-// matches returns an empty reason if the event matches, or else why it does not.
-func (m matcher) matches(ctx context.Context, e *incoming) (reason string) {
+// match says whether an event matches.
+type match struct {
+	reason string // why it does not match; empty if it does
+	failed bool   // the filter cannot be evaluated for the event
+}
+
+// matches returns whether the event matches. The error says that the filter was interrupted: the event is to be
+// delivered again.
+func (m matcher) matches(ctx context.Context, e *incoming) (match, error) {
 	switch {
 	case !names.MatchPattern(m.eventType, e.Type()):
-		return "the event has the type " + e.Type()
+		return match{reason: "the event has the type " + e.Type()}, nil
 	case m.source != "" && !names.MatchPattern(m.source, e.Source()):
-		return "the event has the source " + e.Source()
+		return match{reason: "the event has the source " + e.Source()}, nil
 	case m.filter == nil:
-		return ""
+		return match{}, nil
 	}
 	values, err := e.variables()
 	if err != nil {
-		return "the event's data cannot be read: " + err.Error()
+		return match{"the event's data cannot be read: " + err.Error(), true}, nil
 	}
 	holds, err := m.filter.Holds(ctx, values)
 	switch {
+	case expression.Interrupted(err):
+		return match{}, fmt.Errorf("filter %q: %w", text.Truncate(m.filter.String(), 100), err)
 	case err != nil:
-		return "the filter cannot be evaluated: " + err.Error()
+		return match{"the filter cannot be evaluated: " + err.Error(), true}, nil
 	case !holds:
-		return "the filter is false"
+		return match{reason: "the filter is false"}, nil
 	}
-	return ""
+	return match{}, nil
 }
 
 // incoming is an event that is matched with a tenant's automations.
@@ -271,8 +281,9 @@ func (s *Service) TestTrigger(
 	if err != nil {
 		return out, err
 	}
-	if out.Reason = m.matches(ctx, e); out.Reason != "" {
-		return out, nil
+	found, err := m.matches(ctx, e)
+	if out.Reason = found.reason; err != nil || out.Reason != "" {
+		return out, err
 	}
 	out.Matches = true
 	if e.depth >= maxDepth {
@@ -301,7 +312,14 @@ func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, c *cach
 		return err
 	}
 	for _, t := range c.triggersOf(tenant) {
-		if t.matches(ctx, e) != "" {
+		found, err := t.matches(ctx, e)
+		if err == nil && found.failed {
+			err = s.noteTrigger(ctx, store, tenant, t.spec.Name, found.reason)
+		}
+		if err != nil {
+			return err
+		}
+		if found.reason != "" {
 			continue
 		}
 		if err := s.trigger(ctx, store, tenant, t.spec, e); err != nil {
@@ -314,7 +332,7 @@ func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, c *cach
 	if jobs.InOrder(e.Event) { // see deliverOrdered
 		return nil
 	}
-	return s.deliver(ctx, c, tenant, e)
+	return s.deliver(ctx, store, c, tenant, e)
 }
 
 // trigger submits the task of one trigger. If the queue refuses the task, or too many triggers have led to the event,
@@ -342,7 +360,13 @@ func (s *Service) trigger(
 	}
 	s.queue.CountAutomation(ctx, kindTrigger, outcomeRefused)
 	s.log.WarnContext(ctx, "trigger submitted no task", "tenant", tenant, "trigger", in.Name, "reason", problem)
-	return update(ctx, store, key{kindTrigger, tenant, in.Name}, func(doc *schemas.Trigger) bool {
+	return s.noteTrigger(ctx, store, tenant, in.Name, problem)
+}
+
+// noteTrigger notes in a trigger why it has submitted no task for an event.
+func (s *Service) noteTrigger(ctx context.Context, store *jobs.Automations, tenant, name, problem string) error {
+	problem = text.Truncate(text.OneLine(problem), maxProblem)
+	return update(ctx, store, key{kindTrigger, tenant, name}, func(doc *schemas.Trigger) bool {
 		changed := doc.LastError != problem
 		doc.LastError = problem
 		return changed

@@ -75,8 +75,8 @@ func TestMatches(t *testing.T) {
 		}
 		ev := order("1", `{"total": 250, "items": ["a", "b"]}`)
 		ev.SetExtension("region", "eu")
-		if got := m.matches(t.Context(), &incoming{Event: ev}); got != c.want {
-			t.Errorf("matches(%+v) = %q, want %q", c, got, c.want)
+		if got, err := m.matches(t.Context(), &incoming{Event: ev}); err != nil || got.reason != c.want {
+			t.Errorf("matches(%+v) = %q, %v, want %q", c, got.reason, err, c.want)
 		}
 	}
 }

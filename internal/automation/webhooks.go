@@ -185,17 +185,27 @@ func (s *Service) deliverOrdered(
 	if err := awaitLatest(ctx, store, c); err != nil {
 		return err
 	}
-	return s.deliver(ctx, c, tenant, e)
+	return s.deliver(ctx, store, c, tenant, e)
 }
 
 // deliver stores a delivery to each webhook in the cache that matches an event. It may be called again.
-func (s *Service) deliver(ctx context.Context, c *cache, tenant string, e *incoming) error {
+func (s *Service) deliver(ctx context.Context, store *jobs.Automations, c *cache, tenant string, e *incoming) error {
 	for _, w := range c.webhooksOf(tenant) {
-		if w.doc.Gone || w.matches(ctx, e) != "" {
+		if w.doc.Gone {
+			continue
+		}
+		found, err := w.matches(ctx, e)
+		if err == nil && found.failed {
+			err = s.noteWebhook(ctx, store, tenant, w.doc.Name, found.reason)
+		}
+		if err != nil {
+			return err
+		}
+		if found.reason != "" {
 			continue
 		}
 		hash := sha256.Sum256([]byte(w.doc.Name + "\x00" + e.Source() + "\x00" + e.ID()))
-		err := s.queue.DeliverWebhook(ctx, jobs.Delivery{
+		err = s.queue.DeliverWebhook(ctx, jobs.Delivery{
 			Tenant: tenant, Webhook: w.doc.Name, ID: "msg_" + hex.EncodeToString(hash[:16]), For: addedAt(w.doc),
 			Event: e.Event,
 		})
@@ -204,6 +214,16 @@ func (s *Service) deliver(ctx context.Context, c *cache, tenant string, e *incom
 		}
 	}
 	return nil
+}
+
+// noteWebhook notes in a webhook why it gets no delivery of an event.
+func (s *Service) noteWebhook(ctx context.Context, store *jobs.Automations, tenant, name, problem string) error {
+	problem = text.Truncate(text.OneLine(problem), maxProblem)
+	return update(ctx, store, key{kindWebhook, tenant, name}, func(doc *schemas.Webhook) bool {
+		changed := doc.LastError != problem
+		doc.LastError = problem
+		return changed
+	})
 }
 
 // addedAt returns the time at which a webhook was added. It distinguishes webhooks that had the same name at different

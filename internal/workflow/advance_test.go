@@ -1,6 +1,7 @@
 package workflow_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -581,7 +582,7 @@ func TestWaitForEvent(t *testing.T) {
 	}
 	places := func(kind, data string) []workflow.Place {
 		attributes := map[string]any{"type": kind, "source": "shop", "id": "1"}
-		list, err := w.plan.Waiting(t.Context(), w.run, attributes, json.RawMessage(data), w.load)
+		list, _, err := w.plan.Waiting(t.Context(), w.run, attributes, json.RawMessage(data), w.load)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -910,5 +911,22 @@ func TestWaitUntilThePast(t *testing.T) {
 		if w.run.Status != schemas.WorkflowSucceeded || !w.run.EndedAt.Equal(began) {
 			t.Errorf("run that waits until %s is %s at %v, want succeeded at once", until, w.run.Status, w.run.EndedAt)
 		}
+	}
+}
+
+// TestFilterOfAStep checks that an event whose filter is interrupted is an error, and that one whose filter cannot be
+// evaluated is rejected with the reason.
+func TestFilterOfAStep(t *testing.T) {
+	w := start(t, `{"name":"x","steps":[{"id":"a","wait":{"event":{"type":"told","filter":"data.n == 1"}}}]}`, "")
+	attributes := map[string]any{"type": "told", "source": "/test"}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	places, _, err := w.plan.Waiting(ended, w.run, attributes, json.RawMessage(`{"n":1}`), w.load)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Waiting with a cancelled context = %v, %v, want the error", places, err)
+	}
+	places, rejected, err := w.plan.Waiting(t.Context(), w.run, attributes, json.RawMessage(`{}`), w.load)
+	if err != nil || len(places) > 0 || !strings.Contains(errors.Join(rejected...).Error(), "step a: no such key: n") {
+		t.Errorf("Waiting for an event without n = %v, %v, %v, want the reason", places, rejected, err)
 	}
 }

@@ -156,10 +156,11 @@ func (p *Plan) AwaitsType(run schemas.WorkflowRun, eventType string) bool {
 }
 
 // Waiting returns the places that wait for this event: its type, its source and the step's filter match. attributes and
-// data are the event's.
+// data are the event's. rejected says which filters cannot be evaluated for the event, which rejects it. err also says
+// that a filter was interrupted.
 func (p *Plan) Waiting(
 	ctx context.Context, run schemas.WorkflowRun, attributes map[string]any, data json.RawMessage, load Load,
-) (places []Place, err error) {
+) (places []Place, rejected []error, err error) {
 	m := p.machine(&run, load)
 	m.each(func(i, item int, x *schemas.StepRun) {
 		if x.Status != schemas.WorkflowWaiting || !m.isEventWait(i) || m.loadErr != nil {
@@ -171,30 +172,36 @@ func (p *Plan) Waiting(
 		if !names.MatchPattern(w.Type, eventType) || w.Source != "" && !names.MatchPattern(w.Source, source) {
 			return
 		}
-		if m.holds(ctx, m.steps[i].filter, site{i, item}, attributes, data) {
+		passes, err := m.holds(ctx, m.steps[i].filter, site{i, item}, attributes, data)
+		switch {
+		case expression.Interrupted(err):
+			m.loadErr = fmt.Errorf("filter of step %s: %w", m.steps[i].ID, err)
+		case err != nil:
+			rejected = append(rejected, fmt.Errorf("filter of step %s: %w", m.steps[i].ID, err))
+		case passes:
 			places = append(places, Place{m.steps[i].ID, item, x.Attempt})
 		}
 	})
-	return places, m.loadErr
+	return places, rejected, m.loadErr
 }
 
-// holds reports whether an event passes a filter. A filter that cannot be evaluated for the event rejects it.
+// holds reports whether an event passes a filter. After an error it does not.
 func (m *machine) holds(
 	ctx context.Context, filter *expression.Expression, in site, attributes map[string]any, data json.RawMessage,
-) bool {
+) (bool, error) {
 	if filter == nil {
-		return true
+		return true, nil
 	}
 	variables, err := m.variables(filter, in)
 	if err != nil {
-		return false
+		return false, err
 	}
 	variables["event"] = attributes
 	if variables["data"], err = expression.Decode(data); err != nil {
-		return false
+		return false, err
 	}
 	value, err := filter.Value(ctx, variables)
-	return err == nil && string(value) == "true"
+	return string(value) == "true", err
 }
 
 // StepTask is a task of a step, with the fields that the definition determines.

@@ -131,7 +131,13 @@ func (e *Engine) occurred(
 	}
 	var places []workflow.Place
 	if err == nil {
-		places, err = plan.Waiting(ctx, run, attributes, data, e.load(ctx, tenant, id, map[string]json.RawMessage{}))
+		var rejected []error
+		load := e.load(ctx, tenant, id, map[string]json.RawMessage{})
+		places, rejected, err = plan.Waiting(ctx, run, attributes, data, load)
+		if len(rejected) > 0 {
+			e.log.WarnContext(ctx, "event passes no filter that cannot be evaluated",
+				"tenant", tenant, "run", id, "error", errors.Join(rejected...))
+		}
 	}
 	if eventType, _ := attributes["type"].(string); err == nil && !plan.AwaitsType(run, eventType) {
 		// The alarm says that the run waits for the event, but the record does not: complete an interrupted advance.
