@@ -140,10 +140,16 @@ func (s *submission) checkAttributes() error {
 			text.Truncate(priority, maxText))
 	case priority != "" && inQueue != "" && priority != inQueue:
 		return refuse(errcode.BadEvent, "priority", "the event has priority %s, its subject %s", priority, inQueue)
-	case badTime != nil:
+	case badTime != nil || !isStorable(expires):
 		return refuse(errcode.BadEvent, "expirytime", "not an RFC 3339 time")
 	}
 	return nil
+}
+
+// isStorable reports whether a record can have the time: in UTC, it may leave the years that JSON can express.
+func isStorable(at time.Time) bool {
+	_, err := at.UTC().MarshalJSON()
+	return err == nil
 }
 
 func (s *submission) checkNames() error {
@@ -214,6 +220,9 @@ func (s *submission) decode() error {
 			return refuse(errcode.BadData, fmt.Sprint("/artifacts/", i),
 				"pattern %q: unclosed bracket or trailing backslash", pattern)
 		}
+	}
+	if at := s.task.NotBefore; at != nil && !isStorable(*at) {
+		return refuse(errcode.BadData, "/not_before", "not a time from the year 0 to 9999 in UTC")
 	}
 	if err := checkEnv(s.task.Env); err != nil {
 		return err
