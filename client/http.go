@@ -396,6 +396,9 @@ func unwrapURL(err error) error {
 	return err
 }
 
+// maxRetryAfter bounds the time that a server asks for, in seconds.
+const maxRetryAfter = 24 * 60 * 60
+
 // responseError returns the error of an unsuccessful response, marked by markForRetry.
 func responseError(resp *http.Response) error {
 	e := &APIError{}
@@ -410,7 +413,9 @@ func responseError(resp *http.Response) error {
 		}
 	}
 	e.Status = resp.StatusCode
-	e.RetryAfter, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
+		e.RetryAfter = min(max(0, seconds), maxRetryAfter)
+	}
 	return markForRetry(e)
 }
 

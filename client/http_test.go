@@ -104,6 +104,30 @@ func TestSubmitRetries(t *testing.T) {
 	})
 }
 
+// TestRetryAfterIsBounded checks that a time above a day, which a duration may be unable to hold, counts as a day, and
+// that what is no time is ignored.
+func TestRetryAfterIsBounded(t *testing.T) {
+	for header, want := range map[string]int{
+		"7": 7, "86401": 86400, "9223372037": 86400, "9223372036854775807": 86400, "9223372036854775808": 0,
+		"-1": 0, "soon": 0, "": 0,
+	} {
+		c, err := client.New(t.Context(), client.Options{
+			URL: "http://fleet.test", RetryFor: -1,
+			HTTPClient: &http.Client{Transport: wire{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", header)
+				respond(w, 503, map[string]string{"code": "stopping", "message": "stopping"})
+			})}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Get(t.Context(), taskID)
+		if e, ok := errors.AsType[*client.APIError](err); !ok || e.RetryAfter != want {
+			t.Errorf("Retry-After %q: %+v, want an APIError with RetryAfter %d", header, err, want)
+		}
+	}
+}
+
 func TestRetriesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
