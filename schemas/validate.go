@@ -25,7 +25,8 @@ type Invalid struct {
 	Message string
 }
 
-// InvalidError lists all places where a document violates its schema, sorted by path.
+// InvalidError lists places where a document violates its schema, sorted by path. If it leaves out others, its last
+// element says so.
 type InvalidError struct {
 	Schema string
 	At     []Invalid
@@ -74,8 +75,8 @@ func compile() (map[string]*jsonschema.Schema, error) {
 // Text returns the JSON Schema with the given name.
 func Text(schema string) ([]byte, error) { return files.ReadFile(schema) }
 
-// Validate checks a JSON document against the named schema. It returns an *InvalidError that lists every violation,
-// or another error if data is not JSON.
+// Validate checks a JSON document against the named schema. It returns an *InvalidError that lists the first
+// violations, or another error if data is not JSON.
 func Validate(schema string, data []byte) error {
 	all, err := compiled()
 	if err != nil {
@@ -92,6 +93,11 @@ func Validate(schema string, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("not valid JSON: %w", err)
 	}
+	if userWritten[schema] {
+		if found := measure(s, doc); found != nil {
+			return &InvalidError{Schema: schema, At: []Invalid{found.truncated()}}
+		}
+	}
 	return asInvalid(schema, s.Validate(violation.Bounded(doc)))
 }
 
@@ -103,17 +109,28 @@ func Decode(schema string, data []byte, v any) error {
 	return json.Unmarshal(data, v)
 }
 
+const (
+	maxListed      = 20  // violations that an InvalidError lists
+	maxInvalidText = 500 // bytes of each path and each message: both may contain values of the document
+)
+
+// violated is a place at which the validator has found a violation.
+type violated struct {
+	at      []string
+	message func() string
+}
+
 // asInvalid returns an *InvalidError if err is the validator's list of violations, and else err itself.
 func asInvalid(schema string, err error) error {
 	ve, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {
 		return err
 	}
-	out := &InvalidError{Schema: schema}
+	var all []violated
 	var walk func(*jsonschema.ValidationError)
 	walk = func(e *jsonschema.ValidationError) {
 		if k, ok := e.ErrorKind.(*kind.OneOf); ok && schema == TaskV1 && len(e.InstanceLocation) == 0 {
-			out.At = append(out.At, Invalid{Message: exactlyOne(k)})
+			all = append(all, violated{message: func() string { return exactlyOne(k) }})
 			return
 		}
 		if _, ofName := e.ErrorKind.(*kind.PropertyNames); !ofName && len(e.Causes) > 0 {
@@ -123,16 +140,41 @@ func asInvalid(schema string, err error) error {
 			return
 		}
 		for _, leaf := range violation.Leaves(e) {
-			at := Invalid{Path: pointer(leaf.InstanceLocation), Message: violation.Describe(leaf.ErrorKind)}
-			out.At = append(out.At, at)
+			describe := func() string { return violation.Describe(leaf.ErrorKind) }
+			all = append(all, violated{leaf.InstanceLocation, describe})
 		}
 	}
 	walk(ve)
-	slices.SortFunc(out.At, func(a, b Invalid) int {
+	slices.SortStableFunc(all, func(a, b violated) int { return slices.Compare(a.at, b.at) })
+	return &InvalidError{Schema: schema, At: listed(all)}
+}
+
+// listed returns the first violations, without duplicates.
+func listed(all []violated) []Invalid {
+	var list []Invalid
+	for _, v := range all {
+		at := Invalid{Path: pointer(v.at), Message: v.message()}.truncated()
+		if slices.Contains(list, at) {
+			continue
+		}
+		if len(list) == maxListed {
+			return append(sorted(list), Invalid{Message: "there are other violations: these are the first"})
+		}
+		list = append(list, at)
+	}
+	return sorted(list)
+}
+
+func sorted(list []Invalid) []Invalid {
+	slices.SortFunc(list, func(a, b Invalid) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
 	})
-	out.At = slices.Compact(out.At)
-	return out
+	return list
+}
+
+// truncated returns i with at most maxInvalidText bytes of its texts.
+func (i Invalid) truncated() Invalid {
+	return Invalid{Path: text.Truncate(i.Path, maxInvalidText), Message: text.Truncate(i.Message, maxInvalidText)}
 }
 
 // exactlyOne returns the message for the rule about a task's kind. It is clearer than a list of missing properties.

@@ -59,6 +59,9 @@ func objectOf(schemaURL string) []string {
 	return location
 }
 
+// english writes texts. It is safe for concurrent use: each of its methods copies it.
+var english = message.NewPrinter(language.English)
+
 // Describe returns the text for one violation.
 func Describe(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
@@ -85,7 +88,7 @@ func Describe(k jsonschema.ErrorKind) string {
 	case *kind.MaxProperties:
 		return count("maxProperties", k.Got, k.Want)
 	}
-	return k.LocalizedString(message.NewPrinter(language.English))
+	return k.LocalizedString(english)
 }
 
 func bound(rule string, got, want *big.Rat) string {
