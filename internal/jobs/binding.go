@@ -6,6 +6,7 @@ import (
 	"mime"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/cloudevents/sdk-go/v2/event"
@@ -23,9 +24,10 @@ const (
 	cePrefix     = "ce-"
 	ceStructured = "application/cloudevents"
 	maxAttribute = 8 << 10 // bytes of one attribute's value
-	// maxAttributes bounds the names and the percent-encoded values of all attributes, in bytes. The server accepts
-	// 64 KiB of headers, of which the fleet needs some for its own.
+	// maxAttributes bounds the headers of all attributes, in bytes. The server accepts 64 KiB of headers, of which the
+	// fleet needs some for its own.
 	maxAttributes = 48 << 10
+	ofHeader      = len(": \r\n") // bytes of a header besides its name and its value
 
 	attrPartition = "partitionkey"
 )
@@ -90,9 +92,6 @@ func decodeBinary(attrs map[string]string, data []byte) (event.Event, error) {
 	}
 	ev := event.New(event.CloudEventsVersionV1)
 	for name, encoded := range attrs {
-		if len(encoded) > maxAttribute {
-			return ev, fmt.Errorf("attribute %s: longer than %d bytes", name, maxAttribute)
-		}
 		value := percentDecode(encoded)
 		if err := checkText(value); err != nil {
 			return ev, fmt.Errorf("attribute %s: %w", name, err)
@@ -159,13 +158,19 @@ func partitionKey(ev event.Event) (string, error) {
 	return key, nil
 }
 
-// checkEvent validates an event with the SDK, and checks the texts of its id, type, source, subject and extensions. It
-// returns the SDK's error on one line.
+// checkEvent validates an event with the SDK, and checks its time and the texts of all attributes. It returns the SDK's
+// error on one line.
 func checkEvent(ev event.Event) error {
 	if err := ev.Validate(); err != nil {
 		return errors.New(strings.TrimSpace(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
-	attrs := map[string]string{"id": ev.ID(), "type": ev.Type(), "source": ev.Source(), "subject": ev.Subject()}
+	attrs := map[string]string{
+		"id": ev.ID(), "type": ev.Type(), "source": ev.Source(), "subject": ev.Subject(),
+		"datacontenttype": ev.DataContentType(), "dataschema": ev.DataSchema(),
+	}
+	if t := ev.Time(); !isStorable(t) {
+		return fmt.Errorf("attribute time: %s", wantStorable)
+	}
 	for name, v := range ev.Extensions() {
 		s, err := types.Format(v)
 		if err != nil {
@@ -173,17 +178,29 @@ func checkEvent(ev event.Event) error {
 		}
 		attrs[name] = s
 	}
-	size := 0
+	size := len(timeHeaders)
 	for name, s := range attrs {
 		if err := checkText(s); err != nil {
 			return fmt.Errorf("attribute %s: %w", name, err)
 		}
-		size += len(name) + len(percentEncode(s))
+		size += len(cePrefix) + len(name) + len(percentEncode(s)) + ofHeader
 	}
 	if size > maxAttributes {
-		return fmt.Errorf("all attributes together are longer than %d bytes, percent-encoded", maxAttributes)
+		return fmt.Errorf("all attributes together are longer than %d bytes, as percent-encoded headers", maxAttributes)
 	}
 	return nil
+}
+
+// timeHeaders stands for the headers that every event, or every event with a time, has.
+const timeHeaders = "ce-specversion: 1.0\r\nce-time: 2006-01-02T15:04:05.999999999Z\r\n"
+
+// wantStorable says which times are storable.
+const wantStorable = "not in the years 1 to 9998 of UTC"
+
+// isStorable reports whether each part of the fleet can write and read a time, in UTC and in any other time zone.
+func isStorable(t time.Time) bool {
+	year := t.UTC().Year()
+	return year >= 1 && year <= 9998
 }
 
 // checkText returns an error for a string that is not allowed in a CloudEvent, or that is too long.
@@ -205,6 +222,25 @@ func encodeNATS(ev event.Event) (nats.Header, []byte, error) {
 	if err := checkEvent(ev); err != nil {
 		return nil, nil, fmt.Errorf("encode event: %w", err)
 	}
+	h, err := ceHeadersOf(ev)
+	return h, ev.Data(), err
+}
+
+// checkReadable returns an error for an event that is invalid, or that decodeNATS would not read from its own encoding:
+// it would be accepted here, and refused by each process that gets it.
+func checkReadable(ev event.Event) error {
+	if err := checkEvent(ev); err != nil {
+		return err
+	}
+	h, err := ceHeadersOf(ev)
+	if err == nil {
+		_, err = decodeNATS(h, nil)
+	}
+	return err
+}
+
+// ceHeadersOf returns the headers of a valid event.
+func ceHeadersOf(ev event.Event) (nats.Header, error) {
 	extensions := ev.Extensions()
 	h := make(nats.Header, 8+len(extensions))
 	set := func(name, value string) {
@@ -225,11 +261,11 @@ func encodeNATS(ev event.Event) (nats.Header, []byte, error) {
 	for name, v := range extensions {
 		s, err := types.Format(v)
 		if err != nil {
-			return nil, nil, fmt.Errorf("encode event: attribute %s: %w", name, err)
+			return nil, fmt.Errorf("encode event: attribute %s: %w", name, err)
 		}
 		set(name, s)
 	}
-	return h, ev.Data(), nil
+	return h, nil
 }
 
 // percentEncode encodes space, ", % and all bytes outside of printable ASCII.

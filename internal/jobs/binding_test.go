@@ -1,7 +1,10 @@
 package jobs
 
 import (
+	"maps"
 	"net/textproto"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +74,9 @@ func TestDecodeNATS(t *testing.T) {
 		{"utf-8", base("ce-subject", "%ff"), "", "!not UTF-8"},
 		{"twice", base("ce-id", "2"), "", "!more than once"},
 		{"twice by case", base("Ce-Id", "2"), "", "!more than once"},
+		{"late", base("ce-time", "9999-12-31T23:59:59-01:00"), "", "!attribute time"},
+		{"early", base("ce-time", "0000-06-01T00:00:00Z"), "", "!attribute time"},
+		{"control in a type", base("ce-datacontenttype", "text/plain;%0Aa=b"), "", "!datacontenttype: contains a control"},
 		{"long", base("ce-subject", strings.Repeat("x", maxAttribute+1)), "", "!longer than"},
 		{
 			"batch",
@@ -170,6 +176,85 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("round trip (-want +got):\n%s", d)
 		}
 	})
+}
+
+// TestTextsAtTheirLimits checks that an event is accepted only if its readers accept it, and that its headers leave
+// room for the fleet's own.
+func TestTextsAtTheirLimits(t *testing.T) {
+	valid := func(change func(*event.Event)) event.Event {
+		ev := taskEvent("1", `{"code":"x"}`)
+		change(&ev)
+		return ev
+	}
+	for name, ev := range map[string]event.Event{
+		"accents":     valid(func(ev *event.Event) { ev.SetID(strings.Repeat("é", 3000)) }),
+		"characters":  valid(func(ev *event.Event) { ev.SetSubject(strings.Repeat("漢", maxAttribute/3)) }),
+		"longest":     valid(func(ev *event.Event) { ev.SetExtension("a", strings.Repeat("x", maxAttribute)) }),
+		"latest time": valid(func(ev *event.Event) { ev.SetTime(time.Date(9998, 12, 31, 0, 0, 0, 0, time.UTC)) }),
+	} {
+		if err := checkReadable(ev); err != nil {
+			t.Errorf("%s: checkReadable = %v, want nil", name, err)
+		}
+	}
+	west := time.FixedZone("", -3600)
+	long := strings.Repeat("x", maxAttribute+1)
+	for name, c := range map[string]struct {
+		ev   event.Event
+		want string
+	}{
+		"year 10000": {
+			valid(func(ev *event.Event) { ev.SetTime(time.Date(9999, 12, 31, 23, 59, 59, 0, west)) }), "attribute time",
+		},
+		"content type": {
+			valid(func(ev *event.Event) { ev.SetDataContentType("application/json; a=" + long) }),
+			"attribute datacontenttype: longer",
+		},
+		"schema": {
+			valid(func(ev *event.Event) { ev.SetDataSchema("https://example.com/" + long) }),
+			"attribute dataschema: longer",
+		},
+		"short extensions": {
+			valid(func(ev *event.Event) {
+				for i := range 1500 {
+					ev.SetExtension("e"+strconv.Itoa(i), strings.Repeat("x", 24))
+				}
+			}), "all attributes together",
+		},
+		"long extensions": {
+			valid(func(ev *event.Event) {
+				for i := range 6 {
+					ev.SetExtension("e"+strconv.Itoa(i), long[1:])
+				}
+			}), "all attributes together",
+		},
+	} {
+		if err := checkReadable(c.ev); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: checkReadable = %.200v, want an error with %q", name, err, c.want)
+		}
+	}
+}
+
+// TestAttributesLeaveRoom checks that the headers of the largest events take at most maxAttributes.
+func TestAttributesLeaveRoom(t *testing.T) {
+	ev := taskEvent("1", `{"code":"x"}`)
+	ev.SetTime(time.Date(2026, 1, 2, 3, 4, 5, 123456789, time.UTC))
+	ev.SetDataSchema("https://example.com/" + strings.Repeat("s", 8000))
+	for i := 0; checkEvent(ev) == nil; i++ {
+		ev.SetExtension("e"+strconv.Itoa(i), strings.Repeat("é", 100))
+	}
+	names := slices.Sorted(maps.Keys(ev.Extensions()))
+	ev.SetExtension(names[0], nil)
+	header, _, err := encodeNATS(ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := 0
+	for name, values := range header {
+		size += len(name) + len(values[0]) + len(": \r\n")
+	}
+	if size > maxAttributes || size < maxAttributes-1000 {
+		t.Errorf("the headers of the largest event take %d bytes, want nearly %d", size, maxAttributes)
+	}
 }
 
 // decodeNATS returns an error, or an event that survives a round trip.

@@ -48,6 +48,9 @@ func (c *Client) PublishEvent(ctx context.Context, tenant string, ev event.Event
 	if err := c.checkNonTask(ctx, tenant, ev); err != nil {
 		return err
 	}
+	if err := checkReadable(ev); err != nil {
+		return refuse(errcode.BadEvent, "", "%s", err)
+	}
 	header, data, err := encodeNATS(ev)
 	if err != nil {
 		return refuse(errcode.BadEvent, "", "%s", err)
