@@ -76,7 +76,7 @@ func TestDecodeNATS(t *testing.T) {
 		{"twice by case", base("Ce-Id", "2"), "", "!more than once"},
 		{"late", base("ce-time", "9999-12-31T23:59:59-01:00"), "", "!attribute time"},
 		{"early", base("ce-time", "0000-06-01T00:00:00Z"), "", "!attribute time"},
-		{"control in a type", base("ce-datacontenttype", "text/plain;%0Aa=b"), "", "!datacontenttype: contains a control"},
+		{"control in a type", base("ce-datacontenttype", "text/plain;%0Aa=b"), "", "!control character"},
 		{"long", base("ce-subject", strings.Repeat("x", maxAttribute+1)), "", "!longer than"},
 		{
 			"batch",

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -69,6 +70,45 @@ func TestDeadLettersOfInvalidEventsAreTruncated(t *testing.T) {
 	}
 	if rec, err := f.Redrive(t.Context(), "acme", TaskID("acme", "/foreign", "valid")); err != nil {
 		t.Errorf("Redrive of a valid task = %+v, %v, want it queued", rec, err)
+	}
+}
+
+// TestLargeForeignHeaders publishes tasks with headers that leave no room for the fleet's own. Those that the fleet does
+// not read are no obstacle to a delay or a dead letter; tasks with others are refused.
+func TestLargeForeignHeaders(t *testing.T) {
+	f := newFleet(t)
+	const lane = "tasks.default.normal.acme"
+	pad := strings.Repeat("x", 64_000)
+	f.publish(t, lane, ceHeader("later", "X-Pad", pad), `{"code":"x","not_before":"9000-01-01T00:00:00Z"}`)
+	f.publish(t, lane, ceHeader("invalid", "X-Pad", pad), `{"code":1}`)
+	f.publish(t, lane, ceHeader("wide", "Codefleet-Pad", pad), `{"code":"x"}`)
+	f.publish(t, lane, ceHeader("fails", "X-Pad", pad), `{"code":"x"}`)
+	f.work(t, WorkerOptions{Attempts: 1, Handler: func(context.Context, *Job) (*schemas.Result, error) {
+		return nil, Permanent(errors.New(strings.Repeat("\x01é", 30_000)))
+	}})
+	for id, want := range map[string]schemas.Status{
+		"invalid": schemas.Blocked, "wide": schemas.Blocked, "fails": schemas.Dead,
+	} {
+		if rec := f.awaitForeign(t, "/foreign", id); rec.Status != want {
+			t.Errorf("task %s = %+v, want %s", id, rec, want)
+		}
+	}
+	f.awaitEmpty(t)
+	letters, err := f.DeadLetters(t.Context(), "acme", "", 10)
+	if err != nil || len(letters) != 3 {
+		t.Errorf("DeadLetters = %d, %v, want 3", len(letters), err)
+	}
+	stream, err := f.js.Stream(t.Context(), streamDelayed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := stream.GetLastMsgForSubject(t.Context(), "delayed.acme.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, strings.TrimPrefix(m.Header.Get("Nats-Schedule"), "@at "))
+	if left := time.Until(at); err != nil || left < maxDelay/2 || left > maxDelay || m.Header.Get("X-Pad") != "" {
+		t.Errorf("the task is delayed until %v, %v, want about %v from now, and no foreign header", at, err, maxDelay)
 	}
 }
 

@@ -70,6 +70,9 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 	if err != nil {
 		return nil, err
 	}
+	if refused == nil {
+		refused = w.c.checkRoom(m.msg)
+	}
 	if refused == nil && w.opts.Policy != nil {
 		// Any worker fetches messages of unknown tenants, to refuse them. If an operator has created the tenant since,
 		// the message is left to the workers that run the tenant's tasks.
@@ -91,6 +94,8 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 		}
 		switch {
 		case errors.Is(err, errStale): // read the record again
+		case isUnstorable(err): // a further try would fail, too
+			return nil, w.refuseMessage(ctx, m, refuse(errcode.BadEvent, "", "the task cannot be stored: %s", err))
 		case err != nil || done:
 			return nil, err
 		default:

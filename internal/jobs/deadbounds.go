@@ -22,6 +22,8 @@ const (
 	maxDeadValue  = 1 << 10  // bytes of a header's name and value; longer headers are left out
 	maxDeadHeader = 16 << 10 // bytes of all headers; above it, only those that isDeadHeader names are kept
 
+	maxDeadReason = 8 << 10 // bytes of the encoded error of any dead letter
+
 	deadCut = "Codefleet-Cut" // header of a truncated dead letter: the size of the whole data in bytes
 
 	trimInterval = 16 // dead letters, on average, between two removals of old ones

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -29,18 +30,18 @@ const (
 func (c *Client) deadLetter(
 	ctx context.Context, l lane, key, task, end string, m *nats.Msg, reason *schemas.Error,
 ) error {
-	text, err := json.Marshal(reason)
+	encoded, err := deadReason(*reason)
 	if err != nil {
 		return err
 	}
-	h := withoutServerHeaders(m.Header)
-	h.Set(deadError, percentEncode(string(text)))
+	h := keptHeaders(m.Header)
+	h.Set(deadError, encoded)
 	h.Set(deadOrigin, l.subject())
 	if task != "" {
 		h.Set(deadTask, task)
 	}
 	msg := &nats.Msg{Subject: deadSubject(l.tenant, key), Header: h, Data: m.Data}
-	if invalid(reason.Code) || task == "" {
+	if invalid(reason.Code) || task == "" || headerBytes(h) > maxHeaders+maxDeadReason {
 		truncateLetter(msg)
 	} else if err := c.moveDeadData(ctx, l.tenant, task, end, msg); err != nil {
 		return fmt.Errorf("dead-letter %s: %w", key, err)
@@ -51,6 +52,18 @@ func (c *Client) deadLetter(
 	}
 	c.trimDeadLetters(ctx, l.tenant)
 	return nil
+}
+
+// deadReason encodes the error of a dead letter, in at most maxDeadReason bytes. The task's result has the whole error.
+func deadReason(e schemas.Error) (string, error) {
+	for limit := maxDeadReason; ; limit /= 2 {
+		e.Message, e.Cause = text.Truncate(e.Message, limit), text.Truncate(e.Cause, limit)
+		e.Hint = text.Truncate(e.Hint, limit)
+		data, err := json.Marshal(e)
+		if encoded := percentEncode(string(data)); err != nil || len(encoded) <= maxDeadReason || limit == 0 {
+			return encoded, err
+		}
+	}
 }
 
 // DeadLetters returns the tenant's dead letters, newest first; with a cause, only those with this error code. The

@@ -215,7 +215,7 @@ func TestTimerBeforeRecord(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.AckWait = 10 * time.Second })
 	rec := f.submit(t, "1", `{"code":"x"}`)
 	first := f.claimAndDisappear(t)
-	header := withoutServerHeaders(first.m.msg.Header)
+	header := keptHeaders(first.m.msg.Header)
 	header.Set(runHeader, "1")
 	if err := f.publishDue(t.Context(), first.lane, rec.TaskID, header, first.m.msg.Data); err != nil {
 		t.Fatal(err)

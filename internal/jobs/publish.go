@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 const (
@@ -17,7 +19,22 @@ const (
 	waitHeader      = "Codefleet-Wait" // differs for each message that waits in DELAYED
 	codeSubjectFull = 10077            // the server's code for a stream or subject at its limit
 	codeReplicating = 10158            // the server's code while a cluster replicates a message with the same id
+
+	codeTooLarge        = 10054 // the server's code for a message above the stream's limit
+	codeHeadersTooLarge = 10097 // the server's code for headers above 64 KiB
+
+	// maxHeaders bounds the headers of a message that keptHeaders keeps, in bytes. The server accepts 64 KiB; the rest
+	// is for the headers that the fleet adds, such as a dead letter's error.
+	maxHeaders  = 52 << 10
+	fleetsShare = 64<<10 - 1 - maxHeaders
 )
+
+// isUnstorable reports whether an error says that a message or a record can never be stored, however often it is tried.
+func isUnstorable(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return errors.Is(err, errEncode) || errors.Is(err, nats.ErrMaxPayload) ||
+		ok && (api.ErrorCode == codeHeadersTooLarge || api.ErrorCode == codeTooLarge)
+}
 
 func isReplicating(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
@@ -78,13 +95,45 @@ func (c *Client) isStoredOn(ctx context.Context, subject string, seq uint64) boo
 	return err == nil && m.Subject == subject
 }
 
-// withoutServerHeaders copies all headers except the server's.
-func withoutServerHeaders(h nats.Header) nats.Header {
+// keptHeaders copies the headers that the fleet reads: those of the event, the trace and the fleet itself. Others could
+// be so large that the message has no room for the fleet's own.
+func keptHeaders(h nats.Header) nats.Header {
 	out := make(nats.Header, len(h)+3)
 	for key, values := range h {
-		if !strings.HasPrefix(strings.ToLower(key), "nats-") {
+		if isKept(strings.ToLower(key)) {
 			out[key] = values
 		}
 	}
 	return out
+}
+
+func isKept(key string) bool {
+	return strings.HasPrefix(key, cePrefix) || strings.HasPrefix(key, "codefleet-") || key == "content-type" ||
+		slices.Contains(propagator.Fields(), key)
+}
+
+// headerBytes returns the size of headers in a message.
+func headerBytes(h nats.Header) int {
+	size := 0
+	for key, values := range h {
+		for _, v := range values {
+			size += len(key) + len(v) + ofHeader
+		}
+	}
+	return size
+}
+
+// checkRoom returns an error for a task's message that could not wait in DELAYED: it has no room for the fleet's
+// headers.
+func (c *Client) checkRoom(m *nats.Msg) *RefusedError {
+	size := headerBytes(keptHeaders(m.Header))
+	if size > maxHeaders {
+		return refuse(errcode.TooLarge, "", "the headers take %d bytes; the limit is %d", size, maxHeaders)
+	}
+	if limit := c.nc.MaxPayload() - fleetsShare; int64(size+len(m.Data)) > limit {
+		r := refuse(errcode.TooLarge, "", "the message takes %d bytes; the limit is %d", size+len(m.Data), limit)
+		r.Hint = "submit the task over HTTP"
+		return r
+	}
+	return nil
 }

@@ -28,6 +28,7 @@ type storedRecord struct {
 var (
 	errStale     = errors.New("record was changed concurrently") // nothing was written
 	errAmbiguous = errors.New("outcome of the write unknown")
+	errEncode    = errors.New("record cannot be encoded")
 )
 
 const (
@@ -134,7 +135,7 @@ func (c *Client) swap(ctx context.Context, r *storedRecord) error {
 		return nil
 	case isWrongRevision(err):
 		return errStale
-	case refused:
+	case refused || isUnstorable(err):
 		return fmt.Errorf("write record %s: %w", r.TaskID, err)
 	default:
 		return fmt.Errorf("write record %s: %w: %w", r.TaskID, errAmbiguous, err)
@@ -191,8 +192,11 @@ func awaitReplication(ctx context.Context, try int) error {
 // encodeRecord encodes a record. If the record is too large, it first moves the result to the object store.
 func (c *Client) encodeRecord(ctx context.Context, r *storedRecord) ([]byte, error) {
 	data, err := json.Marshal(r)
-	if err != nil || len(data) <= inlineMax || r.Result == nil {
-		return data, err
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errEncode, err)
+	}
+	if len(data) <= inlineMax || r.Result == nil {
+		return data, nil
 	}
 	if r.Result.ResultRef == "" {
 		if r.Result, err = c.spillResult(ctx, r); err != nil {

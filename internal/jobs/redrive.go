@@ -129,7 +129,7 @@ func checkRedrivable(rec storedRecord, hasLetter bool) error {
 func (c *Client) redrive(
 	ctx context.Context, rec storedRecord, l lane, letter *jetstream.RawStreamMsg,
 ) (storedRecord, error) {
-	header := withoutServerHeaders(letter.Header)
+	header := keptHeaders(letter.Header)
 	for _, name := range []string{deadError, deadOrigin, deadTask} {
 		header.Del(name)
 	}

@@ -21,6 +21,10 @@ const (
 	maxBackoff          = 10 * time.Minute
 	maxUnavailableDelay = 30 * time.Second
 	maxShortDelay       = time.Second // longer delays are spent in DELAYED
+
+	// maxDelay bounds the time in DELAYED: the server counts nanoseconds, and would publish a message for the year 2300
+	// at once. A message that is due before its task is delayed again.
+	maxDelay = 100 * 365 * 24 * time.Hour
 )
 
 // requeue returns a task to the queue: at once after a shutdown, with a delay after an error of the fleet.
@@ -109,10 +113,13 @@ func (c *Client) delay(
 	ctx context.Context, l lane, rec storedRecord, header nats.Header, data []byte, at time.Time,
 ) (uint64, error) {
 	msg := &nats.Msg{
-		Subject: delayedSubject(rec.Tenant, rec.TaskID, rec.Run), Header: withoutServerHeaders(header), Data: data,
+		Subject: delayedSubject(rec.Tenant, rec.TaskID, rec.Run), Header: keptHeaders(header), Data: data,
 	}
 	msg.Header.Set(runHeader, strconv.Itoa(rec.Run))
 	msg.Header.Set(waitHeader, crand.Text())
+	if latest := time.Now().Add(maxDelay); at.After(latest) {
+		at = latest
+	}
 	// nats.go has an option for this header, but it drops fractions of a second.
 	msg.Header.Set("Nats-Schedule", "@at "+at.UTC().Format(time.RFC3339Nano))
 	msg.Header.Set("Nats-Schedule-Target", "due."+strings.TrimPrefix(l.subject(), "tasks.")+"."+rec.TaskID)

@@ -28,7 +28,7 @@ func (e *NotRetryableError) Error() string { return e.Reason }
 // keepEvent stores the event of a task that ends. It does not wait for the queue: if the event is lost, the task
 // merely cannot be submitted again.
 func (c *Client) keepEvent(ctx context.Context, tenant, id string, m *nats.Msg) {
-	h := withoutServerHeaders(m.Header)
+	h := keptHeaders(m.Header)
 	h.Del(runHeader)
 	if err := c.nc.PublishMsg(&nats.Msg{Subject: submittedSubject(tenant, id), Header: h, Data: m.Data}); err != nil {
 		c.opts.Log.DebugContext(ctx, "event of an ended task not kept", "task_id", id, "error", err)

@@ -66,7 +66,7 @@ func TestSubmissionOfAMovingTask(t *testing.T) {
 	check("due")
 
 	kept := &nats.Msg{
-		Subject: submittedSubject("acme", rec.TaskID), Header: withoutServerHeaders(m.Header), Data: m.Data,
+		Subject: submittedSubject("acme", rec.TaskID), Header: keptHeaders(m.Header), Data: m.Data,
 	}
 	if _, err := f.js.PublishMsg(t.Context(), kept); err != nil {
 		t.Fatal(err)

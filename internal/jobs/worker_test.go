@@ -379,7 +379,7 @@ func TestLargeDataIsRemoved(t *testing.T) {
 	if err := f.putObject(t.Context(), name, []byte(data)); err != nil {
 		t.Fatal(err)
 	}
-	f.publish(t, m.Subject, withoutServerHeaders(m.Header), string(m.Data))
+	f.publish(t, m.Subject, keptHeaders(m.Header), string(m.Data))
 	f.awaitEmpty(t)
 	eventually(t, "data removed again", removed)
 }
@@ -572,7 +572,7 @@ func TestCancelEarlierTimer(t *testing.T) {
 		t.Fatal(err)
 	}
 	earlier := &nats.Msg{
-		Subject: "delayed." + tenant + "." + rec.TaskID, Header: withoutServerHeaders(timer.Header), Data: timer.Data,
+		Subject: "delayed." + tenant + "." + rec.TaskID, Header: keptHeaders(timer.Header), Data: timer.Data,
 	}
 	for _, name := range []string{"Nats-Schedule", "Nats-Schedule-Target"} {
 		earlier.Header.Set(name, timer.Header.Get(name))
