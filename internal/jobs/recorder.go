@@ -243,8 +243,13 @@ func (c *Client) createRecord(ctx context.Context, m *nats.Msg, seq uint64) erro
 		return err
 	}
 	rec := s.record(extract(ctx, m.Header, ev), seq, stored)
-	if err := c.swap(ctx, &rec); !errors.Is(err, errStale) { // a stale revision: the task has a record
-		return err
+	err = c.swap(ctx, &rec)
+	if isUnstorable(err) { // it must not hold up the tasks behind it
+		c.opts.Log.ErrorContext(ctx, "record of a task not created", "task_id", s.id, "tenant", l.tenant, "error", err)
+		return nil
 	}
-	return nil
+	if errors.Is(err, errStale) { // the task has a record
+		return nil
+	}
+	return err
 }

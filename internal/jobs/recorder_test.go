@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -211,6 +212,51 @@ func TestRecordTasksSkipsOthers(t *testing.T) {
 		t.Errorf("refused task = %+v, want blocked", rec)
 	}
 	f.awaitEmpty(t)
+}
+
+// TestTimesThatNoRecordHolds publishes tasks with times outside of the years of RFC 3339. Each is refused, and has a
+// record.
+func TestTimesThatNoRecordHolds(t *testing.T) {
+	f := newFleet(t)
+	f.record(t)
+	var ids []string
+	for _, at := range []string{"9999-12-31T23:59:59-01:00", "0000-01-01T00:00:00+01:00"} {
+		for _, ev := range []event.Event{
+			taskEvent("expires"+at, `{"code":"x"}`, "expirytime", at),
+			taskEvent("begins"+at, `{"code":"x","not_before":"`+at+`"}`),
+			taskEvent("number"+at, `{"code":"x","not_before":"`+at+`","limits":{"memory_mb":1e300}}`),
+		} {
+			_, err := f.Submit(t.Context(), "acme", ev)
+			if _, ok := errors.AsType[*RefusedError](err); !ok {
+				t.Errorf("Submit of %s = %v, want a *RefusedError", ev.ID(), err)
+			}
+			h, data, err := encodeNATS(ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.publish(t, "tasks.default.normal.acme", h, string(data))
+			ids = append(ids, TaskID("acme", ev.Source(), ev.ID()))
+		}
+	}
+	f.awaitRecord(t, f.publishTask(t, "default.normal", "last"))
+	f.work(t, WorkerOptions{Handler: succeed})
+	for _, id := range ids {
+		if rec := f.await(t, id); rec.Status != schemas.Blocked {
+			t.Errorf("record = %+v, want blocked", rec)
+		}
+	}
+	f.awaitEmpty(t)
+}
+
+// TestUnencodableRecord checks that a record that cannot be written is told from an outage.
+func TestUnencodableRecord(t *testing.T) {
+	f := newFleet(t)
+	rec := storedRecord{Record: schemas.Record{
+		Tenant: "acme", TaskID: TaskID("acme", "/test", "1"), NotBefore: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC),
+	}}
+	if err := f.swap(t.Context(), &rec); !isUnstorable(err) || errors.Is(err, errAmbiguous) {
+		t.Errorf("swap = %v, want an error that says that the record cannot be stored", err)
+	}
 }
 
 // A read continues after the server has ended a batch at its limit of bytes.

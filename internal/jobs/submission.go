@@ -120,6 +120,9 @@ func (s *submission) checkAttributes() error {
 	}
 	s.priority = cmp.Or(s.priority, defaultPriority)
 	expires, badTime := types.ParseTime(cmp.Or(extension(s.event, "expirytime"), "0001-01-01T00:00:00Z"))
+	if badTime == nil && !isStorable(expires) {
+		badTime = errors.New(wantStorable)
+	}
 	if badTime == nil {
 		s.expires = expires.UTC()
 	}
@@ -140,16 +143,10 @@ func (s *submission) checkAttributes() error {
 			text.Truncate(priority, maxText))
 	case priority != "" && inQueue != "" && priority != inQueue:
 		return refuse(errcode.BadEvent, "priority", "the event has priority %s, its subject %s", priority, inQueue)
-	case badTime != nil || !isStorable(expires):
-		return refuse(errcode.BadEvent, "expirytime", "not an RFC 3339 time")
+	case badTime != nil:
+		return refuse(errcode.BadEvent, "expirytime", "not an RFC 3339 time, or %s", wantStorable)
 	}
 	return nil
-}
-
-// isStorable reports whether a record can have the time: in UTC, it may leave the years that JSON can express.
-func isStorable(at time.Time) bool {
-	_, err := at.UTC().MarshalJSON()
-	return err == nil
 }
 
 func (s *submission) checkNames() error {
@@ -203,6 +200,10 @@ func (s *submission) decode() error {
 		return refuse(errcode.BadData, "", "the event has no data")
 	}
 	err := schemas.Decode(schemas.TaskV1, s.data, &s.task)
+	late := s.task.NotBefore != nil && !isStorable(*s.task.NotBefore)
+	if late {
+		s.task.NotBefore = nil
+	}
 	if invalid, ok := errors.AsType[*schemas.InvalidError](err); ok {
 		return &RefusedError{Code: errcode.BadData, Path: cmp.Or(invalid.At[0].Path, "/"), Message: invalid.Error()}
 	}
@@ -212,6 +213,9 @@ func (s *submission) decode() error {
 	if err != nil {
 		return refuse(errcode.BadData, "", "%s", err)
 	}
+	if late {
+		return refuse(errcode.BadData, "/not_before", "%s", wantStorable)
+	}
 	if s.pool != "" && s.task.Pool != "" && s.pool != s.task.Pool {
 		return refuse(errcode.BadData, "/pool", "the task names pool %s, its subject %s", s.task.Pool, s.pool)
 	}
@@ -220,9 +224,6 @@ func (s *submission) decode() error {
 			return refuse(errcode.BadData, fmt.Sprint("/artifacts/", i),
 				"pattern %q: unclosed bracket or trailing backslash", pattern)
 		}
-	}
-	if at := s.task.NotBefore; at != nil && !isStorable(*at) {
-		return refuse(errcode.BadData, "/not_before", "not a time from the year 0 to 9999 in UTC")
 	}
 	if err := checkEnv(s.task.Env); err != nil {
 		return err
