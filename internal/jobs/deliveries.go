@@ -35,12 +35,13 @@ type Delivery struct {
 	Since           time.Time // when it was stored; with a partition key, when its turn came
 }
 
-// DeliverWebhook stores a delivery. If its event has a partition key, the delivery waits for its turn, which comes when
+// DeliverWebhook stores a delivery. It drops one that can never be stored, which would hold up others. If its event has a partition key, the delivery waits for its turn, which comes when
 // the webhook's earlier deliveries with this key were sent or have expired. d.Since is ignored.
 func (c *Client) DeliverWebhook(ctx context.Context, d Delivery) error {
 	m, err := deliveryMessage(d)
 	if err != nil {
-		return err
+		c.logDropped(ctx, d.Tenant, d.Webhook, err)
+		return nil
 	}
 	if key, _ := partitionKey(d.Event); key != "" {
 		return c.deliverInOrder(ctx, d, key, m)
@@ -50,7 +51,7 @@ func (c *Client) DeliverWebhook(ctx context.Context, d Delivery) error {
 	})
 }
 
-// deliveryMessage returns the message of a delivery, without its subject.
+// deliveryMessage returns the message of a delivery, without its subject. It returns an error for an invalid event.
 func deliveryMessage(d Delivery) (*nats.Msg, error) {
 	header, data, err := encodeNATS(d.Event)
 	if err != nil {
@@ -59,6 +60,10 @@ func deliveryMessage(d Delivery) (*nats.Msg, error) {
 	header.Set(deliveryIDHeader, d.ID)
 	header.Set(deliveryForHeader, d.For)
 	return &nats.Msg{Header: header, Data: data}, nil
+}
+
+func (c *Client) logDropped(ctx context.Context, tenant, webhook string, err error) {
+	c.opts.Log.WarnContext(ctx, "delivery dropped", "tenant", tenant, "webhook", webhook, "error", err)
 }
 
 // MoveDeliveries moves the deliveries that earlier versions store in DELIVERIES to ORDERED, until ctx ends.
@@ -92,7 +97,7 @@ func (c *Client) delivery(
 	webhook, _, _ = strings.Cut(webhook, ".")
 	ev, err := decodeNATS(header, data)
 	if err != nil {
-		c.opts.Log.WarnContext(ctx, "delivery dropped", "tenant", tenant, "webhook", webhook, "error", err)
+		c.logDropped(ctx, tenant, webhook, err)
 		return d, false
 	}
 	if stored, err := time.Parse(time.RFC3339Nano, header.Get(storedHeader)); err == nil {

@@ -172,6 +172,10 @@ func (c *Client) storeWaiting(ctx context.Context, d Delivery, m *nats.Msg, w wa
 	prefix := d.Tenant + "." + d.Webhook + "."
 	m.Subject = orderedWaiting + prefix + w.token
 	_, err := c.js.PublishMsg(ctx, m, jetstream.WithMsgID(w.msgID), jetstream.WithMsgTTL(w.life))
+	if isUnstorable(err) { // it would hold up the events behind it
+		c.logDropped(ctx, d.Tenant, d.Webhook, err)
+		return nil
+	}
 	if err == nil {
 		err = c.storePermit(ctx, prefix+w.token, 0)
 	}

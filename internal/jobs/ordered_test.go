@@ -36,6 +36,28 @@ func delivery(id, key string) Delivery {
 	return Delivery{Tenant: "acme", Webhook: "hook", ID: "msg_" + id, Event: keyedEvent(id, key)}
 }
 
+// TestUnstorableDeliveriesAreDropped checks that a delivery that the queue can never store is no error: it would hold up
+// the events of all tenants behind it.
+func TestUnstorableDeliveriesAreDropped(t *testing.T) {
+	f := newFleet(t)
+	wide := delivery("1", "k")
+	wide.For = strings.Repeat("x", 64<<10) // stands for headers that are too large
+	large := delivery("2", "k")
+	large.Event.DataEncoded = make([]byte, f.nc.MaxPayload())
+	invalid := delivery("3", "k")
+	invalid.Event.SetSubject(strings.Repeat("x", maxAttribute+1))
+	unkeyed := Delivery{Tenant: "acme", Webhook: "hook", ID: "msg_4", For: wide.For, Event: taskEvent("4", "{}")}
+	for _, d := range []Delivery{wide, large, invalid, unkeyed} {
+		if err := f.DeliverWebhook(t.Context(), d); err != nil {
+			t.Errorf("DeliverWebhook of %s = %.200v, want nil", d.ID, err)
+		}
+	}
+	stream, err := f.js.Stream(t.Context(), streamOrdered)
+	if err != nil || stream.CachedInfo().State.Msgs != 0 {
+		t.Errorf("ORDERED has %+v, %v, want no message", stream.CachedInfo().State, err)
+	}
+}
+
 // target records, by key, the ids of the events whose deliveries it accepts, each once.
 type target struct {
 	mu       sync.Mutex

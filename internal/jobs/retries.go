@@ -26,7 +26,8 @@ const (
 func (c *Client) retryDelivery(ctx context.Context, d Delivery, after time.Duration, stream string, seq uint64) error {
 	m, err := deliveryMessage(d)
 	if err != nil {
-		return err
+		c.logDropped(ctx, d.Tenant, d.Webhook, err)
+		return nil
 	}
 	m.Header.Set(storedHeader, d.Since.UTC().Format(time.RFC3339Nano))
 	life := (DeliveryTime - time.Since(d.Since)).Truncate(time.Second)
