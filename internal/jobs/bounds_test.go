@@ -73,8 +73,8 @@ func TestDeadLettersOfInvalidEventsAreTruncated(t *testing.T) {
 	}
 }
 
-// TestLargeForeignHeaders publishes tasks with headers that leave no room for the fleet's own. Those that the fleet does
-// not read are no obstacle to a delay or a dead letter; tasks with others are refused.
+// TestLargeForeignHeaders publishes tasks with headers that leave no room for the fleet's own. Those that the fleet
+// does not read are no obstacle to a delay or a dead letter; tasks with others are refused.
 func TestLargeForeignHeaders(t *testing.T) {
 	f := newFleet(t)
 	const lane = "tasks.default.normal.acme"

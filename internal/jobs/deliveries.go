@@ -35,8 +35,9 @@ type Delivery struct {
 	Since           time.Time // when it was stored; with a partition key, when its turn came
 }
 
-// DeliverWebhook stores a delivery. It drops one that can never be stored, which would hold up others. If its event has a partition key, the delivery waits for its turn, which comes when
-// the webhook's earlier deliveries with this key were sent or have expired. d.Since is ignored.
+// DeliverWebhook stores a delivery. It drops one that can never be stored, which would hold up others. If its event
+// has a partition key, the delivery waits for its turn, which comes when the webhook's earlier deliveries with this
+// key were sent or have expired. d.Since is ignored.
 func (c *Client) DeliverWebhook(ctx context.Context, d Delivery) error {
 	m, err := deliveryMessage(d)
 	if err != nil {

@@ -36,8 +36,8 @@ func delivery(id, key string) Delivery {
 	return Delivery{Tenant: "acme", Webhook: "hook", ID: "msg_" + id, Event: keyedEvent(id, key)}
 }
 
-// TestUnstorableDeliveriesAreDropped checks that a delivery that the queue can never store is no error: it would hold up
-// the events of all tenants behind it.
+// TestUnstorableDeliveriesAreDropped checks that a delivery that the queue can never store is no error: it would
+// hold up the events of all tenants behind it.
 func TestUnstorableDeliveriesAreDropped(t *testing.T) {
 	f := newFleet(t)
 	wide := delivery("1", "k")
