@@ -1,6 +1,7 @@
 package format
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 )
@@ -38,15 +39,33 @@ func (m *Manifest) Extend(prev *Manifest, prevRef *ManifestRef, set *EntrySet, f
 	chain, below := prev.chainOfNext(parent)
 	keep := keptLayers(chain, len(m.Changes))
 	if full || keep == 0 || len(below) != len(chain)-1 {
-		m.Header.Changed, m.Header.Repeated = changed, 0
+		m.Header.Repeated = 0
+		m.Header.setChanged(changed)
 		m.Changes = EmptySet.Diff(set)
 		return
 	}
 	m.repeat(below[keep-1:], set)
 	if m.Header.Repeated > 0 {
-		m.Header.Changed = changed
+		m.Header.setChanged(changed)
 	}
 	m.Header.Chain, m.below = chain[:keep:keep], below[:keep-1:keep-1]
+}
+
+// setChanged sets Changed, or ManyChanged if the paths are too many.
+func (h *Header) setChanged(paths []string) {
+	const longest = len(`,"\u0000"`) - len(`,""`) // bytes of one byte of a path, in JSON
+	size := 0
+	for _, p := range paths {
+		size += len(`,""`) + longest*len(p)
+	}
+	if size > maxChanged {
+		text, err := json.Marshal(paths)
+		if err != nil || len(text) > maxChanged {
+			h.Changed, h.ManyChanged = nil, true
+			return
+		}
+	}
+	h.Changed, h.ManyChanged = paths, false
 }
 
 // chainOfNext returns the longest chain that the next manifest can have, and the paths in each of the chain's manifests

@@ -17,7 +17,8 @@ import (
 const (
 	manifestFormat  = 1
 	maxManifest     = 512 << 20 // bytes, decompressed
-	maxManifestLine = 8 << 20   // bytes of a header with many packs, or of a file with many chunks
+	maxManifestLine = 8 << 20   // bytes of the line of a path, with its end; a header may be as long as a manifest
+	maxChanged      = 4 << 20   // bytes of Header.Changed; earlier releases refuse a header above 8 MiB
 	maxEntries      = 2_000_000
 	chunkerID       = "fastcdc-1m-2m-4m" // algorithm; minimal, normal and maximal chunk size
 )
@@ -70,6 +71,9 @@ type Header struct {
 	// Changed lists the paths that the commit changed if the lines do not: in a full manifest with a parent, and in a
 	// delta with Repeated lines.
 	Changed []string `json:"changed,omitempty"`
+	// ManyChanged says that Changed is left out because it would be too long: only the version and its parent's say
+	// what the commit changed.
+	ManyChanged bool `json:"many_changed,omitempty"`
 	// Repeated counts the lines of a delta that record no change of its commit: those that say where moved content is
 	// now, and those of the manifests that the delta replaces in the chain.
 	Repeated  int       `json:"repeated,omitempty"`
@@ -140,7 +144,7 @@ type Manifest struct {
 // IsFull reports whether m lists every path of its version.
 func (m *Manifest) IsFull() bool { return len(m.Header.Chain) == 0 }
 
-// ChangedPaths returns the paths that the commit changed.
+// ChangedPaths returns the paths that the commit changed, or none if Header.ManyChanged is set.
 func (m *Manifest) ChangedPaths() []string {
 	if m.listsChanged() {
 		return m.Header.Changed

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -55,18 +56,20 @@ func (c Codec) decodeManifest(data []byte, brief bool) (*Manifest, error) {
 }
 
 func readManifest(r io.Reader, brief bool) (*Manifest, error) {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, 4<<10), maxManifestLine)
-	m, err := scanManifest(lines, brief)
+	m, err := scanManifest(bufio.NewReader(r), brief)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 	}
 	return m, nil
 }
 
-func scanManifest(lines *bufio.Scanner, brief bool) (*Manifest, error) {
+func scanManifest(r *bufio.Reader, brief bool) (*Manifest, error) {
 	m := &Manifest{}
-	if err := scanJSON(lines, &m.Header); err != nil {
+	header, err := r.ReadBytes('\n') // earlier releases wrote headers above maxManifestLine
+	if err == nil || errors.Is(err, io.EOF) && len(header) > 0 {
+		err = json.Unmarshal(header, &m.Header)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
 	packs, err := m.Header.check()
@@ -79,6 +82,8 @@ func scanManifest(lines *bufio.Scanner, brief bool) (*Manifest, error) {
 	if brief && m.listsChanged() {
 		return m, nil
 	}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 4<<10), maxManifestLine)
 	last := ""
 	for range m.Header.Lines {
 		var w entryLine

@@ -3,13 +3,15 @@ package format
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"unicode/utf8"
 
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // EncodeManifest returns the stored bytes of one of ref's manifests, encrypted if keys has a current key. It sets m.Key
-// and the header fields that are derived from the rest of m.
+// and the header fields that are derived from the rest of m. It returns an error that wraps ErrQuota if DecodeManifest
+// would refuse the manifest.
 func (c Codec) EncodeManifest(ref Ref, keys *Keyring, m *Manifest) ([]byte, error) {
 	data, err := c.encodeManifest(m)
 	if err != nil {
@@ -24,9 +26,17 @@ func (c Codec) encodeManifest(m *Manifest) ([]byte, error) {
 	var lines bytes.Buffer
 	enc := json.NewEncoder(&lines)
 	enc.SetEscapeHTML(false)
+	if len(m.Changes) > maxEntries {
+		return nil, overLimit("a manifest has too many paths", len(m.Changes), maxEntries)
+	}
 	for _, ch := range m.Changes {
+		start := lines.Len()
 		if err := enc.Encode(packs.line(ch)); err != nil {
 			return nil, err
+		}
+		if n := lines.Len() - start; n > maxManifestLine {
+			return nil, overLimit(fmt.Sprintf("the manifest's line of path %.80q is too long", ch.Path), n,
+				maxManifestLine)
 		}
 	}
 	m.Header.Format, m.Header.Chunker = manifestFormat, chunkerID
@@ -37,7 +47,16 @@ func (c Codec) encodeManifest(m *Manifest) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.enc.EncodeAll(append(append(header, '\n'), lines.Bytes()...), nil), nil
+	text := append(append(header, '\n'), lines.Bytes()...)
+	if len(text) > maxManifest {
+		return nil, overLimit("a manifest is too long", len(text), maxManifest)
+	}
+	return c.enc.EncodeAll(text, nil), nil
+}
+
+// overLimit returns the error for a manifest that decodeManifest would refuse.
+func overLimit(what string, has, limit int) error {
+	return OverLimit(fmt.Errorf("%s: %d; the limit is %d", what, has, limit))
 }
 
 // packTable lists packs in the order of their first use.

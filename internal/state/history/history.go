@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,10 +24,17 @@ func Log(ctx context.Context, r *repo.Repo, ref format.Ref, limit int) ([]repo.C
 		return nil, err
 	}
 	var log []repo.Commit
+	many := map[int]format.Header{} // headers that do not list what the commit changed, by index in log
 	err := r.Walk(ctx, ref, func(_ format.ManifestRef, m *format.Manifest) bool {
+		if m.Header.ManyChanged {
+			many[len(log)] = m.Header
+		}
 		log = append(log, repo.CommitOf(m))
 		return limit == 0 || len(log) < limit
 	})
+	for i, h := range many {
+		err = errors.Join(err, r.SetChanged(ctx, ref, h, &log[i]))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read log of %s: %w", ref, err)
 	}

@@ -32,7 +32,7 @@ type Commit struct {
 	Attempt    int
 	Time       time.Time
 	Message    string
-	Changed    []string        // paths that the commit wrote or removed, sorted
+	Changed    []string        // paths that the commit wrote or removed, sorted; see Repo.SetChanged
 	Rewritten  []string        // files that were written with the content that they had, sorted
 	Conflicts  []string        // paths that both sides changed, with KeepBoth
 	NoChange   bool            // there was nothing to commit
@@ -40,7 +40,8 @@ type Commit struct {
 	Result     json.RawMessage // CommitOptions.Result of the commit
 }
 
-// CommitOf returns the commit that a manifest describes, without its result.
+// CommitOf returns the commit that a manifest describes, without its result. Changed is empty if the header has
+// ManyChanged; see Repo.SetChanged.
 func CommitOf(m *format.Manifest) Commit {
 	h := m.Header
 	return Commit{
@@ -49,10 +50,36 @@ func CommitOf(m *format.Manifest) Commit {
 	}
 }
 
+// SetChanged sets the Changed of a commit whose manifest does not list it, to what differs between the version and its
+// parent's. It stays empty if one of them was removed or is damaged.
+func (r *Repo) SetChanged(ctx context.Context, ref format.Ref, h format.Header, c *Commit) error {
+	if !h.ManyChanged || h.Parent == nil {
+		return nil
+	}
+	at, err := r.FindManifest(ctx, ref, h.Generation)
+	var before, after *Loaded
+	if err == nil {
+		after, err = r.Load(ctx, ref, *at)
+	}
+	if err == nil {
+		before, err = r.Load(ctx, ref, *h.Parent)
+	}
+	if format.IsDamage(err) {
+		return nil
+	}
+	if err == nil {
+		c.Changed = format.ChangedPaths(before.Set.Diff(after.Set))
+	}
+	return err
+}
+
 // toCommit returns the commit that a manifest describes, with the task's result.
 func (r *Repo) toCommit(ctx context.Context, ref format.Ref, m *format.Manifest) (*Commit, error) {
 	c := CommitOf(m)
 	c.Result = m.Header.Result
+	if err := r.SetChanged(ctx, ref, m.Header, &c); err != nil {
+		return nil, err
+	}
 	if len(m.Result) == 0 {
 		return &c, nil
 	}
