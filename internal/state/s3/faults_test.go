@@ -98,6 +98,10 @@ func (p *faultyProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var faults = map[string]fault{
 	"503": status(http.StatusServiceUnavailable, "SlowDown"),
 	"429": status(http.StatusTooManyRequests, "TooManyRequests"),
+	"404 of a proxy": func(w http.ResponseWriter, r *http.Request, forward func() *http.Response) {
+		forward().Body.Close()
+		http.NotFound(w, r)
+	},
 	"lost": func(_ http.ResponseWriter, _ *http.Request, forward func() *http.Response) {
 		forward().Body.Close()
 		panic(http.ErrAbortHandler)

@@ -66,7 +66,7 @@ func Open(opts Options) (*Objects, error) {
 	}
 	core, err := minio.NewCore(endpoint.Host, &minio.Options{
 		Creds:  opts.credentials(),
-		Secure: endpoint.Scheme == "https", Region: opts.Region, Transport: opts.Transport,
+		Secure: endpoint.Scheme == "https", Region: opts.Region, Transport: identified{opts.Transport},
 		// MaxRetries counts the first attempt too. If the response to a conditional PUT is lost, a second attempt would
 		// lose the race against the first.
 		MaxRetries: 1,
