@@ -130,13 +130,42 @@ func fork(
 // an empty workspace. Garbage collection removes the objects after the grace time. A missing workspace counts as
 // deleted, unless its HEAD is lost: then Delete returns objects.ErrCorrupt (see repo.Repo.FindHead).
 func Delete(ctx context.Context, r *repo.Repo, ref format.Ref) error {
+	return deleteIf(ctx, r, ref, func(format.Head) error { return nil })
+}
+
+// DeleteUnchanged is like Delete, but returns objects.ErrConflict if the newest commit of the workspace is not the one
+// with the id commit.
+func DeleteUnchanged(ctx context.Context, r *repo.Repo, ref format.Ref, commit string) error {
+	return deleteIf(ctx, r, ref, func(h format.Head) error {
+		if h.Commit != commit {
+			return fmt.Errorf("generation %d was committed meanwhile: %w", h.Generation, objects.ErrConflict)
+		}
+		return nil
+	})
+}
+
+// deleteIf deletes a workspace unless check returns an error for its HEAD. It does not delete a workspace that was
+// created after its first read of HEAD: then the one to delete is gone, perhaps by a swap whose response was lost.
+func deleteIf(ctx context.Context, r *repo.Repo, ref format.Ref, check func(format.Head) error) error {
 	if err := ref.Check(); err != nil {
 		return err
 	}
-	id := format.NewCommitID()
+	id, first := format.NewCommitID(), int64(0)
 	err := r.Options.Retry.Swap(ctx, func() (final bool, err error) {
 		h, etag, err := r.FindHead(ctx, ref)
-		if err != nil || h.Manifest == nil {
+		if err != nil {
+			return true, err
+		}
+		if first == 0 {
+			first = h.Generation
+		}
+		if h.Commit == id { // applied, and the response was lost
+			r.Notify(ref)
+		}
+		if h.Manifest == nil || h.Born > first {
+			return true, nil
+		}
+		if err := check(h); err != nil {
 			return true, err
 		}
 		if err := r.StoreCarried(ctx, ref, h.Carried); err != nil {

@@ -3,6 +3,7 @@ package maintenance
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -176,11 +177,8 @@ func (c *collector) markWorkspace(ctx context.Context, ref format.Ref) error {
 		return c.purge(ctx, ref, h, etag)
 	}
 	if c.opts.Inactive > 0 && !h.Deleted && c.now.Sub(h.Time) > c.opts.Inactive {
-		c.out.Inactive = append(c.out.Inactive, ref.Workspace)
-		if !c.opts.DryRun {
-			if err := history.Delete(ctx, c.repo, ref); err != nil {
-				return err
-			}
+		if err := c.deleteInactive(ctx, ref, h); err != nil {
+			return err
 		}
 	}
 	born := h.Born
@@ -191,4 +189,19 @@ func (c *collector) markWorkspace(ctx context.Context, ref format.Ref) error {
 		return err
 	}
 	return c.markRetained(ctx, ref, h)
+}
+
+// deleteInactive deletes a workspace with the HEAD h, unless a task has committed since h was read.
+func (c *collector) deleteInactive(ctx context.Context, ref format.Ref, h format.Head) error {
+	if !c.opts.DryRun {
+		err := history.DeleteUnchanged(ctx, c.repo, ref, h.Commit)
+		if errors.Is(err, objects.ErrConflict) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	c.out.Inactive = append(c.out.Inactive, ref.Workspace)
+	return nil
 }
