@@ -320,3 +320,57 @@ func TestWorkspaces(t *testing.T) {
 		t.Errorf("Pins() %v (-want +got):\n%s", err, diff)
 	}
 }
+
+// TestLostResponseOfEdit checks that an edit whose response was lost counts as applied, even if others have committed
+// since: it is neither a conflict nor made again.
+func TestLostResponseOfEdit(t *testing.T) {
+	one := objects.Sum([]byte("1")).String()
+	conditional := put("f", "2")
+	conditional.IfMatch = one
+	for name, c := range map[string]struct {
+		base   int64
+		edit   state.Edit
+		others int // commits of others since
+	}{
+		"newest":                 {state.Newest, put("f", "2"), 1},
+		"condition":              {state.Newest, conditional, 1},
+		"base":                   {3, put("f", "2"), 1},
+		"older base":             {1, put("f", "2"), 2},
+		"many commits of others": {3, put("f", "2"), 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bucket := mem.New()
+			s, other := state.New(bucket, state.Options{}), state.New(bucket, state.Options{})
+			commit := func(path, content string) {
+				_, err := other.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, edits(put(path, content)))
+				statetest.Must(t, err)
+			}
+			commit("f", "1")
+			commit("a", "1")
+			commit("a", "2")
+			swapped := false
+			bucket.SetFault(func(call mem.Call) mem.Fault {
+				switch {
+				case call.Op == "swap" && !swapped:
+					swapped = true
+					return mem.LostResponse
+				case call.Op == "get" && swapped:
+					bucket.SetFault(nil)
+					for i := range c.others {
+						commit("f", fmt.Sprint("of another ", i))
+					}
+				}
+				return mem.OK
+			})
+			c.edit.Content = strings.NewReader("2")
+			got, err := s.Edit(t.Context(), ref, state.EditOptions{Base: c.base}, edits(c.edit))
+			if err != nil || got.Generation != 4 || cmp.Diff([]string{"f"}, got.Changed) != "" {
+				t.Errorf("Edit() = %+v, %v, want generation 4, which changed f", got, err)
+			}
+			info, err := history.ReadInfo(t.Context(), other.Repo(), ref)
+			if want := int64(4 + c.others); err != nil || info.Generation != want {
+				t.Errorf("ReadInfo() = %+v, %v, want generation %d", info, err, want)
+			}
+		})
+	}
+}

@@ -36,6 +36,7 @@ type Proposal struct {
 	Merged bool // set by Rebase and Run if changes of others were merged
 
 	id        string
+	since     int64           // generation of On when Run began: a commit of this run is newer
 	floor     int64           // the tenant's floor, if On had no HEAD
 	changes   []format.Change // to make to On
 	conflicts []string
@@ -47,7 +48,7 @@ type Proposal struct {
 // version is empty and Merged is set. If another run of the task has committed already, Run returns that commit and a
 // nil version.
 func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
-	p.id = format.NewCommitID()
+	p.id, p.since = format.NewCommitID(), p.On.Head.Generation
 	if !p.Merged {
 		p.changes = p.Changes
 	}
@@ -221,22 +222,32 @@ func (p *Proposal) confirm(
 	if p.baseDeleted(h, etag) {
 		return nil, nil, ErrDeleted
 	}
-	if p.Options.TaskID != "" {
-		found, err := p.Repo.FindTask(ctx, p.Ref, h, p.Options.TaskID, UntilGeneration(p.Base.Head.Generation))
-		if err != nil {
-			return nil, nil, err
-		}
-		if found != nil && found.ID == p.id { // applied, and others have committed since
-			found.Conflicts = p.conflicts
-			p.Merged = true
-			return found, &Version{}, nil
-		}
-		if found != nil {
-			found.Already = true
-			return found, nil, nil
-		}
+	found, err := p.findApplied(ctx, h)
+	if err != nil {
+		return nil, nil, err
+	}
+	if found != nil && found.ID == p.id { // applied, and others have committed since
+		found.Conflicts = p.conflicts
+		p.Merged = true
+		return found, &Version{}, nil
+	}
+	if found != nil {
+		found.Already = true
+		return found, nil, nil
 	}
 	return nil, nil, p.follow(ctx, h, etag)
+}
+
+// findApplied returns this run's commit or that of another run of the task, or nil if the history of h has neither.
+func (p *Proposal) findApplied(ctx context.Context, h format.Head) (*Commit, error) {
+	if p.Options.TaskID != "" {
+		return p.Repo.FindTask(ctx, p.Ref, h, p.Options.TaskID, UntilGeneration(p.Base.Head.Generation))
+	}
+	if h.Manifest == nil {
+		return nil, nil
+	}
+	isOurs := func(m *format.Manifest) bool { return m.Header.Commit == p.id }
+	return p.Repo.findCommit(ctx, p.Ref, h.Manifest.Name, &h.Manifest.Digest, isOurs, UntilGeneration(p.since+1))
 }
 
 // build returns the HEAD of the next generation, its manifest, and the manifest's bytes as they will be stored.

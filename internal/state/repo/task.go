@@ -106,6 +106,16 @@ func (r *Repo) FindTask(
 	if len(h.Recent) > 0 {
 		name, digest = h.Recent[0].Manifest(), nil
 	}
+	isTask := func(m *format.Manifest) bool { return m.Header.TaskID == taskID }
+	return r.findCommit(ctx, ref, name, digest, isTask, end)
+}
+
+// findCommit returns the newest commit for whose manifest match returns true, or nil. It searches one manifest after
+// another, from the named one to the first at which end returns true.
+func (r *Repo) findCommit(
+	ctx context.Context, ref format.Ref, name string, digest *objects.Digest, match func(*format.Manifest) bool,
+	end Until,
+) (*Commit, error) {
 	manifests := r.newReadAhead(ref, true)
 	for {
 		m, err := manifests.read(ctx, name, digest)
@@ -115,7 +125,7 @@ func (r *Repo) FindTask(
 		if err != nil {
 			return nil, err
 		}
-		if m.Header.TaskID == taskID {
+		if match(m) {
 			return r.toCommit(ctx, ref, m)
 		}
 		if m.Header.Parent == nil || end(m.Header.Generation, m.Header.Time) {
