@@ -220,6 +220,14 @@ type Change struct {
 	Entry *Entry // new entry; nil removes the path
 }
 
+// check returns an error if decodeManifest would refuse the change.
+func (c *Change) check() error {
+	if err := CheckPath(c.Path); err != nil || c.Entry == nil {
+		return err
+	}
+	return c.Entry.Check()
+}
+
 // SortChanges sorts changes by path.
 func SortChanges(changes []Change) {
 	slices.SortFunc(changes, func(a, b Change) int { return cmp.Compare(a.Path, b.Path) })

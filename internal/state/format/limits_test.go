@@ -60,3 +60,16 @@ func TestEncodeLongLine(t *testing.T) {
 		t.Errorf("encodeManifest() of 100,000 blobs = %v, want %v with the path", err, ErrQuota)
 	}
 }
+
+// TestEncodeInvalidPaths checks that a manifest with a path or an entry that decodeManifest refuses is not encoded.
+func TestEncodeInvalidPaths(t *testing.T) {
+	for _, c := range []Change{
+		{Path: strings.Repeat("x", MaxComponent+1)}, {Path: strings.Repeat("x/", MaxPath/2) + "y"}, {Path: "../x"},
+		{"x", &Entry{Path: "x", Kind: KindFile, Mode: 0o1777}}, {"x", &Entry{Path: "x", Kind: KindSymlink}},
+	} {
+		m := &Manifest{Header: Header{Generation: 1, Commit: "X"}, Changes: []Change{c}}
+		if _, err := NewCodec().encodeManifest(m); !errors.Is(err, ErrQuota) {
+			t.Errorf("encodeManifest() with %.40q, %+v = %v, want %v", c.Path, c.Entry, err, ErrQuota)
+		}
+	}
+}

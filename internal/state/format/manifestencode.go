@@ -30,6 +30,9 @@ func (c Codec) encodeManifest(m *Manifest) ([]byte, error) {
 		return nil, overLimit("a manifest has too many paths", len(m.Changes), maxEntries)
 	}
 	for _, ch := range m.Changes {
+		if err := ch.check(); err != nil {
+			return nil, OverLimit(fmt.Errorf("path %.80q cannot be stored: %w", ch.Path, err))
+		}
 		start := lines.Len()
 		if err := enc.Encode(packs.line(ch)); err != nil {
 			return nil, err

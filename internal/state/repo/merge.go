@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/codefleet/codefleet/internal/state/format"
 )
@@ -21,6 +22,7 @@ type merger struct {
 	ours      map[string]*format.Entry // our changes
 	removed   map[string]bool          // paths that we removed
 	out       map[string]*format.Entry // changes to make to theirs; nil removes the path
+	copies    map[string]int           // how many names copyName has tried, by the name without a counter
 	conflicts []string
 }
 
@@ -28,6 +30,7 @@ type merger struct {
 // changed in the same way is a conflict too: if two tasks read 5 and write 6, one increment is lost.
 func (m *merger) merge(ours []format.Change) ([]format.Change, []string, error) {
 	m.ours, m.removed, m.out = map[string]*format.Entry{}, map[string]bool{}, map[string]*format.Entry{}
+	m.copies = map[string]int{}
 	for _, c := range ours {
 		m.ours[c.Path], m.removed[c.Path] = c.Entry, c.Entry == nil
 	}
@@ -88,31 +91,51 @@ func (m *merger) conflict(c format.Change, theirs *format.Entry) {
 	case theirs == nil: // they removed what we edited
 		m.out[c.Path] = c.Entry
 	case c.Entry.Kind == format.KindDir: // they made a file with that name
-		m.out[m.copyName(c.Path)] = renamed(theirs, m.copyName(c.Path))
+		m.addCopy(theirs)
 		m.out[c.Path] = c.Entry
 	default:
-		m.out[m.copyName(c.Path)] = renamed(c.Entry, m.copyName(c.Path))
+		m.addCopy(c.Entry)
 	}
 }
 
-// copyName returns the first free name for a copy of one version of a conflicting path.
+// addCopy adds a copy of one version of a conflicting path to out.
+func (m *merger) addCopy(e *format.Entry) {
+	copied := *e
+	copied.Path = m.copyName(e.Path)
+	m.out[copied.Path] = &copied
+}
+
+// copyName returns the first free name for a copy of a path, cut if it would be too long. If even a short name does not
+// fit, the copy is in the nearest directory above in which it does.
 func (m *merger) copyName(path string) string {
+	const counter = len(".2000000") // no version has more paths
 	suffix := ".conflict-" + m.suffix
-	if room := format.MaxComponent - len(suffix) - 4; len(path)-len(format.ParentDir(path))-1 > room {
-		path = path[:max(len(format.ParentDir(path))+1, 0)+room]
+	dir, name := format.ParentDir(path), path[strings.LastIndexByte(path, '/')+1:]
+	room := func() int {
+		return min(format.MaxComponent, format.MaxPath-len(dir)-len("/")) - len(suffix) - counter
 	}
-	name := path + suffix
-	for i := 2; m.theirs.Find(name) != nil && i < 1000; i++ {
-		name = fmt.Sprintf("%s%s.%d", path, suffix, i)
+	for dir != "" && room() < 1 {
+		dir = format.ParentDir(dir)
 	}
-	return name
-}
-
-// renamed returns a copy of e with another path.
-func renamed(e *format.Entry, path string) *format.Entry {
-	moved := *e
-	moved.Path = path
-	return &moved
+	if n := room(); len(name) > n {
+		for valid := utf8.ValidString(name); valid && n > 0 && !utf8.RuneStart(name[n]); {
+			n--
+		}
+		name = name[:n]
+	}
+	stem := strings.TrimPrefix(dir+"/"+name+suffix, "/")
+	for {
+		m.copies[stem]++
+		copied := stem
+		if n := m.copies[stem]; n > 1 {
+			copied = fmt.Sprintf("%s.%d", stem, n)
+		}
+		_, ours := m.ours[copied]
+		_, out := m.out[copied]
+		if !ours && !out && m.theirs.Find(copied) == nil {
+			return copied
+		}
+	}
 }
 
 // keepParents restores directories that one side removed while the other side added paths to them. If a path's
@@ -134,7 +157,7 @@ func (m *merger) keepParents() {
 			}
 			if now.Kind != format.KindDir { // they replaced our directory with a file
 				m.conflicts = append(m.conflicts, path)
-				m.out[m.copyName(dir)] = renamed(now, m.copyName(dir))
+				m.addCopy(now)
 				m.out[dir] = m.anyDir(dir)
 			}
 		}
