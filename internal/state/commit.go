@@ -12,13 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-const (
-	inlineResult = 16 << 10 // bytes; larger results are stored as blobs
-	// dedupAge is the age above which a commit stores content again instead of referring to the content of the version
-	// that was checked out. It is measured from when that version's HEAD was read, and must be below the grace time of
-	// garbage collection.
-	dedupAge = 12 * time.Hour
-)
+const inlineResult = 16 << 10 // bytes; larger results are stored as blobs
 
 // Commit makes the tree's content the newest version, merged with what others committed since Checkout. It is atomic,
 // and happens at most once per task id: if another run has committed, its commit is returned with Already set.
@@ -63,7 +57,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	if len(c.Result) > inlineResult {
 		large = c.Result
 	}
-	up, err := t.dir.Diff(ctx, t.base.Set, time.Since(t.base.ReadAt) < dedupAge, large, s.repo.HoldLimit(t.base))
+	up, err := t.dir.Diff(ctx, t.base.Set, time.Since(t.base.ReadAt) < repo.DedupAge, large, s.repo.HoldLimit(t.base))
 	if err != nil {
 		return Commit{}, err
 	}

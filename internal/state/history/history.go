@@ -66,13 +66,35 @@ func Diff(ctx context.Context, r *repo.Repo, ref format.Ref, from, to int64) ([]
 	return out, nil
 }
 
-// Restore commits an earlier generation again. It copies no content, and the versions in between stay.
+// Restore commits an earlier generation again. It copies only content that garbage collection may be about to remove.
+// The versions in between stay.
 func Restore(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, message string) (repo.Commit, error) {
-	old, err := r.Fresh().Find(ctx, ref, generation) // cached objects may have been removed
+	c, err := restore(ctx, r, ref, generation, message)
 	if err != nil {
 		return repo.Commit{}, fmt.Errorf("restore: %w", err)
 	}
-	return r.Replace(ctx, ref, old.Set, message)
+	return c, nil
+}
+
+func restore(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, message string) (repo.Commit, error) {
+	if err := ref.Check(); err != nil {
+		return repo.Commit{}, err
+	}
+	marked, err := r.Marked(ctx, ref.Tenant)
+	if err != nil {
+		return repo.Commit{}, err
+	}
+	fresh := r.Fresh() // cached objects may have been removed
+	old, err := fresh.Find(ctx, ref, generation)
+	if err != nil {
+		return repo.Commit{}, err
+	}
+	moved, err := fresh.Secure(ctx, ref.Tenant, marked, old.Set)
+	if err != nil {
+		return repo.Commit{}, err
+	}
+	defer func() { _ = moved.Stored() }() // uploads must not outlive the call
+	return r.Replace(ctx, ref, old.Set, moved, message)
 }
 
 // Fork starts a workspace of the same tenant, with the name `to`, from a generation of ref. Generation 0 means the
@@ -94,6 +116,10 @@ func Fork(
 func fork(
 	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, target format.Ref, message string,
 ) (repo.Commit, error) {
+	marked, err := r.Marked(ctx, ref.Tenant)
+	if err != nil {
+		return repo.Commit{}, err
+	}
 	old, err := findRetained(ctx, r.Fresh(), ref, generation) // cached objects may have been removed
 	if err != nil {
 		return repo.Commit{}, err
@@ -118,9 +144,14 @@ func fork(
 	if len(changes) == 0 {
 		return v.NoChange(), nil
 	}
+	moved, err := r.Secure(ctx, ref.Tenant, marked, old.Set)
+	if err != nil {
+		return repo.Commit{}, err
+	}
+	defer func() { _ = moved.Stored() }() // uploads must not outlive the call
 	p := &repo.Proposal{
 		Repo: r, Ref: target, Options: repo.CommitOptions{Message: message}, Changes: changes, Base: v, On: v,
-		Accepts: isNew,
+		Relocation: moved, Accepts: isNew,
 	}
 	c, _, err := p.Run(ctx)
 	return c, err

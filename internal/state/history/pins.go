@@ -34,7 +34,8 @@ func Pins(ctx context.Context, r *repo.Repo, ref format.Ref) ([]Pinned, error) {
 }
 
 // Pin keeps a generation from garbage collection under a name. Generation 0 means the newest. An existing pin with that
-// name is replaced.
+// name is replaced. Pin returns objects.ErrNotFound for a version that is no longer kept, as soon as garbage collection
+// has marked what it needs.
 func Pin(ctx context.Context, r *repo.Repo, ref format.Ref, name string, generation int64) error {
 	if !names.IsSlug(name) {
 		return fmt.Errorf("pin name %q is not a slug", name)
@@ -42,13 +43,9 @@ func Pin(ctx context.Context, r *repo.Repo, ref format.Ref, name string, generat
 	if err := ref.Check(); err != nil {
 		return err
 	}
-	fresh := r.Fresh() // cached objects may have been removed
-	at, err := fresh.FindManifest(ctx, ref, generation)
+	at, err := r.FindKeepable(ctx, ref, generation)
 	if err == nil && at == nil {
 		err = fmt.Errorf("%s has no version: %w", ref, objects.ErrNotFound)
-	}
-	if err == nil {
-		_, err = fresh.Load(ctx, ref, *at)
 	}
 	if err != nil {
 		return fmt.Errorf("pin: %w", err)

@@ -7,22 +7,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// marks is the object in which a run lists the objects that a later run may remove.
-type marks struct {
-	Time time.Time `json:"time"`
-	Keys []string  `json:"keys"`
-}
-
 // sweep removes the candidates that an earlier run marked at least the grace time ago, and marks the others.
 func (c *collector) sweep(ctx context.Context) error {
 	pending := map[string]bool{}
-	prefix := c.tenant + "/gc/"
+	prefix := format.MarksPrefix(c.tenant)
 	var runs []string
 	for info, err := range c.repo.Bucket.List(ctx, prefix, "") {
 		if err != nil {
@@ -48,7 +41,7 @@ func (c *collector) sweep(ctx context.Context) error {
 		return nil
 	}
 	slices.Sort(fresh)
-	data, err := json.Marshal(marks{c.now.UTC(), fresh})
+	data, err := json.Marshal(format.Marks{Time: c.now.UTC(), Keys: fresh})
 	if err != nil {
 		return err
 	}
@@ -65,7 +58,7 @@ func (c *collector) sweepRun(ctx context.Context, run string, pending map[string
 	if err != nil {
 		return err
 	}
-	var m marks
+	var m format.Marks
 	if err := json.Unmarshal(obj.Data, &m); err != nil { // a later run marks the objects again
 		c.repo.Options.Log.WarnContext(ctx, "damaged garbage collection marks ignored", "key", run, "error", err)
 		if c.opts.DryRun {
@@ -95,5 +88,8 @@ func (c *collector) sweepRun(ctx context.Context, run string, pending map[string
 	packs := slices.DeleteFunc(slices.Clone(remove), func(key string) bool { return !isPack(key) })
 	remove = append(slices.DeleteFunc(remove, isPack), packs...)
 	c.out.Removed += len(remove)
-	return c.repo.Bucket.Delete(ctx, append(remove, run)...)
+	if err := c.repo.Bucket.Delete(ctx, remove...); err != nil {
+		return err
+	}
+	return c.repo.Bucket.Delete(ctx, run) // last: until then its objects count as marked, see repo.Repo.Marked
 }

@@ -288,8 +288,11 @@ func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 	return next, man, data, nil
 }
 
-// Replace commits target as the next version. The tenant's packs must already have the content of target.
-func (r *Repo) Replace(ctx context.Context, ref format.Ref, target *format.EntrySet, message string) (Commit, error) {
+// Replace commits target as the next version. The tenant's packs must already have the content of target, some of which
+// moved, which may be nil, has copied.
+func (r *Repo) Replace(
+	ctx context.Context, ref format.Ref, target *format.EntrySet, moved *Relocation, message string,
+) (Commit, error) {
 	for range objects.MaxRaces {
 		v, err := r.Current(ctx, ref, nil)
 		if err != nil {
@@ -299,7 +302,10 @@ func (r *Repo) Replace(ctx context.Context, ref format.Ref, target *format.Entry
 		if len(changes) == 0 {
 			return v.NoChange(), nil
 		}
-		p := &Proposal{Repo: r, Ref: ref, Options: CommitOptions{Message: message}, Changes: changes, Base: v, On: v}
+		p := &Proposal{
+			Repo: r, Ref: ref, Options: CommitOptions{Message: message}, Changes: changes, Base: v, On: v,
+			Relocation: moved,
+		}
 		c, _, err := p.Run(ctx)
 		if !errors.Is(err, objects.ErrConflict) {
 			return c, err

@@ -50,14 +50,18 @@ func (r *Repo) SwapPins(ctx context.Context, ref format.Ref, etag string, p form
 }
 
 // Retain keeps a version from garbage collection until a time, or until the workspace is deleted. It may be repeated.
-// It returns objects.ErrNotFound if the version was removed.
+// It returns objects.ErrNotFound if the version was removed, or if garbage collection may be about to remove it.
 func (r *Repo) Retain(ctx context.Context, ref format.Ref, generation int64, until time.Time) error {
 	at, err := r.FindManifest(ctx, ref, generation)
 	if err == nil && generation == 0 { // the newest version changes
 		err = objects.ErrNotFound
 	}
 	if err == nil {
-		_, err = r.ReadNamed(ctx, ref, at.Name) // what is in memory may have been removed
+		var found *NamedManifest
+		found, err = r.ReadNamed(ctx, ref, at.Name) // what is in memory may have been removed
+		if err == nil && time.Since(found.Manifest.Header.Time) > DedupAge {
+			at, err = r.FindKeepable(ctx, ref, generation)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("retain generation %d: %w", generation, err)
