@@ -18,6 +18,10 @@ func (m *merger) mergeJSON(base, theirs, ours *format.Entry) (*format.Entry, err
 	if !small(theirs) || !small(ours) || base != nil && !small(base) || !m.mergesByKey(ours.Path) {
 		return nil, nil
 	}
+	mode, ok := mergeMode(base, theirs, ours)
+	if !ok {
+		return nil, nil
+	}
 	var objects [3]map[string]json.RawMessage
 	for i, e := range []*format.Entry{base, theirs, ours} {
 		if e == nil {
@@ -34,11 +38,11 @@ func (m *merger) mergeJSON(base, theirs, ours *format.Entry) (*format.Entry, err
 			return nil, nil //nolint:nilerr // not an object: an ordinary conflict
 		}
 	}
-	merged, ok := mergeKeys(objects[0], objects[1], objects[2])
+	keys, ok := mergeKeys(objects[0], objects[1], objects[2])
 	if !ok {
 		return nil, nil
 	}
-	data, err := json.Marshal(merged)
+	data, err := json.Marshal(keys)
 	if err == nil && statedoc.IsYAML(ours.Path) {
 		data, err = statedoc.FromJSON(ours.Path, data)
 	} else if err == nil {
@@ -47,7 +51,22 @@ func (m *merger) mergeJSON(base, theirs, ours *format.Entry) (*format.Entry, err
 	if err != nil || len(data) > format.MaxBlob {
 		return nil, nil //nolint:nilerr // an ordinary conflict
 	}
-	return m.write(ours, data)
+	merged := *ours
+	merged.Mode = mode
+	return m.write(&merged, data)
+}
+
+// mergeMode returns the mode that one side changed. It returns false if both changed it to different ones. Without a
+// base, both sides chose a mode, and ours is as good as theirs.
+func mergeMode(base, theirs, ours *format.Entry) (mode uint32, ok bool) {
+	switch {
+	case base == nil, theirs.Mode == base.Mode, theirs.Mode == ours.Mode:
+		return ours.Mode, true
+	case ours.Mode == base.Mode:
+		return theirs.Mode, true
+	default:
+		return 0, false
+	}
 }
 
 // mergesByKey reports whether p is a state document: the default document, state.json, state.yaml, or a JSON or YAML

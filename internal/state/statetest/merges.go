@@ -2,6 +2,9 @@ package statetest
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -147,6 +150,54 @@ func testKeepBoth(t *testing.T, ws *workspace) {
 		"same": "a", "same.conflict-task-b": "b", "edited-removed": "a", "removed-edited": "b", "fine": "b",
 		"file-or-dir": "dir", "file-or-dir/x": "b", "file-or-dir.conflict-task-b": "a",
 	})
+}
+
+// testStateMode checks that a merged state document has the mode that one side changed, and that it is a conflict if
+// both sides changed the mode differently.
+func testStateMode(t *testing.T, ws *workspace) {
+	a, b := ws.worker(t), ws.worker(t)
+	chmod := func(w *Worker, mode os.FileMode) {
+		if err := os.Chmod(filepath.Join(w.Dir, "state.json"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.Checkout()
+	a.Write("state.json", `{"a": 0, "b": 0}`)
+	a.Commit("task-0")
+	want := "{\n  \"a\": 1,\n  \"b\": 1\n}\n"
+	for i, c := range []struct {
+		a, b os.FileMode
+		want string // empty means a conflict
+	}{
+		{0o600, 0o644, "600 " + want}, {0o644, 0o600, "600 " + want}, {0o640, 0o640, "640 " + want}, {0o600, 0o640, ""},
+	} {
+		for _, w := range []*Worker{a, b} {
+			w.Checkout()
+			w.Write("state.json", `{"a": 0, "b": 0}`)
+			chmod(w, 0o644)
+			w.Commit(fmt.Sprint("reset-", i))
+		}
+		a.Checkout()
+		b.Checkout()
+		a.Write("state.json", `{"a": 1, "b": 0}`)
+		b.Write("state.json", `{"a": 0, "b": 1}`)
+		chmod(a, c.a)
+		chmod(b, c.b)
+		a.Commit(fmt.Sprint("a-", i))
+		task := state.CommitOptions{TaskID: fmt.Sprint("b-", i), Attempt: 1}
+		_, err := b.Store.Commit(t.Context(), b.Tree, task)
+		if c.want == "" {
+			if !errors.Is(err, state.ErrConflict) {
+				t.Errorf("Commit() with modes %o and %o = %v, want a conflict", c.a, c.b, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Checkout()
+		b.Want(map[string]string{"state.json": c.want})
+	}
 }
 
 func testStateKeys(t *testing.T, ws *workspace) {

@@ -30,6 +30,7 @@ func TestStoreWith(t *testing.T, open func(t *testing.T) objects.Objects, opts s
 		{"the same change twice", testSameChange},
 		{"keep both", testKeepBoth},
 		{"state files merge by key", testStateKeys},
+		{"state files merge modes", testStateMode},
 		{"once per task", testOnce},
 		{"applied long ago", testAppliedLongAgo},
 		{"revert", testRevert},
