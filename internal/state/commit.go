@@ -57,7 +57,10 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	if len(c.Result) > inlineResult {
 		large = c.Result
 	}
-	up, err := t.dir.Diff(ctx, t.base.Set, time.Since(t.base.ReadAt) < repo.DedupAge, large, s.repo.HoldLimit(t.base))
+	began := time.Now()
+	// Wall times count, because the machine may have been suspended.
+	recent := began.Round(0).Sub(t.base.ReadAt.Round(0)) < repo.DedupAge
+	up, err := t.dir.Diff(ctx, t.base.Set, recent, large, s.repo.HoldLimit(t.base))
 	if err != nil {
 		return Commit{}, err
 	}
@@ -74,7 +77,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	defer func() { _ = up.Wait() }() // uploads must not outlive the call
 	p := &repo.Proposal{
 		Repo: s.repo, Ref: t.ref, Options: c, Changes: up.Changes, Result: up.Blobs, Stored: up.Wait,
-		Held: up.Held, Base: t.base, On: t.base, Views: t.views,
+		Held: up.Held, Base: t.base, On: t.base, Views: t.views, Began: began,
 	}
 	out, v, err := p.Run(ctx)
 	if !out.Already {

@@ -77,6 +77,7 @@ func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 	if err != nil {
 		return Commit{}, err
 	}
+	began := time.Now()
 	list, err := s.storeEdits(ctx, ref.Tenant, on.Set, edits)
 	if err != nil {
 		return Commit{}, err
@@ -85,7 +86,7 @@ func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 		if opts.Base == Newest {
 			base = on
 		}
-		c, err := s.tryEdits(ctx, ref, opts, base, on, list)
+		c, err := s.tryEdits(ctx, ref, opts, base, on, began, list)
 		// After a lost race, edits of the newest version are applied to what is now the newest.
 		_, unmet := errors.AsType[unmetError](err)
 		if !errors.Is(err, objects.ErrConflict) || opts.Base != Newest || unmet {
@@ -127,9 +128,10 @@ func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *rep
 	}, nil
 }
 
-// tryEdits attempts once to commit edits, which were made to base, onto the version on.
+// tryEdits attempts once to commit edits, which were made to base, onto the version on. Their content is stored since
+// began.
 func (s *Store) tryEdits(
-	ctx context.Context, ref Ref, opts EditOptions, base, on *repo.Version, list []storedEdit,
+	ctx context.Context, ref Ref, opts EditOptions, base, on *repo.Version, began time.Time, list []storedEdit,
 ) (Commit, error) {
 	if err := checkConditions(ref, on.Set, list); err != nil {
 		return Commit{}, err
@@ -146,7 +148,7 @@ func (s *Store) tryEdits(
 	}
 	p := &repo.Proposal{
 		Repo: s.repo, Ref: ref, Options: CommitOptions{Message: opts.Message}, Changes: changes,
-		Base: base, On: on,
+		Base: base, On: on, Began: began,
 	}
 	if base != on {
 		if err := p.Rebase(ctx); err != nil {

@@ -80,6 +80,7 @@ func restore(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64
 	if err := ref.Check(); err != nil {
 		return repo.Commit{}, err
 	}
+	began := time.Now()
 	marked, err := r.Marked(ctx, ref.Tenant)
 	if err != nil {
 		return repo.Commit{}, err
@@ -94,7 +95,7 @@ func restore(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64
 		return repo.Commit{}, err
 	}
 	defer func() { _ = moved.Stored() }() // uploads must not outlive the call
-	return r.Replace(ctx, ref, old.Set, moved, message)
+	return r.Replace(ctx, ref, old.Set, moved, began, message)
 }
 
 // Fork starts a workspace of the same tenant, with the name `to`, from a generation of ref. Generation 0 means the
@@ -116,6 +117,7 @@ func Fork(
 func fork(
 	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, target format.Ref, message string,
 ) (repo.Commit, error) {
+	began := time.Now()
 	marked, err := r.Marked(ctx, ref.Tenant)
 	if err != nil {
 		return repo.Commit{}, err
@@ -151,7 +153,7 @@ func fork(
 	defer func() { _ = moved.Stored() }() // uploads must not outlive the call
 	p := &repo.Proposal{
 		Repo: r, Ref: target, Options: repo.CommitOptions{Message: message}, Changes: changes, Base: v, On: v,
-		Relocation: moved, Accepts: isNew,
+		Relocation: moved, Accepts: isNew, Began: began,
 	}
 	c, _, err := p.Run(ctx)
 	return c, err

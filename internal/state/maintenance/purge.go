@@ -3,6 +3,7 @@ package maintenance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
@@ -42,6 +43,11 @@ func (c *collector) purge(ctx context.Context, ref format.Ref, h format.Head, et
 		return err // HEAD may have been swapped; the next run tries again
 	}
 	for _, key := range []string{ref.PinsKey(), ref.HeadKey()} {
+		// The time limit of ctx does not count while the machine is suspended; h.Purge is a wall time.
+		if age := time.Since(h.Purge); age > purgeTimeout {
+			return fmt.Errorf("%w: the purge of %s was announced %s ago, too long to delete it: the next run tries "+
+				"again", objects.ErrTemporary, ref, age.Round(time.Second))
+		}
 		if err := c.repo.Bucket.Delete(ctx, key); err != nil {
 			return err
 		}

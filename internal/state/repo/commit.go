@@ -30,6 +30,7 @@ type Proposal struct {
 	Relocation *Relocation // relocation of content of On; nil lets Run decide
 	Full       bool        // write a full manifest
 	CheckQuota bool        // the caller has not checked the quota
+	Began      time.Time   // when the first upload or reference to old content began; zero means in Run
 	// Accepts returns an error if the commit must not be made on a version, which another commit made. Nil accepts all.
 	Accepts func(*Version) error
 
@@ -49,6 +50,9 @@ type Proposal struct {
 // nil version.
 func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	p.id, p.since = format.NewCommitID(), p.On.Head.Generation
+	if p.Began.IsZero() {
+		p.Began = time.Now()
+	}
 	if !p.Merged {
 		p.changes = p.Changes
 	}
@@ -69,6 +73,9 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 				return Commit{}, nil, err
 			}
 		}
+		if err := p.checkAge(); err != nil {
+			return Commit{}, nil, err
+		}
 		etag, err := p.Repo.SwapHead(ctx, p.Ref, p.On.ETag, next)
 		if err == nil {
 			return p.committed(ctx, next, etag, man, data)
@@ -84,6 +91,20 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 			return Commit{}, nil, err
 		}
 	}
+}
+
+// checkAge returns an error if garbage collection may have removed what the commit refers to, because the process or
+// its machine was suspended for long. The monotonic clock stops then, so checkAge compares wall times.
+func (p *Proposal) checkAge() error {
+	began := p.Began
+	if r := p.Relocation; r != nil && !r.Began.IsZero() && r.Began.Before(began) {
+		began = r.Began
+	}
+	if age := time.Since(began.Round(0)); age > DedupAge {
+		return fmt.Errorf("%w: the commit began %s ago, and what it has stored may have been removed since: "+
+			"commit again", objects.ErrTemporary, age.Round(time.Minute))
+	}
+	return nil
 }
 
 // prepare returns ErrFenced if the task is fenced, and waits while HEAD is being purged. It makes a workspace without
@@ -289,9 +310,9 @@ func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 }
 
 // Replace commits target as the next version. The tenant's packs must already have the content of target, some of which
-// moved, which may be nil, has copied.
+// moved, which may be nil, has copied. began is when the caller began to read target.
 func (r *Repo) Replace(
-	ctx context.Context, ref format.Ref, target *format.EntrySet, moved *Relocation, message string,
+	ctx context.Context, ref format.Ref, target *format.EntrySet, moved *Relocation, began time.Time, message string,
 ) (Commit, error) {
 	for range objects.MaxRaces {
 		v, err := r.Current(ctx, ref, nil)
@@ -304,7 +325,7 @@ func (r *Repo) Replace(
 		}
 		p := &Proposal{
 			Repo: r, Ref: ref, Options: CommitOptions{Message: message}, Changes: changes, Base: v, On: v,
-			Relocation: moved,
+			Relocation: moved, Began: began,
 		}
 		c, _, err := p.Run(ctx)
 		if !errors.Is(err, objects.ErrConflict) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/content"
@@ -43,6 +44,8 @@ type Relocation struct {
 	From map[objects.Digest]bool        // ids of the old packs
 	To   map[objects.Digest]format.Blob // new locations, by the content's digest
 	Wait func() error                   // waits until the content is stored
+
+	Began time.Time // when the first upload began
 }
 
 // Stored waits until the moved content is stored. Only then may a HEAD refer to it.
@@ -137,6 +140,7 @@ func (r *Repo) compact(ctx context.Context, tenant string, set *format.EntrySet)
 func (r *Repo) Relocate(
 	ctx context.Context, tenant string, from map[objects.Digest]bool, sets ...*format.EntrySet,
 ) (*Relocation, error) {
+	began := time.Now()
 	var wants []content.Want
 	to := map[objects.Digest]format.Blob{}
 	for _, set := range sets {
@@ -167,7 +171,7 @@ func (r *Repo) Relocate(
 	for id := range to {
 		to[id], _ = p.Lookup(id)
 	}
-	return &Relocation{From: from, To: to, Wait: sync.OnceValue(p.Finish)}, nil
+	return &Relocation{From: from, To: to, Wait: sync.OnceValue(p.Finish), Began: began}, nil
 }
 
 // relocate returns e, or a copy of e with the new locations of its content.

@@ -146,5 +146,6 @@ func (r *Repo) FindKeepable(ctx context.Context, ref format.Ref, generation int6
 }
 
 // DedupAge is the age above which a commit stores content again instead of referring to the content of an older
-// version. It is measured from when the version was the newest, and must be below the grace time of garbage collection.
+// version, and above which a commit that has not been made fails. It is measured from when the version was the newest,
+// and from when the commit began. Twice the age must be at most the grace time of garbage collection.
 const DedupAge = 12 * time.Hour

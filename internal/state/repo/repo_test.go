@@ -4,12 +4,16 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/format"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/repo"
+	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
 var ref = format.Ref{Tenant: "acme", Workspace: "main"}
@@ -81,5 +85,38 @@ func TestFirstProposalsAboveFloor(t *testing.T) {
 	}
 	if v := newest(t, r); v.Set.Files != 2 {
 		t.Errorf("the newest version has %d paths, want 2", v.Set.Files)
+	}
+}
+
+// TestLateProposal checks that a commit fails if so much time has passed since it began that garbage collection may
+// have removed what it stored. The time counts from Began, and otherwise from the call of Run.
+func TestLateProposal(t *testing.T) {
+	for name, c := range map[string]struct {
+		began, upload time.Duration // before Run, and during it
+		late          bool
+	}{
+		"quick": {0, time.Minute, false}, "slow": {0, 11 * time.Hour, false}, "late": {0, 13 * time.Hour, true},
+		"began early": {7 * time.Hour, 6 * time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bucket := mem.New()
+				r := repo.New(bucket, repo.Options{Log: slog.New(slog.DiscardHandler)})
+				base := newest(t, r)
+				began := time.Now()
+				statetest.Advance(t, c.began)
+				p := &repo.Proposal{
+					Repo: r, Ref: ref, Base: base, On: base, Changes: []format.Change{dir("a")}, Began: began,
+					Stored: func() error { statetest.Advance(t, c.upload); return nil },
+				}
+				_, _, err := p.Run(t.Context())
+				if c.late != errors.Is(err, objects.ErrTemporary) || !c.late && err != nil {
+					t.Errorf("Run() = %v, want an error %v: %v", err, objects.ErrTemporary, c.late)
+				}
+				if v := newest(t, r); (v.Head.Generation == 0) != c.late {
+					t.Errorf("generation %d is stored, want it only if the commit was not late", v.Head.Generation)
+				}
+			})
+		})
 	}
 }
