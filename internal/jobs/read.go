@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,6 +20,7 @@ const (
 	defaultList = 100
 	listWindow  = 1024 // sequences at the end of a stream that are read first
 	readBatch   = 256  // messages per request
+	maxBatch    = 1024 // messages of any request, at most
 
 	numPendingHeader = "Nats-Num-Pending" // how many messages follow a batch
 )
@@ -137,6 +139,16 @@ func (c *Client) lastOfEach(ctx context.Context, stream string, subjects []strin
 	return nil
 }
 
+// onlyServerHeaders removes the values that a message's publisher gave to headers of the server. The server adds its own
+// behind them.
+func onlyServerHeaders(h nats.Header) {
+	for key, values := range h {
+		if strings.HasPrefix(key, "Nats-") {
+			h[key] = values[len(values)-1:]
+		}
+	}
+}
+
 // directGet calls fn with the messages that a query selects and their sequences. next follows the last sequence. more
 // reports whether the server has stopped before the last message.
 func (c *Client) directGet(
@@ -146,10 +158,12 @@ func (c *Client) directGet(
 	if err != nil {
 		return 0, false, err
 	}
-	sub, err := c.nc.SubscribeSync(c.nc.NewInbox())
+	messages, closed := make(chan *nats.Msg, maxBatch), make(chan struct{})
+	sub, err := c.nc.ChanSubscribe(c.nc.NewInbox(), messages) // NextMsg takes a stored header Status for the server's
 	if err != nil {
 		return 0, false, err
 	}
+	sub.SetClosedHandler(func(string) { close(closed) })
 	defer unsubscribe(sub)
 	if err := c.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, sub.Subject, data); err != nil {
 		return 0, false, err
@@ -157,15 +171,26 @@ func (c *Client) directGet(
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	for {
-		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return 0, false, err
+		var m *nats.Msg
+		select {
+		case m = <-messages:
+		case <-closed:
+			return 0, false, nats.ErrConnectionClosed
+		case <-ctx.Done():
+			return 0, false, ctx.Err()
 		}
-		switch status := m.Header.Get("Status"); status {
+		onlyServerHeaders(m.Header)
+		status := m.Header.Get("Status")
+		if m.Header.Get(jetstream.StreamHeader) != "" { // a message, whatever headers its publisher has set
+			status = ""
+		}
+		switch status {
 		case "":
 		case "204", "404":
 			pending := m.Header.Get(numPendingHeader)
 			return next, next > 0 && pending != "" && pending != "0", nil
+		case "503":
+			return 0, false, nats.ErrNoResponders
 		default:
 			return 0, false, fmt.Errorf("read %s: status %s %s", stream, status, m.Header.Get("Description"))
 		}

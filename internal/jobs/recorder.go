@@ -69,6 +69,7 @@ func (r *recorder) run(ctx context.Context) (err error) {
 		return err
 	}
 	sub, err := r.c.nc.Subscribe(wakePrefix+">", func(m *nats.Msg) {
+		onlyServerHeaders(m.Header)
 		if seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64); err == nil {
 			r.raise(seq)
 		}

@@ -299,3 +299,29 @@ func TestPresenceAfterRestart(t *testing.T) {
 	}
 	eventually(t, "worker after the restart", present)
 }
+
+// TestForeignServerHeaders checks that headers which a producer sets do not count as the server's: they neither make a
+// record in another tenant nor keep later tasks from getting one.
+func TestForeignServerHeaders(t *testing.T) {
+	f := newFleet(t)
+	h, data, err := encodeNATS(taskEvent("1", `{"code":"x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Set("Nats-Subject", "tasks.default.normal.other")
+	h.Set("Nats-Sequence", "18446744073709551615")
+	h.Set("Nats-Num-Pending", "0")
+	f.publish(t, "tasks.default.normal.acme", h, string(data))
+	for _, status := range []string{"404", "503"} {
+		f.publish(t, "tasks.default.normal.acme", nats.Header{"Status": {status}}, "")
+	}
+	last := f.publishTask(t, "default.normal", "last")
+	f.record(t)
+	f.awaitRecord(t, last)
+	f.awaitRecord(t, TaskID("acme", "/test", "1"))
+	if rec, err := f.Record(t.Context(), "other", TaskID("other", "/test", "1")); !errors.Is(err, ErrUnknownTask) {
+		t.Errorf("the other tenant has the record %+v, %v, want none", rec, err)
+	}
+	f.publish(t, "tasks.default.normal.acme", h, string(data)) // while tasks are recorded
+	f.awaitRecord(t, f.publishTask(t, "default.normal", "later"))
+}
