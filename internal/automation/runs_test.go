@@ -765,7 +765,8 @@ func TestPanicAtARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Tick(t.Context(), "acme", broken, time.Now()); err == nil || !strings.Contains(err.Error(), "panicked") {
+	err = e.Tick(t.Context(), "acme", broken, time.Now())
+	if err == nil || !strings.Contains(err.Error(), "panicked") {
 		t.Errorf("Tick of the broken run = %v, want that it panicked", err)
 	}
 	text := log.String()

@@ -65,14 +65,14 @@ func (m matcher) matches(ctx context.Context, e *incoming) (match, error) {
 	}
 	values, err := e.variables()
 	if err != nil {
-		return match{"the event's data cannot be read: " + err.Error(), true}, nil
+		return match{"the event's data cannot be read: " + err.Error(), true}, nil //nolint:nilerr // it is the reason
 	}
 	holds, err := m.filter.Holds(ctx, values)
 	switch {
 	case expression.Interrupted(err):
 		return match{}, fmt.Errorf("filter %q: %w", text.Truncate(m.filter.String(), 100), err)
 	case err != nil:
-		return match{"the filter cannot be evaluated: " + err.Error(), true}, nil
+		return match{"the filter cannot be evaluated: " + err.Error(), true}, nil //nolint:nilerr // it is the reason
 	case !holds:
 		return match{reason: "the filter is false"}, nil
 	}

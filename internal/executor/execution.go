@@ -307,7 +307,7 @@ func (e *execution) callSafely(ctx context.Context, call Call) (result CallResul
 // logPanic logs that a hook panicked with p, and where.
 func (e *execution) logPanic(ctx context.Context, what string, p any) {
 	if e.hooks.log != nil {
-		e.hooks.log.ErrorContext(ctx, what+" panicked",
+		e.hooks.log.ErrorContext(ctx, "hook panicked", "hook", what,
 			"task_id", e.program.TaskID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
 }

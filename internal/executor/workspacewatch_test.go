@@ -107,7 +107,7 @@ func TestWorkspaceThatCannotBeRead(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
 		t.Fatal(err)
 	}
-	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old) //nolint:errcheck // it was the limit before
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old)
 	for more := range uint64(5) {
 		low := syscall.Rlimit{Cur: free + more, Max: old.Max}
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
@@ -122,9 +122,9 @@ func TestWorkspaceThatCannotBeRead(t *testing.T) {
 // renaming is a context that renames a directory each time a check asks whether the context has ended, which it does
 // before it opens a directory that it has listed.
 type renaming struct {
-	context.Context //nolint:containedctx // it is one
-	dir             string
-	renamed, limit  int
+	context.Context
+	dir            string
+	renamed, limit int
 }
 
 func (r *renaming) Err() error {

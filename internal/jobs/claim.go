@@ -114,7 +114,8 @@ func (c *Client) checkMessage(ctx context.Context, s *submission, policy Policy)
 			s.id = s.taskID()
 			c.opts.Log.ErrorContext(ctx, "check of an event panicked",
 				"task_id", s.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			refused, err = refuse(errcode.BadEvent, "", "the fleet has a bug at this event; its log has the details"), nil
+			refused = refuse(errcode.BadEvent, "", "the fleet has a bug at this event; its log has the details")
+			err = nil
 		}
 	}()
 	err = c.fetchData(ctx, s)

@@ -85,8 +85,8 @@ func (w *Worker) promoteMessage(ctx context.Context, msg *nats.Msg) error {
 // publishDue publishes a message of DELAYED on its lane. Repeated calls publish it only once.
 func (c *Client) publishDue(ctx context.Context, l lane, id string, header nats.Header, data []byte) error {
 	msg := &nats.Msg{Subject: l.subject(), Header: keptHeaders(header), Data: data}
-	// The id differs from that of the run's first message, and from those of earlier waits before the same run, which the
-	// server may still remember. Earlier versions set no waitHeader.
+	// The id differs from that of the run's first message, and from those of earlier waits before the same run, which
+	// the server may still remember. Earlier versions set no waitHeader.
 	_, err := c.publishOnce(ctx, msg, id+"."+header.Get(runHeader)+header.Get(waitHeader)+".due")
 	return err
 }

@@ -139,8 +139,8 @@ func (c *Client) lastOfEach(ctx context.Context, stream string, subjects []strin
 	return nil
 }
 
-// onlyServerHeaders removes the values that a message's publisher gave to headers of the server. The server adds its own
-// behind them.
+// onlyServerHeaders removes the values that a message's publisher gave to headers of the server. The server adds its
+// own behind them.
 func onlyServerHeaders(h nats.Header) {
 	for key, values := range h {
 		if strings.HasPrefix(key, "Nats-") {

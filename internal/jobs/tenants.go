@@ -105,7 +105,8 @@ func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 		return &InSettingsError{What: "tenant " + name}
 	}
 	unknown := c.checkTenant(ctx, "tenant", name)
-	if refused, ok := errors.AsType[*RefusedError](unknown); unknown != nil && (!ok || refused.Code == errcode.BadName) {
+	if refused, ok := errors.AsType[*RefusedError](unknown); unknown != nil &&
+		(!ok || refused.Code == errcode.BadName) {
 		return unknown
 	}
 	tokens, err := c.Tokens(ctx, name)

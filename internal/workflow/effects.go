@@ -60,7 +60,7 @@ func (m *machine) effect(ctx context.Context, s *step, item int, x *schemas.Step
 	e := Effect{Place: Place{s.ID, item, x.Attempt}, Expires: x.Due, Cancel: x.Cancelled}
 	in, err := m.input(ctx, s, site{m.index[s.ID], item})
 	if e.Failed, _ = errors.AsType[*schemas.WorkflowError](err); e.Failed != nil {
-		return e, nil
+		return e, nil //nolint:nilerr // the effect has the error
 	}
 	if err != nil {
 		return e, fmt.Errorf("step %s: %w", s.ID, err)

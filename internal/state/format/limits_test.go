@@ -64,8 +64,11 @@ func TestEncodeLongLine(t *testing.T) {
 // TestEncodeInvalidPaths checks that a manifest with a path or an entry that decodeManifest refuses is not encoded.
 func TestEncodeInvalidPaths(t *testing.T) {
 	for _, c := range []Change{
-		{Path: strings.Repeat("x", MaxComponent+1)}, {Path: strings.Repeat("x/", MaxPath/2) + "y"}, {Path: "../x"},
-		{"x", &Entry{Path: "x", Kind: KindFile, Mode: 0o1777}}, {"x", &Entry{Path: "x", Kind: KindSymlink}},
+		{Path: strings.Repeat("x", MaxComponent+1)},
+		{Path: strings.Repeat("x/", MaxPath/2) + "y"},
+		{Path: "../x"},
+		{"x", &Entry{Path: "x", Kind: KindFile, Mode: 0o1777}},
+		{"x", &Entry{Path: "x", Kind: KindSymlink}},
 	} {
 		m := &Manifest{Header: Header{Generation: 1, Commit: "X"}, Changes: []Change{c}}
 		if _, err := NewCodec().encodeManifest(m); !errors.Is(err, ErrQuota) {

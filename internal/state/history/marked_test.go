@@ -82,9 +82,10 @@ func TestReuseDuringCollect(t *testing.T) {
 					}
 					if reuseErr == nil && name != "retain" {
 						got, generation := ref, int64(0)
-						if name == "pin" {
+						switch name {
+						case "pin":
 							generation = 2
-						} else if name == "fork" {
+						case "fork":
 							got = lab
 						}
 						infos, err := fresh().List(t.Context(), got, generation, "")

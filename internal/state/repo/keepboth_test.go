@@ -44,7 +44,8 @@ func TestConflictCopies(t *testing.T) {
 		"theirs": {[]string{"a"}, []string{"a" + suffix}, nil, []string{"a" + suffix + ".2"}},
 		"ours":   {[]string{"a"}, nil, []string{"a" + suffix}, []string{"a" + suffix + ".2"}},
 		"equal stems": {
-			[]string{long + "1", long + "2"}, nil, nil,
+			[]string{long + "1", long + "2"},
+			nil, nil,
 			[]string{stem(long) + suffix, stem(long) + suffix + ".2"},
 		},
 		"runes":     {[]string{strings.Repeat("ü", 120)}, nil, nil, []string{strings.Repeat("ü", 90) + suffix}},

@@ -32,7 +32,7 @@ func (t identified) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	var doc struct {
 		XMLName xml.Name `xml:"Error"`
-		Code    string
+		Code    string   `xml:"Code"`
 	}
 	if xml.Unmarshal(body, &doc) != nil || doc.Code == "" {
 		return nil, fmt.Errorf("the response 404 has no S3 error code, so a proxy sent it, not the object store: "+

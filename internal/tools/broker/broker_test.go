@@ -1161,7 +1161,8 @@ func TestManyBlocks(t *testing.T) {
 		}
 	}
 	for _, structured := range []json.RawMessage{nil, object(`{}`)} {
-		const want = "the result has 10001 blocks of content; the limit is 10000: have the tool return less, or larger blocks"
+		const want = "the result has 10001 blocks of content; the limit is 10000: " +
+			"have the tool return less, or larger blocks"
 		if _, e := call(tools.Result{Structured: structured, Content: blocks(10_001)}); e == nil ||
 			e.Code != errcode.ResultTooLarge || e.Message != want || !e.Sent {
 			t.Errorf("10,001 blocks: %+v, want %s", e, want)

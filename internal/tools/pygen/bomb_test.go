@@ -1,7 +1,10 @@
 package pygen_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,10 +70,7 @@ func TestNamesThatAreAlike(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := ""
-	for _, f := range p.Files {
-		all += string(f)
-	}
+	all := string(bytes.Join(slices.Collect(maps.Values(p.Files)), nil))
 	for _, name := range []string{"a__", "a___2", "a___60000"} {
 		line := "    " + name + ": Any = UNSET,\n"
 		if strings.Count(all, line) != 1 {
