@@ -37,7 +37,8 @@ type cache struct {
 // trigger is a trigger with its compiled filter.
 type trigger struct {
 	matcher
-	spec schemas.TriggerSpec
+	spec      schemas.TriggerSpec
+	lastError string
 }
 
 // webhook is a webhook with its compiled filter.
@@ -67,7 +68,7 @@ func (c *cache) learn(d jobs.Automation) {
 		var doc schemas.Trigger
 		err := json.Unmarshal(d.Data, &doc) // an error if it was deleted
 		m, invalid := newMatcher(doc.TriggerSpec)
-		learnNamed(c, c.triggers, d, trigger{m, doc.TriggerSpec}, err == nil && invalid == nil)
+		learnNamed(c, c.triggers, d, trigger{m, doc.TriggerSpec, doc.LastError}, err == nil && invalid == nil)
 	case kindWebhook:
 		var doc schemas.Webhook
 		err := json.Unmarshal(d.Data, &doc)

@@ -72,7 +72,7 @@ func (m matcher) matches(ctx context.Context, e *incoming) (match, error) {
 	case expression.Interrupted(err):
 		return match{}, fmt.Errorf("filter %q: %w", text.Truncate(m.filter.String(), 100), err)
 	case err != nil:
-		return match{"the filter cannot be evaluated: " + err.Error(), true}, nil //nolint:nilerr // it is the reason
+		return match{filterFails + err.Error(), true}, nil //nolint:nilerr // it is the reason
 	case !holds:
 		return match{reason: "the filter is false"}, nil
 	}
@@ -313,11 +313,11 @@ func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, c *cach
 	}
 	for _, t := range c.triggersOf(tenant) {
 		found, err := t.matches(ctx, e)
-		if err == nil && found.failed {
-			err = s.noteTrigger(ctx, store, tenant, t.spec.Name, found.reason)
-		}
 		if err != nil {
 			return err
+		}
+		if found.failed && !strings.HasPrefix(t.lastError, filterFails) {
+			s.logNote(ctx, s.noteTrigger(ctx, store, tenant, t.spec.Name, found.reason))
 		}
 		if found.reason != "" {
 			continue
@@ -361,6 +361,17 @@ func (s *Service) trigger(
 	s.queue.CountAutomation(ctx, kindTrigger, outcomeRefused)
 	s.log.WarnContext(ctx, "trigger submitted no task", "tenant", tenant, "trigger", in.Name, "reason", problem)
 	return s.noteTrigger(ctx, store, tenant, in.Name, problem)
+}
+
+// filterFails begins the reason why a filter has rejected an event for which it cannot be evaluated. The automation
+// notes the first such reason only: a field that some events lack is no reason for a write at each of them.
+const filterFails = "the filter cannot be evaluated: "
+
+// logNote logs that a note in an automation failed: this must not keep the event from other automations.
+func (s *Service) logNote(ctx context.Context, err error) {
+	if err != nil {
+		s.log.WarnContext(ctx, "last error of an automation not noted", "error", err)
+	}
 }
 
 // noteTrigger notes in a trigger why it has submitted no task for an event.

@@ -195,11 +195,11 @@ func (s *Service) deliver(ctx context.Context, store *jobs.Automations, c *cache
 			continue
 		}
 		found, err := w.matches(ctx, e)
-		if err == nil && found.failed {
-			err = s.noteWebhook(ctx, store, tenant, w.doc.Name, found.reason)
-		}
 		if err != nil {
 			return err
+		}
+		if found.failed && !strings.HasPrefix(w.doc.LastError, filterFails) {
+			s.logNote(ctx, s.noteWebhook(ctx, store, tenant, w.doc.Name, found.reason))
 		}
 		if found.reason != "" {
 			continue

@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"math/bits"
 	"regexp/syntax"
 
 	"cel.dev/cel-go/common/operators"
@@ -239,6 +240,9 @@ func (w *walk) matches(text, pattern ref.Val) ref.Val {
 // programSize returns about how many instructions the program of a pattern has. The parser bounds it.
 func programSize(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)
+	if re.Op == syntax.OpCharClass { // one instruction, which searches the ranges
+		n = 1 + bits.Len(uint(len(re.Rune)))
+	}
 	for _, sub := range re.Sub {
 		n += programSize(sub)
 	}

@@ -115,7 +115,7 @@ func (c *Condition) String() string { return c.source }
 // Holds evaluates the condition with the variables' values, as Decode returns them. An error means that the expression
 // cannot be evaluated with these values, for example because a field is missing, or costs too much.
 func (c *Condition) Holds(ctx context.Context, values map[string]any) (bool, error) {
-	ctx, stop := context.WithTimeout(ctx, maxTime)
+	ctx, stop := context.WithTimeoutCause(ctx, maxTime, ErrTooSlow)
 	defer stop()
 	out, err := evaluate(ctx, c.program, values)
 	if err != nil {
@@ -140,14 +140,16 @@ func evaluate(ctx context.Context, program cel.Program, values map[string]any) (
 	return out, err
 }
 
-// Interrupted reports whether an error of Holds or Value says that the evaluation was interrupted, because its context
-// ended or the machine was too busy. The same evaluation may succeed later.
+// ErrTooSlow is in errors of evaluations that took longer than one may.
+var ErrTooSlow = errors.New("it took too long")
+
+// Interrupted reports whether an error of Holds or Value says that the caller's context ended. The same evaluation may
+// succeed later.
 func Interrupted(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // Decode returns the value of a variable: a JSON value whose whole numbers are int64, if they fit. Empty JSON is null.
-// It refuses a value that contains more than maxNodes values.
 func Decode(raw json.RawMessage) (any, error) {
 	if len(raw) == 0 {
 		return nil, nil //nolint:nilnil // null
@@ -158,17 +160,11 @@ func Decode(raw json.RawMessage) (any, error) {
 	if err := d.Decode(&v); err != nil {
 		return nil, err
 	}
-	room := maxNodes
-	if v = convertNumbers(v, &room); room < 0 {
-		return nil, fmt.Errorf("the JSON has more than %d values, which are too many for an expression", maxNodes)
-	}
-	return v, nil
+	return convertNumbers(v), nil
 }
 
-// convertNumbers replaces each json.Number in v with an int64 if it is one, or else with a float64. It subtracts the
-// number of values from room.
-func convertNumbers(v any, room *int) any {
-	*room--
+// convertNumbers replaces each json.Number in v with an int64 if it is one, or else with a float64.
+func convertNumbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
 		if i, err := v.Int64(); err == nil {
@@ -178,11 +174,11 @@ func convertNumbers(v any, room *int) any {
 		return f
 	case []any:
 		for i := range v {
-			v[i] = convertNumbers(v[i], room)
+			v[i] = convertNumbers(v[i])
 		}
 	case map[string]any:
 		for k := range v {
-			v[k] = convertNumbers(v[k], room)
+			v[k] = convertNumbers(v[k])
 		}
 	}
 	return v

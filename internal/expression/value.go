@@ -116,7 +116,7 @@ func stringLiteral(x ast.Expr) (string, bool) {
 
 // Value evaluates the expression with the variables' values, as Decode returns them, and returns its value as JSON.
 func (e *Expression) Value(ctx context.Context, values map[string]any) (json.RawMessage, error) {
-	ctx, stop := context.WithTimeout(ctx, maxValueTime)
+	ctx, stop := context.WithTimeoutCause(ctx, maxValueTime, ErrTooSlow)
 	defer stop()
 	out, err := evaluate(ctx, e.program, values)
 	if err != nil {

@@ -3,6 +3,7 @@ package expression_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -25,17 +26,18 @@ func TestWalksCost(t *testing.T) {
 	text := strings.Repeat("a", 200_000)
 	repeated := strings.Repeat("(abcdefgh){1000}", 100)
 	values := decode(t, map[string]json.RawMessage{"data": json.RawMessage(
-		`{"a":` + zeros(200_000) + `,"s":"` + text + `","t":"` + text + `","few":` + zeros(3000) + `,"three":[1,2,3]}`,
+		`{"a":` + zeros(200_000) + `,"s":"` + text + `","t":"` + text + `","text":"` + text[:64_000] + `","few":` + zeros(3000) + `,"three":[1,2,3]}`,
 	)})
 	for source, refused := range map[string]bool{
-		chain("data==data", "&&"):        true,
-		chain("data!=data", "||"):        true,
-		chain("1 in data.a", "||"):       true,
-		chain("[data]!=[]", "&&"):        true,
-		chain("{'a':data}!={}", "&&"):    true,
-		sum(200) + " == " + sum(200):     true,
-		"data.s.matches('(a?){200}b')":   true,
-		"''.matches('" + repeated + "')": true,
+		chain("data==data", "&&"):           true,
+		chain("data!=data", "||"):           true,
+		chain("1 in data.a", "||"):          true,
+		chain("[data]!=[]", "&&"):           true,
+		chain("{'a':data}!={}", "&&"):       true,
+		sum(200) + " == " + sum(200):        true,
+		"data.s.matches('(a?){200}b')":      true,
+		"''.matches('" + repeated + "')":    true,
+		"data.text.matches('\\\\p{L}{3,}')": false, // 64 KB
 
 		"data.few.map(i, data.s) == data.few.map(i, data.t)": true, // it compares 600 MB
 
@@ -49,7 +51,7 @@ func TestWalksCost(t *testing.T) {
 		}
 		holds, err := condition.Holds(t.Context(), values)
 		tooMuch := err != nil && strings.Contains(err.Error(), "cost limit exceeded")
-		if expression.Interrupted(err) { // this machine is slow
+		if errors.Is(err, expression.ErrTooSlow) { // on a busy machine
 			continue
 		}
 		if tooMuch != refused || holds == refused {
@@ -85,18 +87,5 @@ func TestInterruption(t *testing.T) {
 	}
 	if _, err := condition.Holds(t.Context(), values); err == nil || expression.Interrupted(err) {
 		t.Errorf("Holds of a field that is missing = %v, want an error that is no interruption", err)
-	}
-}
-
-// Decode refuses a value that has more values than an expression may make.
-func TestDecodeBounds(t *testing.T) {
-	if _, err := expression.Decode(json.RawMessage(zeros(299_999))); err != nil {
-		t.Errorf("Decode of 300000 values = %v, want nil", err)
-	}
-	const want = "more than 300000 values"
-	for _, data := range []string{zeros(300_000), `{"a":[` + zeros(150_000) + `,` + zeros(150_000) + `]}`} {
-		if _, err := expression.Decode(json.RawMessage(data)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("Decode of too many values = %v, want %q", err, want)
-		}
 	}
 }

@@ -230,7 +230,7 @@ func (f Field) choiceFinder() func(in string) []any {
 
 var (
 	wordPattern = regexp.MustCompile(`[\pL\pN]+[+#]*|[,;]`)
-	symbols     = regexp.MustCompile(`(?:^|[^\pL\pN+#])[+#]|[\p{Sc}\p{Sk}\p{So}<>=~|%*^-]\s*$|^\s*[\p{S}.*%-]`)
+	symbols     = regexp.MustCompile(`(?:^|[^\pL\pN+#])[+#]|[\p{Sc}<>=~|%*^-]\s*$|^\s*[\p{Sc}\p{Sm}.*%-]`)
 )
 
 // words returns the words of a text in lower case, and its commas and semicolons. A word may end with "+" and "#".

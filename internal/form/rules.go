@@ -93,7 +93,7 @@ func prepare(document string) *prepared {
 		}
 		d.lines = append(d.lines, line{n, text})
 		if m := labelled.FindStringSubmatch(text); m != nil && m[2] != "" {
-			label := joined(m[1])
+			label := labelWords(m[1])
 			if known, seen := d.labels[label]; !seen {
 				d.labels[label] = line{n, m[2]}
 			} else if known.text != m[2] {
@@ -128,9 +128,16 @@ func joined(s string) string {
 	return " " + strings.Trim(strings.Join(words(s), " "), " ,") + " "
 }
 
+var letters = regexp.MustCompile(`[\pL\pN]+`)
+
+// labelWords returns the words of a label, without its punctuation and symbols.
+func labelWords(s string) string {
+	return strings.Join(letters.FindAllString(strings.ToLower(s), -1), " ")
+}
+
 // labelsOf returns the labels that name the field: its title and its name.
 func labelsOf(field Field) [2]string {
-	return [2]string{joined(field.Title), joined(strings.ReplaceAll(field.Name, "_", " "))}
+	return [2]string{labelWords(field.Title), labelWords(strings.ReplaceAll(field.Name, "_", " "))}
 }
 
 // labelled returns the text after the label of the field, unless the label names several fields.

@@ -195,12 +195,12 @@ func checkEvent(ev event.Event) error {
 const timeHeaders = "ce-specversion: 1.0\r\nce-time: 2006-01-02T15:04:05.999999999Z\r\n"
 
 // wantStorable says which times are storable.
-const wantStorable = "not in the years 1 to 9998 of UTC"
+const wantStorable = "not in the years 1 to 9999 of UTC"
 
-// isStorable reports whether each part of the fleet can write and read a time, in UTC and in any other time zone.
+// isStorable reports whether each part of the fleet can write and read a time, in UTC.
 func isStorable(t time.Time) bool {
 	year := t.UTC().Year()
-	return year >= 1 && year <= 9998
+	return year >= 1 && year <= 9999
 }
 
 // checkText returns an error for a string that is not allowed in a CloudEvent, or that is too long.
