@@ -26,8 +26,8 @@ func manifests(t *testing.T, bucket *mem.Objects) (keys []string) {
 	return keys
 }
 
-// TestCollectWithLostManifest checks that garbage collection removes nothing if a manifest that retention keeps is
-// lost, although no version leads to the older ones, and goes on after a repair.
+// TestCollectWithLostManifest checks that garbage collection removes nothing if a manifest that retention keeps is lost,
+// although no version leads to the older ones, and goes on after a repair.
 func TestCollectWithLostManifest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
@@ -74,8 +74,8 @@ func TestCollectWithLostManifest(t *testing.T) {
 	})
 }
 
-// TestCollectWithLongerRetention checks that garbage collection goes on if retention would keep versions that an
-// earlier run has removed.
+// TestCollectWithLongerRetention checks that garbage collection goes on if retention would keep versions that an earlier
+// run has removed.
 func TestCollectWithLongerRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()

@@ -57,8 +57,8 @@ type GCResult struct {
 // are unreferenced and older than the grace time, and a run at least the grace time later removes the marked objects
 // that are still unreferenced. Then it compacts packs that are mostly unused, see repo.Compaction. It may be
 // interrupted at any time and run again. Concurrent runs are safe, but repeat each other's work. CollectGarbage removes
-// nothing if a manifest that retention keeps is lost, or the HEAD of a workspace is damaged or lost, except that it may
-// take the only version of a workspace without HEAD for that of a commit that failed (see repo.Repo.FloorWithoutHead).
+// nothing if a manifest that retention keeps is lost, or the HEAD of a workspace is damaged or lost, except that it may take the only version of a workspace
+// without HEAD for that of a commit that failed (see repo.Repo.FloorWithoutHead).
 func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOptions) (GCResult, error) {
 	opts.Retention.Newest = cmp.Or(opts.Retention.Newest, 20)
 	opts.Retention.All = cmp.Or(opts.Retention.All, 24*time.Hour)
