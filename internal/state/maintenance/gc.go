@@ -57,7 +57,7 @@ type GCResult struct {
 // are unreferenced and older than the grace time, and a run at least the grace time later removes the marked objects
 // that are still unreferenced. Then it compacts packs that are mostly unused, see repo.Compaction. It may be
 // interrupted at any time and run again. Concurrent runs are safe, but repeat each other's work. CollectGarbage removes
-// nothing if a manifest that retention keeps is lost, or the HEAD of a workspace is damaged or lost, except that it may take the only version of a workspace
+// nothing if the HEAD of a workspace is damaged or lost, except that it may take the only version of a workspace
 // without HEAD for that of a commit that failed (see repo.Repo.FloorWithoutHead).
 func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOptions) (GCResult, error) {
 	opts.Retention.Newest = cmp.Or(opts.Retention.Newest, 20)
@@ -93,7 +93,6 @@ type collector struct {
 	remaining  map[string]int      // number of a workspace's manifests and retained objects, by workspace
 	packs      map[objects.Digest]*liveBlobs
 	lost       map[string]bool // keys of manifests that a repair could not read
-	gaps       []gap           // missing manifests that retention keeps
 	keyID      string          // id of the tenant's current encryption key
 	otherKey   map[string]bool // needed objects that are not encrypted with the current key, by their object keys
 	out        GCResult
@@ -119,9 +118,6 @@ func (c *collector) run(ctx context.Context) error {
 		if err := c.markWorkspace(ctx, format.Ref{Tenant: c.tenant, Workspace: ws}); err != nil {
 			return err
 		}
-	}
-	if err := c.checkGaps(ctx, stored); err != nil {
-		return err
 	}
 	for _, o := range stored {
 		if !c.live[o.Key] && c.now.Sub(o.Modified) >= c.opts.Grace {

@@ -2,16 +2,12 @@ package maintenance
 
 import (
 	"context"
-	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
@@ -32,7 +28,6 @@ type versionMarker struct {
 	days     map[string]bool      // days of the versions that were visited
 	removing bool                 // a version that is not kept was visited
 	orphans  []format.ManifestRef // versions that retention keeps although it removes a newer one
-	missing  *format.ManifestRef  // a manifest that is missing although retention keeps it
 
 	last   *format.ManifestRef         // kept version that was visited last, if its changes are counted
 	parent *format.ManifestRef         // its parent
@@ -62,14 +57,11 @@ func (c *collector) markVersions(ctx context.Context, ref format.Ref, born int64
 		c.lost[ref.ManifestKey(g.Name)] = true
 	}
 	v := c.newVersionMarker(ref, p)
-	if err := c.repo.WalkWhole(ctx, ref, v.visit, v.miss); err != nil {
+	if err := c.repo.WalkWhole(ctx, ref, v.visit); err != nil {
 		return err
 	}
 	if err := v.finish(ctx); err != nil {
 		return err
-	}
-	if v.missing != nil {
-		c.gaps = append(c.gaps, gap{ref, *v.missing, born, p})
 	}
 	v.orphans = v.orphans[:min(len(v.orphans), format.MaxKept)] // the next run collects the others
 	deleted := func(x format.Pin) bool { return x.Generation < born }
@@ -112,49 +104,6 @@ func (v *versionMarker) retains(h *format.Header) bool {
 	v.days[day] = true
 	v.replaced = h.Time
 	return kept
-}
-
-// miss records that the version to visit next is missing.
-func (v *versionMarker) miss(at format.ManifestRef) {
-	if v.visited < v.opts.Retention.Newest || v.now.Sub(v.replaced) < v.opts.Retention.All {
-		v.missing = &at
-	}
-}
-
-// gap is a missing manifest that retention keeps.
-type gap struct {
-	ref  format.Ref
-	at   format.ManifestRef
-	born int64
-	pins format.Pins // of the workspace, before the run
-}
-
-// checkGaps returns objects.ErrCorrupt if a missing manifest was lost: the run would mark all older ones, because no
-// version leads to them. If an earlier run has removed it, with a shorter retention, older ones are marked or pinned.
-func (c *collector) checkGaps(ctx context.Context, stored []objects.ObjectInfo) error {
-	if len(c.gaps) == 0 {
-		return nil
-	}
-	marked, err := c.repo.Marked(ctx, c.tenant)
-	if err != nil {
-		return err
-	}
-	for _, g := range c.gaps {
-		explained := map[string]bool{}
-		for _, at := range g.pins.Older(math.MaxInt64) {
-			explained[g.ref.ManifestKey(at.Name)] = true
-		}
-		for _, o := range stored {
-			name, ok := strings.CutPrefix(o.Key, g.ref.ManifestPrefix())
-			generation := format.ManifestRef{Name: name}.Generation()
-			if ok && generation >= g.born && generation < g.at.Generation() && !c.live[o.Key] && !marked[o.Key] &&
-				!explained[o.Key] {
-				return fmt.Errorf("%s is missing, although retention keeps it, and %s is older: `codefleet workspace "+
-					"repair` commits what is left: %w", g.ref.ManifestKey(g.at.Name), o.Key, objects.ErrCorrupt)
-			}
-		}
-	}
-	return nil
 }
 
 // keep marks the manifest of a kept version, and counts its changes.

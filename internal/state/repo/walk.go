@@ -14,21 +14,18 @@ import (
 // then visits the older manifests that retention or pins keep. Manifests whose header has the changed paths may be
 // without lines. Walk returns objects.ErrCorrupt if HEAD is lost, as FindHead does.
 func (r *Repo) Walk(ctx context.Context, ref format.Ref, visit func(format.ManifestRef, *format.Manifest) bool) error {
-	return r.walk(ctx, ref, true, visit, func(format.ManifestRef) {})
+	return r.walk(ctx, ref, true, visit)
 }
 
-// WalkWhole is Walk with all lines of all manifests. It calls missing, between the calls of visit, with the manifest at
-// which the history ends although the one before refers to it.
+// WalkWhole is Walk with all lines of all manifests.
 func (r *Repo) WalkWhole(
 	ctx context.Context, ref format.Ref, visit func(format.ManifestRef, *format.Manifest) bool,
-	missing func(format.ManifestRef),
 ) error {
-	return r.walk(ctx, ref, false, visit, missing)
+	return r.walk(ctx, ref, false, visit)
 }
 
 func (r *Repo) walk(
 	ctx context.Context, ref format.Ref, brief bool, visit func(format.ManifestRef, *format.Manifest) bool,
-	missing func(format.ManifestRef),
 ) error {
 	h, _, err := r.FindHead(ctx, ref)
 	if err != nil || h.Manifest == nil {
@@ -47,8 +44,7 @@ func (r *Repo) walk(
 			}
 			err = errors.Join(err, gapErr)
 			if gapErr == nil && errors.Is(err, objects.ErrNotFound) && last <= h.Generation {
-				missing(at) // removed by garbage collection
-				break
+				break // removed by garbage collection
 			}
 		}
 		if err != nil {
