@@ -39,8 +39,12 @@ func watchWorkspace(ctx context.Context, dir string, limitMB int64) string {
 			return ""
 		case <-tick.C:
 			used, complete, err := workspaceSize(ctx, dir, limitMB<<20)
-			if incomplete++; complete {
+			if incomplete++; complete && err == nil {
 				incomplete = 0
+			}
+			_, byProgram := errors.AsType[hiddenError](err)
+			if err != nil && !byProgram && incomplete < maxIncomplete && used <= limitMB<<20 {
+				continue // the host may have been short of descriptors
 			}
 			if err == nil && incomplete == maxIncomplete {
 				err = errors.New("a program keeps renaming directories")
@@ -66,7 +70,7 @@ func workspaceSize(ctx context.Context, dir string, limit int64) (used int64, co
 	case hasVanished(err):
 		return 0, true, nil
 	case errors.Is(err, fs.ErrPermission):
-		return 0, false, errors.New("a program has closed the workspace")
+		return 0, false, hiddenError("a program has closed the workspace")
 	case err != nil:
 		return 0, false, fmt.Errorf("open the workspace: %w", err)
 	}
@@ -80,6 +84,11 @@ type measure struct {
 	used, limit int64
 	incomplete  bool
 }
+
+// hiddenError says how a program has hidden a part of the workspace. Other errors are the host's, and may pass.
+type hiddenError string
+
+func (e hiddenError) Error() string { return string(e) }
 
 // fileBlock is what a file uses at least, in bytes.
 const fileBlock = 4096
@@ -126,7 +135,7 @@ func (m *measure) add(ctx context.Context, dir *os.Root, depth int) error {
 			inodes[inode] = true
 			if depth == maxWorkspaceDepth {
 				sub.Close()
-				return fmt.Errorf("directories are nested more than %d deep", maxWorkspaceDepth)
+				return hiddenError(fmt.Sprintf("directories are nested more than %d deep", maxWorkspaceDepth))
 			}
 			if err := m.add(ctx, sub, depth+1); err != nil {
 				return err
@@ -162,7 +171,7 @@ func openBelow(dir *os.Root, name string) (sub *os.Root, inode uint64, err error
 // measureError explains the error of an access to a directory.
 func measureError(err error, name string) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("a program has closed the directory %q", name)
+		return hiddenError(fmt.Sprintf("a program has closed the directory %q", name))
 	}
 	return fmt.Errorf("read the directory %.100q: %w", name, err)
 }
@@ -205,7 +214,7 @@ func (m *measure) addFile(dir *os.Root, name string) error {
 	switch {
 	case hasVanished(err):
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("a program has closed the directory of the file %q", name)
+		return hiddenError(fmt.Sprintf("a program has closed the directory of the file %q", name))
 	case err != nil:
 		return fmt.Errorf("measure the file %.100q: %w", name, err)
 	case info.Mode().IsRegular():

@@ -18,8 +18,22 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// maxBlocks is how many blocks of content a result may have. Each of them may become a file.
+// maxBlocks is how many blocks of images, audio and other data a result may have. Each of them becomes a file.
 const maxBlocks = 10_000
+
+// tooManyBlocks returns the number of blocks with data if a result has more than maxBlocks, or else 0.
+func tooManyBlocks(content []tools.Content) int {
+	n := 0
+	for _, b := range content {
+		if b.Data != nil {
+			n++
+		}
+	}
+	if n <= maxBlocks {
+		return 0
+	}
+	return n
+}
 
 // convert converts a tool's result for the program: to its validated structured value and a list of what the tool
 // sent besides it, or else to its text, which is decoded if it is a JSON object or list. Images, audio and large values
@@ -33,13 +47,15 @@ func convert(cfg Config) layer {
 		conv := &converter{cfg: cfg, call: c}
 		if r.raw.IsError {
 			raw := *r.raw
-			raw.Content = raw.Content[:min(len(raw.Content), maxBlocks)]
+			if tooManyBlocks(raw.Content) > 0 {
+				raw.Content = raw.Content[:maxBlocks]
+			}
 			err := toolError(ctx, conv, raw)
 			return Result{files: conv.files}, err
 		}
-		if n := len(r.raw.Content); n > maxBlocks {
+		if n := tooManyBlocks(r.raw.Content); n > 0 {
 			return Result{}, markSent(fail(c, errcode.ResultTooLarge,
-				"the result has %d blocks of content; the limit is %d: have the tool return less, or larger blocks",
+				"the result has %d blocks of data; the limit is %d: have the tool return less, or larger blocks",
 				n, maxBlocks))
 		}
 		value, extra, err := conv.convert(ctx, *r.raw)

@@ -170,6 +170,10 @@ func (r *eventReader) line() (line []byte, err error) {
 	}
 }
 
+// ignored replaces the data of a message that the client does not need. Over SSE, an event without data would end the
+// connection.
+const ignored = `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"debug","data":""}}` + "\n"
+
 // event returns the data lines of the event that has just ended, in a form that the SDK can decode.
 func (r *eventReader) event() []byte {
 	lines, data := r.lines, bytes.TrimSpace(r.data)
@@ -183,7 +187,7 @@ func (r *eventReader) event() []byte {
 		r.err = err
 		return nil
 	case out == nil && err == nil:
-		return nil
+		return []byte(ignored)
 	case out == nil && (errors.Is(err, errUnreadable) || decodes(data)):
 		return unreadable(err)
 	case out == nil: // the SDK ends the connection, or ignores an event that is not of the type message

@@ -134,9 +134,13 @@ func TestServedMessages(t *testing.T) {
 					}
 					continue
 				}
+				want := c.want
+				if transport == "events" && want == "" {
+					want = strings.TrimSpace(strings.TrimPrefix(ignored, "data: "))
+				}
 				text := strings.TrimSpace(strings.TrimPrefix(string(got), "data: "))
-				if err != nil || text != c.want {
-					t.Errorf("%s: %q, %v, want %q", transport, text, err, c.want)
+				if err != nil || text != want {
+					t.Errorf("%s: %q, %v, want %q", transport, text, err, want)
 				}
 			}
 		})
@@ -146,8 +150,8 @@ func TestServedMessages(t *testing.T) {
 		"trailing data": "data: " + panics + " x\n\n", "white space": "data: {\ndata: \v" + panics[1:] + "\n\n",
 	} {
 		got, err := io.ReadAll(newEventReader(io.NopCloser(strings.NewReader(in)), 1000))
-		if err != nil || strings.Contains(string(got), "data:") {
-			t.Errorf("%s: %q, %v, want no data", name, got, err)
+		if err != nil || strings.Contains(string(got), "elicitation") {
+			t.Errorf("%s: %q, %v, want the message left out", name, got, err)
 		}
 	}
 }
@@ -180,4 +184,18 @@ func FuzzMessageReader(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestDroppedEventsHaveData checks that an event whose message is left out keeps data: the SDK ends an SSE connection
+// at an event without.
+func TestDroppedEventsHaveData(t *testing.T) {
+	const log = `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x"}}`
+	in := "event: message\nid: 7\ndata: " + log + "\n\n"
+	got, err := io.ReadAll(newEventReader(io.NopCloser(strings.NewReader(in)), 1000))
+	if want := "event: message\nid: 7\n" + ignored + "\n"; err != nil || string(got) != want {
+		t.Errorf("read %q, %v, want %q", got, err, want)
+	}
+	if !decodes([]byte(strings.TrimPrefix(ignored, "data: "))) {
+		t.Errorf("the SDK does not decode %q", ignored)
+	}
 }
