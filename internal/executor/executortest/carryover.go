@@ -150,14 +150,21 @@ def connect():
     with socket.socket(socket.AF_UNIX) as s:
         s.connect("\0left")
 found["abstract socket"] = attempt(connect)
-sockets = attempt(lambda: [line.split()[7:] for line in open("/proc/net/unix")])
-found["unix"] = sorted(name for name in sockets if name)
+def sockets():
+    return attempt(lambda: [line.split()[7:] for line in open("/proc/net/unix")])
+found["unix"] = sorted(name for name in sockets() if name)
 def parent(path):
     return attempt(lambda: int(open(path + "/stat").read().rpartition(")")[2].split()[1]))
-children = [p for p in glob.glob("/proc/[0-9]*") if parent(p) == os.getppid()]
-# This process, and each child that the runner keeps for later programs, has a pair of unnamed sockets:
-# they do not count.
-found["unnamed sockets"] = sockets.count([]) - 2 * len(children)
+def children():
+    return sorted(p for p in glob.glob("/proc/[0-9]*") if parent(p) == os.getppid())
+# This process, and each child that the runner keeps for later programs, has a pair of unnamed sockets: they do not
+# count. Meanwhile the runner may be starting or ending a child.
+for _ in range(25):
+    known = children()
+    found["unnamed sockets"] = sockets().count([]) - 2 * len(known)
+    if found["unnamed sockets"] == 0 and children() == known:
+        break
+    time.sleep(0.02)
 found["tcp"] = attempt(lambda: len([line for line in open("/proc/net/tcp") if line.split()[3] == "0A"]))
 found["mounts"] = text("/proc/self/mounts")
 found["hostname"] = os.uname().nodename
