@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,9 +51,10 @@ func TestReuseDuringCollect(t *testing.T) {
 					statetest.Advance(t, 25*time.Hour)
 					collect() // marks the old versions
 					statetest.Advance(t, 25*time.Hour)
-					calls, reuseErr := 0, error(nil)
+					var calls atomic.Int64
+					var reuseErr error
 					bucket.SetFault(func(mem.Call) mem.Fault {
-						if calls++; calls == at {
+						if calls.Add(1) == int64(at) {
 							bucket.SetFault(nil)
 							reuseErr = reuse(t.Context(), fresh())
 						}
@@ -60,7 +62,7 @@ func TestReuseDuringCollect(t *testing.T) {
 					})
 					collect()
 					bucket.SetFault(nil)
-					if ended = calls < at; ended {
+					if ended = calls.Load() < int64(at); ended {
 						return
 					}
 					if reuseErr == nil {
