@@ -75,9 +75,11 @@ func TestReuseDuringCollect(t *testing.T) {
 						collect()
 					}
 					for _, ws := range []state.Ref{ref, lab} {
-						out, err := maintenance.Check(t.Context(), fresh(), ws, maintenance.CheckOptions{ReadData: true})
+						o := maintenance.CheckOptions{ReadData: true}
+						out, err := maintenance.Check(t.Context(), fresh(), ws, o)
 						if err != nil || len(out.Problems)+len(out.Lost) > 0 {
-							t.Errorf("before request %d (%v): Check(%s) = %+v, %v, want no damage", at, reuseErr, ws, out, err)
+							t.Errorf("before request %d (%v): Check(%s) = %+v, %v, want no damage",
+								at, reuseErr, ws, out, err)
 						}
 					}
 					if reuseErr == nil && name != "retain" {
@@ -90,7 +92,8 @@ func TestReuseDuringCollect(t *testing.T) {
 						}
 						infos, err := fresh().List(t.Context(), got, generation, "")
 						if err != nil || len(infos) != 2 || infos[1].Bytes != 1 {
-							t.Errorf("before request %d: List() = %+v, %v, want the files of generation 2", at, infos, err)
+							t.Errorf("before request %d: List() = %+v, %v, want the files of generation 2",
+								at, infos, err)
 						}
 					}
 				})
@@ -102,8 +105,8 @@ func TestReuseDuringCollect(t *testing.T) {
 	}
 }
 
-// TestPinOfUnmarked checks that a version can be pinned, although retention no longer keeps it, until garbage collection
-// has marked it, and the newest version always.
+// TestPinOfUnmarked checks that a version can be pinned, although retention no longer keeps it, until garbage
+// collection has marked it, and the newest version always.
 func TestPinOfUnmarked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
