@@ -28,7 +28,8 @@ func TestValidateTask(t *testing.T) {
 		{"timeout too long", `{"code":"x","limits":{"timeout_s":1e300}}`, []string{"/limits/timeout_s"}},
 		{"timeout too short", `{"code":"x","limits":{"timeout_s":1e-12}}`, []string{"/limits/timeout_s"}},
 		{
-			"exponents", `{"code":"x","limits":{"cpus":1e9999999,"timeout_s":1e-9999999},"retry":{"attempts":1e99999999999999999999}}`,
+			"exponents", `{"code":"x","limits":{"cpus":1e9999999,"timeout_s":1e-9999999},` +
+				`"retry":{"attempts":1e99999999999999999999}}`,
 			[]string{"/limits/cpus", "/limits/timeout_s", "/retry/attempts"},
 		},
 		{"numbers of the program", `{"code":"x","inputs":[1e9999999,` + strings.Repeat("9", 3000) + `]}`, nil},

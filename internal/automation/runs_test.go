@@ -744,7 +744,8 @@ func TestPanicAtARun(t *testing.T) {
 		}
 		return run.RunID
 	}
-	const waits = `{"name":"waits","steps":[{"id":"a","wait":{"event":{"type":"told"}}},{"id":"b","emit":{"type":"x"}}]}`
+	const waits = `{"name":"waits","steps":[` +
+		`{"id":"a","wait":{"event":{"type":"told"}}},{"id":"b","emit":{"type":"x"}}]}`
 	broken, whole := begin(waits), begin(waits)
 	store, err := w.queue.Workflows(t.Context())
 	if err != nil {

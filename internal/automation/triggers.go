@@ -376,12 +376,16 @@ func (s *Service) logNote(ctx context.Context, err error) {
 
 // noteTrigger notes in a trigger why it has submitted no task for an event.
 func (s *Service) noteTrigger(ctx context.Context, store *jobs.Automations, tenant, name, problem string) error {
-	problem = text.Truncate(text.OneLine(problem), maxProblem)
 	return update(ctx, store, key{kindTrigger, tenant, name}, func(doc *schemas.Trigger) bool {
-		changed := doc.LastError != problem
-		doc.LastError = problem
-		return changed
+		return setError(&doc.LastError, problem)
 	})
+}
+
+// setError sets the last error of an automation, and reports whether it was another one.
+func setError(last *string, problem string) (changed bool) {
+	before := *last
+	*last = text.Truncate(text.OneLine(problem), maxProblem)
+	return *last != before
 }
 
 // update changes a document with fn, which reports whether it has changed it. It does nothing if the document was

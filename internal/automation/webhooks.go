@@ -218,11 +218,8 @@ func (s *Service) deliver(ctx context.Context, store *jobs.Automations, c *cache
 
 // noteWebhook notes in a webhook why it gets no delivery of an event.
 func (s *Service) noteWebhook(ctx context.Context, store *jobs.Automations, tenant, name, problem string) error {
-	problem = text.Truncate(text.OneLine(problem), maxProblem)
 	return update(ctx, store, key{kindWebhook, tenant, name}, func(doc *schemas.Webhook) bool {
-		changed := doc.LastError != problem
-		doc.LastError = problem
-		return changed
+		return setError(&doc.LastError, problem)
 	})
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxNodes is how many values a variable, or a list or an object that an expression makes, may contain, at any
-	// depth. The inputs of a workflow have fewer.
+	// maxNodes is how many values a list or an object that an expression makes may contain, at any depth. The inputs of
+	// a workflow have fewer.
 	maxNodes = 300_000
 
 	perUnit   = 10  // steps of a walk that cost one unit

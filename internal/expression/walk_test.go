@@ -26,7 +26,8 @@ func TestWalksCost(t *testing.T) {
 	text := strings.Repeat("a", 200_000)
 	repeated := strings.Repeat("(abcdefgh){1000}", 100)
 	values := decode(t, map[string]json.RawMessage{"data": json.RawMessage(
-		`{"a":` + zeros(200_000) + `,"s":"` + text + `","t":"` + text + `","text":"` + text[:64_000] + `","few":` + zeros(3000) + `,"three":[1,2,3]}`,
+		`{"a":` + zeros(200_000) + `,"s":"` + text + `","t":"` + text + `","text":"` + text[:64_000] +
+			`","few":` + zeros(3000) + `,"three":[1,2,3]}`,
 	)})
 	for source, refused := range map[string]bool{
 		chain("data==data", "&&"):           true,

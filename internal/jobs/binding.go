@@ -226,17 +226,17 @@ func encodeNATS(ev event.Event) (nats.Header, []byte, error) {
 	return h, ev.Data(), err
 }
 
-// checkReadable returns an error for an event that is invalid, or that decodeNATS would not read from its own encoding:
-// it would be accepted here, and refused by each process that gets it.
-func checkReadable(ev event.Event) error {
+// encodeReadable is encodeNATS for an event that a caller submits. It also returns an error for one that decodeNATS
+// would not read from its own encoding: it would be accepted here, and refused by each process that gets it.
+func encodeReadable(ev event.Event) (nats.Header, []byte, error) {
 	if err := checkEvent(ev); err != nil {
-		return err
+		return nil, nil, err
 	}
 	h, err := ceHeadersOf(ev)
 	if err == nil {
 		_, err = decodeNATS(h, nil)
 	}
-	return err
+	return h, ev.Data(), err
 }
 
 // ceHeadersOf returns the headers of a valid event.

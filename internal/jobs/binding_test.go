@@ -192,8 +192,8 @@ func TestTextsAtTheirLimits(t *testing.T) {
 		"longest":     valid(func(ev *event.Event) { ev.SetExtension("a", strings.Repeat("x", maxAttribute)) }),
 		"latest time": valid(func(ev *event.Event) { ev.SetTime(time.Date(9998, 12, 31, 0, 0, 0, 0, time.UTC)) }),
 	} {
-		if err := checkReadable(ev); err != nil {
-			t.Errorf("%s: checkReadable = %v, want nil", name, err)
+		if _, _, err := encodeReadable(ev); err != nil {
+			t.Errorf("%s: encodeReadable = %v, want nil", name, err)
 		}
 	}
 	west := time.FixedZone("", -3600)
@@ -228,8 +228,8 @@ func TestTextsAtTheirLimits(t *testing.T) {
 			}), "all attributes together",
 		},
 	} {
-		if err := checkReadable(c.ev); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: checkReadable = %.200v, want an error with %q", name, err, c.want)
+		if _, _, err := encodeReadable(c.ev); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: encodeReadable = %.200v, want an error with %q", name, err, c.want)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"time"
@@ -109,22 +108,20 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 // means that it could not be checked. An event at which the check panics is refused: it would stop each process of the
 // fleet, again after each restart.
 func (c *Client) checkMessage(ctx context.Context, s *submission, policy Policy) (refused *RefusedError, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.id = s.taskID()
-			c.opts.Log.ErrorContext(ctx, "check of an event panicked",
-				"task_id", s.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			refused = refuse(errcode.BadEvent, "", "the fleet has a bug at this event; its log has the details")
-			err = nil
+	s.id = s.taskID()
+	err = contain(ctx, c.opts.Log, func() error {
+		err := c.fetchData(ctx, s)
+		if _, isRefused := errors.AsType[*RefusedError](err); err != nil && !isRefused {
+			return err
 		}
-	}()
-	err = c.fetchData(ctx, s)
-	if _, isRefused := errors.AsType[*RefusedError](err); err == nil || isRefused {
 		withCreated, failed := c.withCreated(ctx, policy, s.tenant)
 		if failed != nil {
-			return nil, failed
+			return failed
 		}
-		err = cmp.Or(err, s.check(c.opts.AnyInbox, withCreated)) // check also derives the record's fields
+		return cmp.Or(err, s.check(c.opts.AnyInbox, withCreated)) // check also derives the record's fields
+	}, "task_id", s.id, "tenant", s.tenant)
+	if errors.Is(err, errPanicked) {
+		return refuse(errcode.BadEvent, "", "%s", errPanicked), nil
 	}
 	if refused, isRefused := errors.AsType[*RefusedError](err); isRefused {
 		return refused, nil

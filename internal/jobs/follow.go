@@ -48,10 +48,7 @@ func (c *Client) PublishEvent(ctx context.Context, tenant string, ev event.Event
 	if err := c.checkNonTask(ctx, tenant, ev); err != nil {
 		return err
 	}
-	if err := checkReadable(ev); err != nil {
-		return refuse(errcode.BadEvent, "", "%s", err)
-	}
-	header, data, err := encodeNATS(ev)
+	header, data, err := encodeReadable(ev)
 	if err != nil {
 		return refuse(errcode.BadEvent, "", "%s", err)
 	}

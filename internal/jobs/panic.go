@@ -2,19 +2,22 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
 )
 
-// contain calls fn, and returns its error. If fn panics, contain logs the stack with the attributes and returns an
-// error: the message in question must not end the process, which would panic again after each restart.
+var errPanicked = errors.New("the fleet has a bug at this message; its log has the details")
+
+// contain calls fn, and returns its error. If fn panics, contain logs the stack with the attributes and returns
+// errPanicked: the message in question must not end the process, which would panic again after each restart.
 func contain(ctx context.Context, log *slog.Logger, fn func() error, attrs ...any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			log.ErrorContext(ctx, "message panicked",
 				append(attrs, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))...)
-			err = fmt.Errorf("the fleet has a bug at this message, and panicked: %v; its log has the details", p)
+			err = fmt.Errorf("%w: it panicked: %v", errPanicked, p)
 		}
 	}()
 	return fn()

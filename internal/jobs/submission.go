@@ -58,7 +58,7 @@ func (c *Client) Check(ctx context.Context, tenant string, ev event.Event) error
 
 // newSubmission checks an event that is submitted through this client.
 func (c *Client) newSubmission(ctx context.Context, tenant string, ev event.Event) (submission, error) {
-	if err := checkReadable(ev); err != nil {
+	if _, _, err := encodeReadable(ev); err != nil {
 		return submission{}, refuse(errcode.BadEvent, "", "%s", err)
 	}
 	if c.opts.Producer {

@@ -73,7 +73,9 @@ func TestCostOfKeywords(t *testing.T) {
 		"wide objects": {`{"allOf":` + list(4500, `{"minProperties":1}`) + `}`, object(30_000)},
 		"long strings": {`{"allOf":` + list(4500, `{"minLength":1}`) + `}`, `"` + strings.Repeat("a", 4<<20) + `"`},
 		"pattern":      {`{"anyOf":[` + strings.Join(threads, ",") + `]}`, `"` + strings.Repeat("a", 1<<20) + `"`},
-		"references":   {`{"$ref":"#/$defs/d0","$defs":{` + strings.Join(refs, ",") + `,"d400":{}}}`, list(99_999, "1")},
+		"references": {
+			`{"$ref":"#/$defs/d0","$defs":{` + strings.Join(refs, ",") + `,"d400":{}}}`, list(99_999, "1"),
+		},
 		"deep location": {
 			`{"$ref":"#/$defs/d","$defs":{"d":{"type":"array","items":{"$ref":"#/$defs/d"}}}}`,
 			strings.Repeat("[", 5000) + strings.Repeat("1,", 200_000) + "1" + strings.Repeat("]", 5000),
