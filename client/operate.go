@@ -107,7 +107,8 @@ func (c *Client) CreateTenant(ctx context.Context, name string) (Tenant, error) 
 	return sendRequest[Tenant](ctx, c, httpRequest{method: http.MethodPut}, "tenants", name)
 }
 
-// RemoveTenant removes a tenant that was created at run time, and its tokens. The request is not retried.
+// RemoveTenant removes a tenant that was created at run time, its tokens, schedules, triggers and webhooks. The
+// request is not retried.
 func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 	return c.remove(ctx, "tenants", name)
 }

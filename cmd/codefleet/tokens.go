@@ -55,7 +55,7 @@ func (a *app) tenantsCommand() *cobra.Command {
 	}
 	rm := &cobra.Command{
 		Use:   "rm TENANT",
-		Short: "Remove a tenant that was added at run time, and its tokens",
+		Short: "Remove a tenant that was added at run time, its tokens and its automations",
 		Long: "Remove a tenant that was added at run time, and revoke its tokens. Its queued tasks are refused\n" +
 			"when their turn comes; its workspaces and records stay.",
 		Args: oneArgument("tenants rm", "tenant"),
@@ -64,7 +64,7 @@ func (a *app) tenantsCommand() *cobra.Command {
 				return err
 			}
 			return a.print(map[string]string{"removed": args[0]}, func(w io.Writer) {
-				fmt.Fprintf(w, "removed tenant %s and its tokens\n", args[0])
+				fmt.Fprintf(w, "removed tenant %s, its tokens, schedules, triggers and webhooks\n", args[0])
 			})
 		}),
 	}

@@ -70,7 +70,7 @@ func (s *Server) fleetRoutes() []route {
 			returns(200, "Tenant").
 			fails(errcode.BadName),
 		s.queueRow("DELETE /v1/tenants/{tenant}", ScopeOperator, s.deleteTenant,
-			"deleteTenant", "Remove a tenant that was created at run time, and its tokens").
+			"deleteTenant", "Remove a tenant that was created at run time, its tokens and its automations").
 			note("Its queued tasks are refused when their turn comes. Its workspaces and records stay.").
 			returnsNothing(204).
 			fails(errcode.BadName, errcode.UnknownTenant, errcode.InSettings),

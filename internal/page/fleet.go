@@ -112,7 +112,7 @@ func postAccess(q *request) (next, done string, err error) {
 		done = "Created the tenant " + name + "."
 	case "remove-tenant":
 		err = q.c.RemoveTenant(q.ctx, name)
-		done = "Removed the tenant " + name + " and its tokens."
+		done = "Removed the tenant " + name + ", its tokens, schedules, triggers and webhooks."
 	case "create-token":
 		if len(q.form.Values["scope"]) == 0 { // otherwise the token would get the default ones
 			return "", "", &pageError{http.StatusBadRequest, "No scope is selected.", "Select what the token is for."}

@@ -1108,7 +1108,7 @@ func TestAccess(t *testing.T) {
 	_, _, body = v.post("/access/revoke-token", "id", id[1], "name", "<i>")
 	has(t, "the page after revoking", body, "Revoked the token &lt;i&gt;.")
 	_, _, body = v.post("/access/remove-tenant", "name", "lab")
-	has(t, "the page after removing", body, "Removed the tenant lab and its tokens.")
+	has(t, "the page after removing", body, "Removed the tenant lab, its tokens, schedules, triggers and webhooks.")
 	if status, _, _ := v.post("/access/create-tenant", "name", "../x"); status != 400 {
 		t.Errorf("a wrong name: status %d, want 400", status)
 	}
