@@ -57,8 +57,8 @@ type TriggerSpec struct {
 type Trigger struct {
 	TriggerSpec
 	CreatedAt time.Time `json:"created_at"`
-	// LastError is why the trigger submitted no task for an event that it matched, or why its filter could not be
-	// evaluated for an event, the latest time that this happened.
+	// LastError is why the trigger submitted no task for an event that it matched, the last time this happened, or why
+	// its filter could not be evaluated for an event: the first time, until another reason replaces it.
 	LastError string `json:"last_error,omitempty"`
 }
 
@@ -92,6 +92,6 @@ type Webhook struct {
 	WebhookSpec
 	CreatedAt time.Time `json:"created_at"`
 	Secret    string    `json:"secret,omitempty"`     // signs deliveries; only in the response that adds the webhook
-	LastError string    `json:"last_error,omitempty"` // of the latest delivery or filter that failed
+	LastError string    `json:"last_error,omitempty"` // of the latest failed delivery, or the first filter error since
 	Gone      bool      `json:"gone,omitempty"`       // the target responded with 410: nothing is sent any more
 }

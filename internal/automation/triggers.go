@@ -65,7 +65,7 @@ func (m matcher) matches(ctx context.Context, e *incoming) (match, error) {
 	}
 	values, err := e.variables()
 	if err != nil {
-		return match{"the event's data cannot be read: " + err.Error(), true}, nil //nolint:nilerr // it is the reason
+		return match{filterFails + "data cannot be read: " + err.Error(), true}, nil //nolint:nilerr // it is the reason
 	}
 	holds, err := m.filter.Holds(ctx, values)
 	switch {

@@ -246,13 +246,13 @@ type canElicitKey struct{}
 func checkTaskRequest(req mcp.Request) error {
 	t, ok := req.GetParams().(*taskParams)
 	if !ok || t == nil { // the SDK calls the handler of a custom method even if there are no parameters
-		return errNoTask("the parameters are missing")
+		return errTaskParams("the parameters are missing")
 	}
 	if !acceptsTasks(req) {
 		return errNoTasks()
 	}
 	if t.TaskID == "" {
-		return errNoTask("taskId is missing")
+		return errTaskParams("taskId is missing")
 	}
 	if req.GetExtra() == nil {
 		return nil
@@ -265,7 +265,7 @@ func checkTaskRequest(req mcp.Request) error {
 	return nil
 }
 
-func errNoTask(what string) error {
+func errTaskParams(what string) error {
 	return &jsonrpc.Error{
 		Code: jsonrpc.CodeInvalidParams, Message: what + ": send the id of a task as taskId in params",
 	}

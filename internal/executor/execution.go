@@ -82,7 +82,7 @@ func (e *execution) run(ctx context.Context) (Verdict, error) {
 			e.work.Go(func() {
 				defer func() {
 					if p := recover(); p != nil {
-						e.logPanic(callCtx, "service of a connection", p)
+						e.logPanic(callCtx, "Network", p)
 						_ = c.Close()
 					}
 				}()
@@ -296,8 +296,8 @@ func (e *execution) startCall(ctx context.Context, f runner.Frame) error {
 func (e *execution) callSafely(ctx context.Context, call Call) (result CallResult, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			e.logPanic(ctx, "tool call", p)
-			fault := errors.New("the fleet has a bug at this call; its log has the details")
+			e.logPanic(ctx, "Call", p)
+			fault := errors.New("this call makes the fleet panic, which is a bug: see the fleet's log")
 			result, err = CallResult{}, &CallError{Code: errcode.Internal, Err: fault}
 		}
 	}()

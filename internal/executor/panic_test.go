@@ -43,7 +43,7 @@ except OSError: result.append("no connection")
 		Call:    func(context.Context, executor.Call) (executor.CallResult, error) { panic("broker bug") },
 		Network: func(context.Context, net.Conn) { panic("proxy bug") },
 	})
-	const want = `["internal","the fleet has a bug at this call; its log has the details","no connection"]`
+	const want = `["internal","this call makes the fleet panic, which is a bug: see the fleet's log","no connection"]`
 	if err != nil || string(v.Result) != want {
 		t.Errorf("Run() = %+v, %v, %v, want the result %s", v, v.Error, err, want)
 	}

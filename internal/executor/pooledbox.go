@@ -47,7 +47,7 @@ type pooledBox struct {
 	memoryMB  int            // memory limit of the request, while the box is acquired
 	inUse     bool           // from its assignment until Release or Discard, even after the pool is closed
 	onDestroy []func() error // see AcquiredBox.OnDestroy
-	gone      chan struct{}  // closed when destroy returns, even if the box is left
+	gone      chan struct{}  // closed when destroy returns, even if the box could not be destroyed
 }
 
 // Timeouts are generous: the host may be busy.

@@ -50,11 +50,11 @@ func watchWorkspace(ctx context.Context, dir string, limitMB int64) string {
 				err = errors.New("a program keeps renaming directories")
 			}
 			switch {
+			case used > limitMB<<20:
+				return fmt.Sprintf("the workspace grew to %d MiB; the limit is %d MiB", used>>20, limitMB)
 			case err != nil:
 				return fmt.Sprintf("the size of the workspace cannot be measured, and its limit is %d MiB: %v",
 					limitMB, err)
-			case used > limitMB<<20:
-				return fmt.Sprintf("the workspace grew to %d MiB; the limit is %d MiB", used>>20, limitMB)
 			}
 		}
 	}

@@ -69,11 +69,11 @@ type walking struct {
 
 // walks has the calls that walk their arguments.
 var walks = map[string]func(w *walk, a, b ref.Val) ref.Val{
-	operators.Equals:    func(w *walk, a, b ref.Val) ref.Val { return w.equal(a, b) },
-	operators.NotEquals: func(w *walk, a, b ref.Val) ref.Val { return w.notEqual(a, b) },
-	operators.In:        func(w *walk, a, b ref.Val) ref.Val { return w.in(a, b) },
-	operators.OldIn:     func(w *walk, a, b ref.Val) ref.Val { return w.in(a, b) },
-	overloads.Matches:   func(w *walk, a, b ref.Val) ref.Val { return w.matches(a, b) },
+	operators.Equals:    (*walk).equal,
+	operators.NotEquals: (*walk).notEqual,
+	operators.In:        (*walk).in,
+	operators.OldIn:     (*walk).in,
+	overloads.Matches:   (*walk).matches,
 }
 
 // Exec implements interpreter.InterpretableV2.
@@ -237,7 +237,8 @@ func (w *walk) matches(text, pattern ref.Val) ref.Val {
 	return matcher.Match(pattern)
 }
 
-// programSize returns about how many instructions the program of a pattern has. The parser bounds it.
+// programSize returns about how many instructions the program of a pattern has. Unlike in package patterns, which only
+// looks whether it is too large, it has no limit of its own: the parser bounds it.
 func programSize(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)
 	if re.Op == syntax.OpCharClass { // one instruction, which searches the ranges

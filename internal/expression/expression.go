@@ -135,7 +135,7 @@ func evaluate(ctx context.Context, program cel.Program, values map[string]any) (
 		return nil, cancelled // it cost too much
 	}
 	if err != nil && ctx.Err() != nil { // perhaps err is of a part of the expression that decides nothing
-		return nil, fmt.Errorf("the evaluation did not end in time: %w: %w", context.Cause(ctx), err)
+		return nil, fmt.Errorf("the evaluation was interrupted: %w: %w", context.Cause(ctx), err)
 	}
 	return out, err
 }

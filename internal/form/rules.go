@@ -121,11 +121,11 @@ func (d *prepared) addSentences(block line) {
 	}
 }
 
-// joined returns the words of a text and the commas between them, separated and surrounded by single spaces. "No."
-// before a number is the word "number", and "-free" the word "without".
+// joined returns the words of a text and its inner commas and semicolons, separated and surrounded by single spaces.
+// "No." before a number is the word "number", and "-free" the word "without".
 func joined(s string) string {
 	s = freeOf.ReplaceAllString(numberSign.ReplaceAllString(s, "number $1"), "$1 without")
-	return " " + strings.Trim(strings.Join(words(s), " "), " ,") + " "
+	return " " + strings.Trim(strings.Join(words(s), " "), " ,;") + " "
 }
 
 var letters = regexp.MustCompile(`[\pL\pN]+`)

@@ -337,7 +337,7 @@ func (c *checker) pattern(part, pattern string) {
 		return
 	}
 	if c.patterns.Size > patterns.MaxTotal {
-		return // which the fault of an earlier field says
+		return // an earlier field has this fault already
 	}
 	_, err := c.patterns.Compile(pattern)
 	if tooLarge, ok := errors.AsType[*patterns.TooLargeError](err); ok {

@@ -169,7 +169,7 @@ func checkEvent(ev event.Event) error {
 		"datacontenttype": ev.DataContentType(), "dataschema": ev.DataSchema(),
 	}
 	if t := ev.Time(); !isStorable(t) {
-		return fmt.Errorf("attribute time: %s", wantStorable)
+		return fmt.Errorf("attribute time: %s", notStorable)
 	}
 	for name, v := range ev.Extensions() {
 		s, err := types.Format(v)
@@ -194,8 +194,8 @@ func checkEvent(ev event.Event) error {
 // timeHeaders stands for the headers that every event, or every event with a time, has.
 const timeHeaders = "ce-specversion: 1.0\r\nce-time: 2006-01-02T15:04:05.999999999Z\r\n"
 
-// wantStorable says which times are storable.
-const wantStorable = "not in the years 1 to 9999 of UTC"
+// notStorable is the problem of a time that isStorable refuses.
+const notStorable = "not in the years 1 to 9999 of UTC"
 
 // isStorable reports whether each part of the fleet can write and read a time, in UTC.
 func isStorable(t time.Time) bool {

@@ -26,7 +26,7 @@ func (w *Worker) process(
 ) (began bool) {
 	ctx, cancel := detached(work, late, w.opts.AckWait)
 	defer cancel()
-	_ = contain(ctx, w.log, func() error { // the queue delivers a message that panicked again
+	_ = contain(ctx, w.log, func() error { // after a panic, the queue delivers the message again
 		began = w.tryMessage(ctx, work, late, m, wakeAfter)
 		return nil
 	}, "subject", m.subject(), "seq", m.seq)

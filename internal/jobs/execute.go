@@ -3,8 +3,6 @@ package jobs
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -100,18 +98,14 @@ func (r *run) startSpan(ctx context.Context) (context.Context, trace.Span) {
 
 // handle calls the handler. A panic is an error of the fleet.
 func (r *run) handle(ctx context.Context, j *Job) (result *schemas.Result, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			r.w.log.ErrorContext(ctx, "handler panicked",
-				"task_id", r.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			result, err = nil, fmt.Errorf("handler panicked: %v", p)
-		}
-	}()
 	handler := r.handler
 	if handler == nil {
 		handler = r.w.opts.Handler
 	}
-	result, err = handler(ctx, j)
+	err = contain(ctx, r.w.log, func() (err error) {
+		result, err = handler(ctx, j)
+		return err
+	}, "task_id", r.id)
 	if err == nil && result == nil {
 		err = errors.New("handler returned neither a result nor an error")
 	}

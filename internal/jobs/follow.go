@@ -136,7 +136,7 @@ func (c *Client) FollowEvents(
 			return nil
 		}
 		ordered := InOrder(ev) && m.Headers().Get(orderedHeader) == "" // published without PublishEvent
-		// The check comes before fn, which would start the same again at each delivery.
+		// Before fn: an error of the check has the event delivered again, and fn would then do all its work again.
 		if ordered {
 			err = c.checkOrdered(ctx, tenant)
 		}

@@ -8,16 +8,16 @@ import (
 	"runtime/debug"
 )
 
-var errPanicked = errors.New("the fleet has a bug at this message; its log has the details")
+var errPanicked = errors.New("this message makes the fleet panic, which is a bug: see the fleet's log")
 
 // contain calls fn, and returns its error. If fn panics, contain logs the stack with the attributes and returns
 // errPanicked: the message in question must not end the process, which would panic again after each restart.
 func contain(ctx context.Context, log *slog.Logger, fn func() error, attrs ...any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			log.ErrorContext(ctx, "message panicked",
+			log.ErrorContext(ctx, "handling of a message panicked",
 				append(attrs, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))...)
-			err = fmt.Errorf("%w: it panicked: %v", errPanicked, p)
+			err = fmt.Errorf("%w: %v", errPanicked, p)
 		}
 	}()
 	return fn()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -26,7 +27,7 @@ const (
 	// maxHeaders bounds the headers of a message that keptHeaders keeps, in bytes. The server accepts 64 KiB; the rest
 	// is for the headers that the fleet adds, such as a dead letter's error.
 	maxHeaders  = 52 << 10
-	fleetsShare = 64<<10 - 1 - maxHeaders
+	fleetsShare = math.MaxUint16 - maxHeaders // bytes for those; the server counts all in 16 bits
 )
 
 // isUnstorable reports whether an error says that a message or a record can never be stored, however often it is tried.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/cloudevents/sdk-go/v2/types"
+	"github.com/nats-io/nats.go"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/statedoc"
@@ -35,7 +36,8 @@ type submission struct {
 	expires   time.Time
 	task      schemas.Task
 	event     event.Event
-	data      []byte // the event's data, or what its dataref refers to
+	data      []byte      // the event's data, or what its dataref refers to
+	header    nats.Header // of the event, if newSubmission has encoded it
 }
 
 const (
@@ -58,7 +60,8 @@ func (c *Client) Check(ctx context.Context, tenant string, ev event.Event) error
 
 // newSubmission checks an event that is submitted through this client.
 func (c *Client) newSubmission(ctx context.Context, tenant string, ev event.Event) (submission, error) {
-	if _, _, err := encodeReadable(ev); err != nil {
+	header, _, err := encodeReadable(ev)
+	if err != nil {
 		return submission{}, refuse(errcode.BadEvent, "", "%s", err)
 	}
 	if c.opts.Producer {
@@ -66,7 +69,7 @@ func (c *Client) newSubmission(ctx context.Context, tenant string, ev event.Even
 			return submission{}, err
 		}
 	}
-	s := submission{lane: lane{tenant: tenant}, event: ev, data: ev.Data()}
+	s := submission{lane: lane{tenant: tenant}, event: ev, data: ev.Data(), header: header}
 	if len(s.data) > MaxData {
 		return submission{}, refuse(errcode.TooLarge, "",
 			"the data is %d bytes; the limit is %d", len(s.data), MaxData)
@@ -121,7 +124,7 @@ func (s *submission) checkAttributes() error {
 	s.priority = cmp.Or(s.priority, defaultPriority)
 	expires, badTime := types.ParseTime(cmp.Or(extension(s.event, "expirytime"), "0001-01-01T00:00:00Z"))
 	if badTime == nil && !isStorable(expires) {
-		badTime = errors.New(wantStorable)
+		badTime = errors.New(notStorable)
 	}
 	if badTime == nil {
 		s.expires = expires.UTC()
@@ -144,7 +147,7 @@ func (s *submission) checkAttributes() error {
 	case priority != "" && inQueue != "" && priority != inQueue:
 		return refuse(errcode.BadEvent, "priority", "the event has priority %s, its subject %s", priority, inQueue)
 	case badTime != nil:
-		return refuse(errcode.BadEvent, "expirytime", "not an RFC 3339 time, or %s", wantStorable)
+		return refuse(errcode.BadEvent, "expirytime", "not an RFC 3339 time, or %s", notStorable)
 	}
 	return nil
 }
@@ -200,8 +203,8 @@ func (s *submission) decode() error {
 		return refuse(errcode.BadData, "", "the event has no data")
 	}
 	err := schemas.Decode(schemas.TaskV1, s.data, &s.task)
-	late := s.task.NotBefore != nil && !isStorable(*s.task.NotBefore)
-	if late {
+	unstorable := s.task.NotBefore != nil && !isStorable(*s.task.NotBefore)
+	if unstorable { // a refused task has a record, too, which could not be encoded
 		s.task.NotBefore = nil
 	}
 	if invalid, ok := errors.AsType[*schemas.InvalidError](err); ok {
@@ -213,8 +216,8 @@ func (s *submission) decode() error {
 	if err != nil {
 		return refuse(errcode.BadData, "", "%s", err)
 	}
-	if late {
-		return refuse(errcode.BadData, "/not_before", "%s", wantStorable)
+	if unstorable {
+		return refuse(errcode.BadData, "/not_before", "%s", notStorable)
 	}
 	if s.pool != "" && s.task.Pool != "" && s.pool != s.task.Pool {
 		return refuse(errcode.BadData, "/pool", "the task names pool %s, its subject %s", s.task.Pool, s.pool)

@@ -142,7 +142,7 @@ func (c *Client) existing(ctx context.Context, r storedRecord) (schemas.Record, 
 
 // enqueue publishes the task's message and returns its sequence in TASKS.
 func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
-	ev, stored := s.event, ""
+	ev, header, stored := s.event, s.header, ""
 	if s.isLarge() && !c.opts.Producer {
 		ev = ev.Clone()
 		// Each submission needs a new name, because a task may use the data of another submission with the same key.
@@ -157,20 +157,23 @@ func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 		ev.DataEncoded = nil
 		stored = objectRef(name)
 		ev.SetExtension("dataref", stored)
+		header = nil
 	}
 	if limit := c.nc.MaxPayload(); int64(len(ev.DataEncoded)) > limit-64<<10 {
 		return 0, refuse(errcode.TooLarge, "", "data of %d bytes does not fit into a message; the limit is %d: "+
 			"submit the task over HTTP", len(ev.DataEncoded), limit-64<<10)
 	}
-	header, data, err := encodeNATS(ev)
-	if err != nil {
-		return 0, refuse(errcode.BadEvent, "", "%s", err)
+	if header == nil {
+		var err error
+		if header, _, err = encodeNATS(ev); err != nil {
+			return 0, refuse(errcode.BadEvent, "", "%s", err)
+		}
 	}
 	inject(ctx, header)
 	if origin := header.Get("traceparent"); origin != "" && header.Get("ce-traceparent") == "" {
 		header.Set("ce-traceparent", origin)
 	}
-	seq, err := c.publishOnce(ctx, &nats.Msg{Subject: s.subject(), Header: header, Data: data}, s.id+".0")
+	seq, err := c.publishOnce(ctx, &nats.Msg{Subject: s.subject(), Header: header, Data: ev.Data()}, s.id+".0")
 	if stored != "" && (isSubjectFull(err) || err == nil && c.refersElsewhere(ctx, seq, header)) {
 		c.dropData(ctx, s.tenant, stored)
 	}

@@ -53,12 +53,12 @@ func (s *Set) Compile(pattern string) (*Pattern, error) {
 		return nil, err
 	}
 	program, ranges := size(parsed)
-	size := program + ranges/runesPerSize
-	if size > MaxSize {
+	total := program + ranges/runesPerSize
+	if total > MaxSize {
 		return nil, &TooLargeError{fmt.Sprintf(
 			"with its repeats written out, it has more than %d parts: use fewer repeats", MaxSize)}
 	}
-	if s.Size += size; s.Size > MaxTotal {
+	if s.Size += total; s.Size > MaxTotal {
 		return nil, &TooLargeError{fmt.Sprintf(
 			"with repeats written out, all patterns together have more than %d parts: use fewer repeats", MaxTotal)}
 	}
@@ -69,7 +69,7 @@ func (s *Set) Compile(pattern string) (*Pattern, error) {
 	if s.compiled == nil {
 		s.compiled = map[string]*Pattern{}
 	}
-	s.compiled[pattern] = &Pattern{Regexp: compiled, Size: size}
+	s.compiled[pattern] = &Pattern{Regexp: compiled, Size: total}
 	return s.compiled[pattern], nil
 }
 

@@ -128,8 +128,8 @@ func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *rep
 	}, nil
 }
 
-// tryEdits attempts once to commit edits, which were made to base, onto the version on. Their content is stored since
-// began.
+// tryEdits attempts once to commit edits, which were made to base, onto the version on. The caller began to store their
+// content at the time began.
 func (s *Store) tryEdits(
 	ctx context.Context, ref Ref, opts EditOptions, base, on *repo.Version, began time.Time, list []storedEdit,
 ) (Commit, error) {

@@ -156,8 +156,8 @@ func (p *Plan) AwaitsType(run schemas.WorkflowRun, eventType string) bool {
 }
 
 // Waiting returns the places that wait for this event: its type, its source and the step's filter match. attributes and
-// data are the event's. rejected says which filters cannot be evaluated for the event, which rejects it. err also says
-// that a filter was interrupted.
+// data are the event's. rejected has an error for each filter that cannot be evaluated for the event; its step goes on
+// waiting. err also says that a filter was interrupted.
 func (p *Plan) Waiting(
 	ctx context.Context, run schemas.WorkflowRun, attributes map[string]any, data json.RawMessage, load Load,
 ) (places []Place, rejected []error, err error) {

@@ -55,10 +55,10 @@ func (m *machine) keep(key string, x *schemas.StepRun, result json.RawMessage) {
 	}
 }
 
-// own gives the value that this advance stores by a key another key, which only this value has, and returns that key;
-// the empty key if there is no such value. Two processes may advance a run at the same time with different values, of
-// which the first record counts: it names the key, so that the other process does not replace the value. An earlier
-// version of codefleet reads the value by the first key.
+// own stores a value of this advance under a second key, which only this value has, and returns that key. It returns
+// the empty key if this advance stores no value under key. Two processes may advance a run at the same time with
+// different values, of which the first record counts: it names the second key, under which the other process stores
+// nothing else. An earlier version of codefleet reads the value by the first key.
 func (m *machine) own(key string) string {
 	value, ok := m.values[key]
 	if !ok {

@@ -53,7 +53,7 @@ func (m *Manifest) Extend(prev *Manifest, prevRef *ManifestRef, set *EntrySet, f
 
 // setChanged sets Changed, or ManyChanged if the paths are too many.
 func (h *Header) setChanged(paths []string) {
-	const longest = len(`,"\u0000"`) - len(`,""`) // bytes of one byte of a path, in JSON
+	const longest = len(`\u0000`) // the most bytes that a byte of a path takes in JSON
 	size := 0
 	for _, p := range paths {
 		size += len(`,""`) + longest*len(p)

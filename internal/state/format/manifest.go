@@ -71,8 +71,8 @@ type Header struct {
 	// Changed lists the paths that the commit changed if the lines do not: in a full manifest with a parent, and in a
 	// delta with Repeated lines.
 	Changed []string `json:"changed,omitempty"`
-	// ManyChanged says that Changed is left out because it would be too long: only the version and its parent's say
-	// what the commit changed.
+	// ManyChanged says that Changed is left out because it would be too long: what the commit changed is then the
+	// difference between its version and the parent's.
 	ManyChanged bool `json:"many_changed,omitempty"`
 	// Repeated counts the lines of a delta that record no change of its commit: those that say where moved content is
 	// now, and those of the manifests that the delta replaces in the chain.

@@ -45,8 +45,8 @@ func (c *collector) purge(ctx context.Context, ref format.Ref, h format.Head, et
 	for _, key := range []string{ref.PinsKey(), ref.HeadKey()} {
 		// The time limit of ctx does not count while the machine is suspended; h.Purge is a wall time.
 		if age := time.Since(h.Purge); age > purgeTimeout {
-			return fmt.Errorf("%w: the purge of %s was announced %s ago, too long to delete it: the next run tries "+
-				"again", objects.ErrTemporary, ref, age.Round(time.Second))
+			return fmt.Errorf("%w: the purge of %s was announced %s ago, too long ago to delete it: the next run "+
+				"tries again", objects.ErrTemporary, ref, age.Round(time.Second))
 		}
 		if err := c.repo.Bucket.Delete(ctx, key); err != nil {
 			return err

@@ -37,7 +37,7 @@ type Proposal struct {
 	Merged bool // set by Rebase and Run if changes of others were merged
 
 	id        string
-	since     int64           // generation of On when Run began: a commit of this run is newer
+	since     int64           // generation of On when Run began; the commit that Run makes has a higher one
 	floor     int64           // the tenant's floor, if On had no HEAD
 	changes   []format.Change // to make to On
 	conflicts []string
@@ -259,7 +259,8 @@ func (p *Proposal) confirm(
 	return nil, nil, p.follow(ctx, h, etag)
 }
 
-// findApplied returns this run's commit or that of another run of the task, or nil if the history of h has neither.
+// findApplied returns the commit that p has made, or else that of another run of the task. It returns nil if the
+// history of h has neither.
 func (p *Proposal) findApplied(ctx context.Context, h format.Head) (*Commit, error) {
 	if p.Options.TaskID != "" {
 		return p.Repo.FindTask(ctx, p.Ref, h, p.Options.TaskID, UntilGeneration(p.Base.Head.Generation))

@@ -67,7 +67,7 @@ const (
 	scanWorkers = 4
 	scanBatch   = 1024   // names that are read from a directory at once
 	scanMargin  = 10_000 // paths beyond twice the quota that a scan may find
-	longPath    = 256    // a path counts as one more for each so many bytes of its directory's path
+	longPath    = 256    // a path counts once, and once more for each so many bytes of its directory's path
 )
 
 // scanner walks a tree with several goroutines. It never follows symbolic links.

@@ -220,7 +220,7 @@ func explain(err error) string {
 	}
 	slices.Sort(out)
 	out = slices.Compact(out)
-	if more := len(out) - limit + max(0, len(found)-described); more > 0 {
+	if more := max(0, len(out)-limit) + max(0, len(found)-described); more > 0 {
 		out = append(out[:min(len(out), limit)], fmt.Sprintf("and %d more", more))
 	}
 	return text.Printable(strings.Join(out, "; "))

@@ -21,16 +21,12 @@ import (
 // maxBlocks is how many blocks of images, audio and other data a result may have. Each of them becomes a file.
 const maxBlocks = 10_000
 
-// tooManyBlocks returns the number of blocks with data if a result has more than maxBlocks, or else 0.
-func tooManyBlocks(content []tools.Content) int {
-	n := 0
+// dataBlocks returns the number of blocks with data.
+func dataBlocks(content []tools.Content) (n int) {
 	for _, b := range content {
 		if b.Data != nil {
 			n++
 		}
-	}
-	if n <= maxBlocks {
-		return 0
 	}
 	return n
 }
@@ -47,13 +43,13 @@ func convert(cfg Config) layer {
 		conv := &converter{cfg: cfg, call: c}
 		if r.raw.IsError {
 			raw := *r.raw
-			if tooManyBlocks(raw.Content) > 0 {
+			if dataBlocks(raw.Content) > maxBlocks {
 				raw.Content = raw.Content[:maxBlocks]
 			}
 			err := toolError(ctx, conv, raw)
 			return Result{files: conv.files}, err
 		}
-		if n := tooManyBlocks(r.raw.Content); n > 0 {
+		if n := dataBlocks(r.raw.Content); n > maxBlocks {
 			return Result{}, markSent(fail(c, errcode.ResultTooLarge,
 				"the result has %d blocks of data; the limit is %d: have the tool return less, or larger blocks",
 				n, maxBlocks))

@@ -128,8 +128,8 @@ func decodable(message []byte, open *requests) (out []byte, err error) {
 	return exact, nil
 }
 
-// errUnreadable is the error of a message at which the SDK panics. If it is no response to a request, it ends the
-// connection.
+// errUnreadable is the error of a message that cannot be passed to the SDK: the SDK panics at it, or it is not the
+// response to its request. If it is no response at all, it ends the connection.
 var errUnreadable = errors.New("the server's message could not be read")
 
 // recovered, when it is deferred, turns a panic into errUnreadable.

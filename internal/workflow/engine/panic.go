@@ -11,7 +11,7 @@ import (
 type panicError struct{ value any }
 
 func (e *panicError) Error() string {
-	return fmt.Sprintf("the fleet has a bug at this workflow run, and panicked: %v; its log has the details", e.value)
+	return fmt.Sprintf("this workflow run makes the fleet panic (%v), which is a bug: see the fleet's log", e.value)
 }
 
 // contain is deferred. It makes a panic at a run an error, and logs it with its stack: the process acts on other runs,

@@ -135,7 +135,7 @@ func (e *Engine) occurred(
 		load := e.load(ctx, tenant, id, map[string]json.RawMessage{})
 		places, rejected, err = plan.Waiting(ctx, run, attributes, data, load)
 		if len(rejected) > 0 {
-			e.log.WarnContext(ctx, "event passes no filter that cannot be evaluated",
+			e.log.WarnContext(ctx, "filter of a step cannot be evaluated for an event, which it rejects",
 				"tenant", tenant, "run", id, "error", errors.Join(rejected...))
 		}
 	}
