@@ -17,6 +17,9 @@ func (f Field) Read(s string) (value any, ok bool) {
 	s = strings.TrimSpace(s)
 	switch f.Type {
 	case Number, Integer:
+		if negated.MatchString(joined(s)) {
+			return nil, false
+		}
 		return readNumber(s)
 	case Boolean:
 		v, known := booleans[strings.ToLower(strings.Trim(s, ". "))]
@@ -36,7 +39,7 @@ func (f Field) Read(s string) (value any, ok bool) {
 		return f.readChoice(s)
 	case f.Format == "date":
 		t, ok := readDate(s)
-		return t.Format(time.DateOnly), ok
+		return t.Format(time.DateOnly), ok && !negated.MatchString(joined(s))
 	case f.Format == "email":
 		return single(emails.FindAllString(s, 2))
 	}
@@ -56,7 +59,12 @@ var (
 	grouped      = regexp.MustCompile(`^[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?$`) // 1,240.50
 	germanPlain  = regexp.MustCompile(`^[-+]?\d+,\d{1,2}$`)                  // 1240,50
 	germanGroups = regexp.MustCompile(`^[-+]?\d{1,3}(?:\.\d{3})+,\d+$`)      // 1.240,50
-	ambiguous    = regexp.MustCompile(`^[-+]?\d{1,3}\.\d{3}$`)               // 1.240, which is 1240 in some countries
+	// What stands before or after digits and gives the number another sign or size, as in -€5, (5.00), 5-, 3½ and 5k.
+	changedBefore = regexp.MustCompile(`(?i)(?:[-–—±<>≤≥~(]\s*\p{Sc}?|\b(?:minus|negative))\s*$`)
+	changedAfter  = regexp.MustCompile(`(?i)^(?:\p{No}|[-–—]\s*\p{Sc}?\s*(?:$|[^\s\pL\pN])|\s*(?:k|mio|mn|bn|tsd|hundred|thousand|` +
+		`million|billion|trillion)\b)`)
+
+	ambiguous = regexp.MustCompile(`^[-+]?\d{1,3}\.\d{3}$`) // 1.240, which is 1240 in some countries
 
 	isoDate  = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b`)                                           // 2026-04-09
 	dayFirst = regexp.MustCompile(`\b(\d{1,2})(?:st|nd|rd|th)?\.? ([A-Z][a-z]{2,8})\.?,? (\d{4})\b`) // 9 April 2026
@@ -75,12 +83,16 @@ func single(found []string) (any, bool) {
 
 // readNumber returns the only number in the text, with the Go type that Values has for it.
 func readNumber(s string) (any, bool) {
-	found := numbers.FindAllString(s, 2)
+	s = strings.ReplaceAll(s, "−", "-") // the minus sign of typography
+	found := numbers.FindAllStringIndex(s, 2)
 	if len(found) != 1 {
 		return nil, false
 	}
-	digits := found[0]
+	start, end := found[0][0], found[0][1]
+	digits := s[start:end]
 	switch {
+	case changedBefore.MatchString(s[:start]), changedAfter.MatchString(s[end:]):
+		return nil, false
 	case ambiguous.MatchString(digits):
 		return nil, false
 	case grouped.MatchString(digits):
