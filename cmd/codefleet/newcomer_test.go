@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -140,6 +141,7 @@ func TestQueuedTasks(t *testing.T) {
 func TestTimeLeft(t *testing.T) {
 	const almost = -300 * time.Millisecond // the time that a submission took
 	for d, want := range map[time.Duration]string{
+		200 * 365 * 24 * time.Hour: "over 100 years", math.MaxInt64: "over 100 years",
 		2*time.Hour + almost: "2h", 90*time.Minute + almost: "1h30m", 10*time.Minute + almost: "10m",
 		26*time.Hour + almost: "1d2h", 24*time.Hour + almost: "1d", 168*time.Hour + almost: "7d",
 		24*time.Hour + time.Minute + almost: "1d1m", 5 * time.Second: "5s",

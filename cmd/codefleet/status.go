@@ -132,6 +132,9 @@ func timeLeft(d time.Duration) string {
 	if d < time.Minute {
 		return duration(d)
 	}
+	if d > 100*365*24*time.Hour { // a duration has at most 292 years
+		return "over 100 years"
+	}
 	const hour, day = 60, 24 * 60
 	var parts []string
 	left := (d + time.Minute - 1) / time.Minute

@@ -767,7 +767,7 @@ func TestPanicAtARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = e.Tick(t.Context(), "acme", broken, time.Now())
-	if err == nil || !strings.Contains(err.Error(), "panicked") {
+	if err == nil || !strings.Contains(err.Error(), "makes the fleet panic") {
 		t.Errorf("Tick of the broken run = %v, want that it panicked", err)
 	}
 	text := log.String()

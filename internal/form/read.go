@@ -61,8 +61,8 @@ var (
 	germanGroups = regexp.MustCompile(`^[-+]?\d{1,3}(?:\.\d{3})+,\d+$`)      // 1.240,50
 	// What stands before or after digits and gives the number another sign or size, as in -€5, (5.00), 5-, 3½ and 5k.
 	changedBefore = regexp.MustCompile(`(?i)(?:[-–—±<>≤≥~(]\s*\p{Sc}?|\b(?:minus|negative))\s*$`)
-	changedAfter  = regexp.MustCompile(`(?i)^(?:\p{No}|[-–—]\s*\p{Sc}?\s*(?:$|[^\s\pL\pN])|\s*(?:k|mio|mn|bn|tsd|hundred|thousand|` +
-		`million|billion|trillion)\b)`)
+	changedAfter  = regexp.MustCompile(`(?i)^(?:\p{No}|[-–—]\s*\p{Sc}?\s*(?:$|[^\s\pL\pN])|` +
+		`\s*(?:k|mio|mn|bn|tsd|hundred|thousand|million|billion|trillion)\b)`)
 
 	ambiguous = regexp.MustCompile(`^[-+]?\d{1,3}\.\d{3}$`) // 1.240, which is 1240 in some countries
 

@@ -151,10 +151,14 @@ func (e *Engine) occurred(
 	return err
 }
 
-// Attributes returns the attributes of an event as expressions see them.
+// Attributes returns the attributes that an event has, as expressions see them.
 func Attributes(ev event.Event) (map[string]any, error) {
-	out := map[string]any{
-		"id": ev.ID(), "source": ev.Source(), "type": ev.Type(), "subject": ev.Subject(), "time": ev.Time(),
+	out := map[string]any{"id": ev.ID(), "source": ev.Source(), "type": ev.Type()}
+	if s := ev.Subject(); s != "" {
+		out["subject"] = s
+	}
+	if at := ev.Time(); !at.IsZero() {
+		out["time"] = at
 	}
 	for name, value := range ev.Extensions() {
 		text, err := types.Format(value)
