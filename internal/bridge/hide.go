@@ -59,7 +59,8 @@ func (p *principal) hiddenTexts(ctx context.Context, r client.Result) *client.Re
 	return &r
 }
 
-// hideResults is the outermost middleware of requests except survive: it replaces private values in what clients receive.
+// hideResults is the outermost middleware of requests except survive: it replaces private values in what clients
+// receive.
 func (p *principal) hideResults(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		r, err := next(ctx, method, req)

@@ -466,9 +466,9 @@ func largePatterns(n int) string {
 func TestNumbersWithASignOfTheirOwn(t *testing.T) {
 	f := parse(t, `{"type":"object","properties":{"a":{"type":"number"},"d":{"type":"string","format":"date"}}}`)
 	for text, want := range map[string]any{
-		"−5": -5.0, "-5": -5.0, "€ -5": -5.0, "€ −1.240,50": -1240.5, "5 €": 5.0, "€5": 5.0, "5kg": 5.0, "5 - paid": 5.0,
+		"−5": -5.0, "-5": -5.0, "€ -5": -5.0, "€ −1.240,50": -1240.5, "5 €": 5.0, "€5": 5.0, "5kg": 5.0,
 		"5-": nil, "(5.00)": nil, "–5": nil, "-€5": nil, "- 5": nil, "minus 5": nil, "3½": nil, "5²": nil, "5k": nil,
-		"5 million": nil, "<5": nil, "±5": nil, "not 5": nil,
+		"5 - paid": 5.0, "5 million": nil, "<5": nil, "±5": nil, "not 5": nil,
 	} {
 		if got, ok := f.Fields[0].Read(text); ok != (want != nil) || ok && got != want {
 			t.Errorf("Read(%q) = %v, %t, want %v", text, got, ok, want)

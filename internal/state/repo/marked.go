@@ -22,8 +22,9 @@ import (
 
 const existParallel = 16 // requests at a time
 
-// Marked returns the keys of the tenant's objects that garbage collection may be about to remove. Call it before reading
-// the version that is checked against the result: a version read earlier may need objects that were marked since.
+// Marked returns the keys of the tenant's objects that garbage collection may be about to remove. Call it before
+// reading the version that is checked against the result: a version read earlier may need objects that were marked
+// since.
 func (r *Repo) Marked(ctx context.Context, tenant string) (map[string]bool, error) {
 	marked := map[string]bool{}
 	for info, err := range r.Bucket.List(ctx, format.MarksPrefix(tenant), "") {

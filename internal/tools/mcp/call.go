@@ -219,8 +219,8 @@ func (s *mcpSession) invalidateTools() {
 // announceDelay is how long an announcement waits for further changes.
 const announceDelay = 200 * time.Millisecond
 
-// announcements are the sessions of a server that announced changes of their tools. Their lists, which may be large, are
-// handled one after another: the server may announce changes faster than OnAnnounced handles them.
+// announcements are the sessions of a server that announced changes of their tools. Their lists, which may be large,
+// are handled one after another: the server may announce changes faster than OnAnnounced handles them.
 type announcements struct {
 	mu      sync.Mutex
 	running bool
