@@ -368,7 +368,7 @@ func TestConflicts(t *testing.T) {
 		w.write("kd/x", "ours")
 		return w
 	}
-	conflicts := []string{"both", "k", "kd/x", "rm/ours", "rm/theirs"}
+	conflicts := []string{"both", "k", "kd", "kd/x", "rm/ours", "rm/theirs"}
 	t.Run("refuse", func(t *testing.T) {
 		w := setup(t)
 		before := w.files()
@@ -404,15 +404,10 @@ func TestConflicts(t *testing.T) {
 	})
 	t.Run("theirs", func(t *testing.T) {
 		w := setup(t)
-		w.remove("kd") // their file replaces our directory
 		w.pull(dirsync.Theirs)
 		want := w.remote.current()
 		want["mine"] = "ours"
-		delete(want, "k/in")
-		got := w.files()
-		delete(got, "k/in")
-		delete(got, "k.conflict-g2")
-		w.want("here", got, want)
+		w.want("here", w.files(), want)
 	})
 	t.Run("ours", func(t *testing.T) {
 		w := newFixture(t)
@@ -483,6 +478,69 @@ func TestFileReplacesDirectory(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.want("there", w.remote.current(), want)
+		})
+	}
+}
+
+// TestTheirFileReplacesDirectory checks that a directory that the workspace has replaced with a file or link is a
+// conflict if this side has added files to it.
+func TestTheirFileReplacesDirectory(t *testing.T) {
+	for _, content := range []string{"theirs", "->other"} {
+		setup := func(t *testing.T) *fixture {
+			t.Helper()
+			w := newFixture(t)
+			w.remote.set(map[string]string{"d/a": "0", "d/e/b": "0", "other/o": "0"})
+			w.pull(dirsync.Refuse)
+			w.write("d/e/new", "ours")
+			w.remote.set(map[string]string{"d": content, "other/o": "0"})
+			return w
+		}
+		conflicts := []string{"d", "d/e/new"}
+		t.Run("refuse "+content, func(t *testing.T) {
+			w := setup(t)
+			here, there := w.files(), w.remote.current()
+			_, pull := w.folder.Pull(t.Context(), dirsync.Refuse)
+			_, push := w.folder.Push(t.Context(), "", dirsync.Refuse)
+			for _, err := range []error{pull, push} {
+				e, ok := errors.AsType[*dirsync.ConflictError](err)
+				if !ok || !slices.Equal(e.Paths, conflicts) {
+					t.Errorf("error = %v, want the conflicts %q", err, conflicts)
+				}
+			}
+			w.want("here", w.files(), here)
+			w.want("there", w.remote.current(), there)
+		})
+		t.Run("keep both "+content, func(t *testing.T) {
+			w := setup(t)
+			if r := w.sync(); !slices.Equal(r.Conflicts, conflicts) {
+				t.Errorf("Sync() = %+v, want the conflicts %q", r, conflicts)
+			}
+			want := map[string]string{"d/e/new": "ours", "d.conflict-g2": content, "other/o": "0"}
+			w.want("here", w.files(), want)
+			w.want("there", w.remote.current(), want)
+			if r := w.sync(); len(r.Written)+len(r.Conflicts)+len(r.Removed) != 0 {
+				t.Errorf("Sync() again = %+v, want nothing", r)
+			}
+		})
+		t.Run("theirs "+content, func(t *testing.T) {
+			w := setup(t)
+			w.pull(dirsync.Theirs)
+			want := map[string]string{"d": content, "other/o": "0"}
+			w.want("here", w.files(), want)
+			if r := w.sync(); len(r.Written)+len(r.Conflicts)+len(r.Removed) != 0 {
+				t.Errorf("Sync() = %+v, want nothing", r)
+			}
+			w.want("there", w.remote.current(), want)
+		})
+		t.Run("ours "+content, func(t *testing.T) {
+			w := setup(t)
+			if _, err := w.folder.Push(t.Context(), "", dirsync.Ours); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]string{"d/e/new": "ours", "other/o": "0"}
+			w.want("there", w.remote.current(), want)
+			w.pull(dirsync.Refuse)
+			w.want("here", w.files(), want)
 		})
 	}
 }

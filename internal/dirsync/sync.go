@@ -116,7 +116,29 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 			c.list[i].theirs = true
 		}
 	}
+	c.markBelowFiles()
 	return c, nil
+}
+
+// markBelowFiles makes conflicts of the directories that the workspace has replaced with a file or link although we have
+// changed paths below them, and of those paths.
+func (c comparison) markBelowFiles() {
+	dirs := map[string]int{} // indexes of such directories in the list
+	for i, d := range c.list {
+		if d.theirs && d.there != nil && d.there.Kind != Dir && d.here != nil && d.here.kind == Dir {
+			dirs[d.path] = i
+		}
+	}
+	for i, d := range c.list {
+		if !d.ours || d.here == nil {
+			continue
+		}
+		for dir := path.Dir(d.path); dir != "."; dir = path.Dir(dir) {
+			if j, ok := dirs[dir]; ok {
+				c.list[i].theirs, c.list[j].ours = true, true
+			}
+		}
+	}
 }
 
 // checkOlder returns an error if newest is below the base's generation. Generations are never used again, so the
