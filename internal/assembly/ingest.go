@@ -67,7 +67,7 @@ func Server(c *config.Config, t *telemetry.Telemetry, o ingest.Options) *ingest.
 	transport := &httpserve.InProcess{Caller: "page"}
 	o.Mounted.Page = page.New(page.Options{
 		Fleet:    client.Options{URL: "http://localhost", HTTPClient: &http.Client{Transport: transport}},
-		ReadOnly: c.Page.ReadOnly, Prefix: c.Page.Prefix, Secure: c.HTTP.TLSCert != "", Log: t.Logger,
+		ReadOnly: c.Page.ReadOnly, Prefix: c.Page.Prefix, Log: t.Logger,
 	})
 	server := ingest.New(o)
 	transport.Handler = server.Handler()

@@ -35,7 +35,8 @@ type lanes struct {
 	maxRunning func(tenant string) int
 
 	mu        sync.Mutex
-	consumers map[lane]bool        // known to exist
+	consumers map[lane]bool        // known to exist, with the caps of now
+	forgotten int                  // number of calls of forgetAll
 	inboxes   []*nats.Subscription // idle
 }
 
@@ -121,7 +122,7 @@ func (ls *lanes) close() {
 // ensureConsumer creates a lane's consumer unless it is known to exist. Several slots may do so at once.
 func (ls *lanes) ensureConsumer(ctx context.Context, l lane) error {
 	ls.mu.Lock()
-	known := ls.consumers[l]
+	known, forgotten := ls.consumers[l], ls.forgotten
 	ls.mu.Unlock()
 	if known {
 		return nil
@@ -135,7 +136,9 @@ func (ls *lanes) ensureConsumer(ctx context.Context, l lane) error {
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.consumers[l] = true
+	if ls.forgotten == forgotten { // else the cap may have changed since it was read
+		ls.consumers[l] = true
+	}
 	return nil
 }
 
@@ -143,6 +146,7 @@ func (ls *lanes) ensureConsumer(ctx context.Context, l lane) error {
 func (ls *lanes) forgetAll() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	ls.forgotten++
 	clear(ls.consumers)
 }
 

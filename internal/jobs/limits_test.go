@@ -375,3 +375,32 @@ func periodOf(t *testing.T, counter string) time.Time {
 	}
 	return time.Unix(n, 0)
 }
+
+// TestLimitWhileALaneBegins checks that a limit that is changed while a lane's consumer is created applies to the lane.
+func TestLimitWhileALaneBegins(t *testing.T) {
+	f := newFleet(t)
+	w := NewWorker(f.Client, WorkerOptions{})
+	limits := []int{5, 7}
+	calls := 0
+	w.lanes.maxRunning = func(string) int {
+		calls++
+		if calls == 1 {
+			w.lanes.forgetAll() // as when another limit is set now
+		}
+		return limits[calls-1]
+	}
+	t.Cleanup(w.lanes.close)
+	l := lane{"default", "normal", "acme"}
+	for range 3 {
+		if m, err := w.lanes.fetch(t.Context(), t.Context(), l); m != nil || err != nil {
+			t.Fatalf("fetch = %v, %v, want no message", m, err)
+		}
+	}
+	consumer, err := f.js.Consumer(t.Context(), streamTasks, l.consumer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := consumer.CachedInfo().Config.MaxAckPending; got != 7 || calls != 2 {
+		t.Errorf("the lane's cap = %d after %d reads of the limit, want 7 after 2", got, calls)
+	}
+}

@@ -24,7 +24,6 @@ type Options struct {
 	Fleet    client.Options // the fleet, without a token
 	ReadOnly bool           // show everything and change nothing
 	Prefix   string         // the path under which a proxy serves the fleet, such as /codefleet; default none
-	Secure   bool           // browsers reach the fleet over HTTPS only
 	Log      *slog.Logger
 }
 

@@ -18,6 +18,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -161,6 +162,31 @@ func TestLogin(t *testing.T) {
 	}
 	if _, at, _ := v.get("/tasks"); !strings.HasPrefix(at, "/login") {
 		t.Errorf("after the logout: %s, want the login", at)
+	}
+}
+
+// TestSecureCookies checks that the cookies of a login over HTTPS, as the proxy says, are sent over HTTPS only.
+func TestSecureCookies(t *testing.T) {
+	_, v := start(t, 0, Options{})
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for proto, want := range map[string]bool{"": false, "http": false, "https": true} {
+		form := strings.NewReader(url.Values{"token": {ingesttest.Token}}.Encode())
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, v.base+"/login", form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("X-Forwarded-Proto", proto)
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		cookies := resp.Cookies()
+		i := slices.IndexFunc(cookies, func(c *http.Cookie) bool { return c.Name == sessionName })
+		if i < 0 || cookies[i].Secure != want {
+			t.Errorf("login with X-Forwarded-Proto %q sets %v, want Secure %t", proto, cookies, want)
+		}
 	}
 }
 

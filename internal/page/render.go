@@ -52,7 +52,7 @@ func (q *request) render(status int, name, title string, data any) error {
 		Approver: slices.Contains(q.s.Scopes, "approve"), Live: true, Data: data,
 	}
 	if q.r.Header.Get("HX-Request") == "" && q.p.keys.open(q.r, messageName, &f.Message) {
-		q.p.setCookie(q.w, messageName, nil, 0)
+		q.p.setCookie(q.w, q.r, messageName, nil, 0)
 	}
 	return write(q.w, status, name, f)
 }
@@ -98,7 +98,7 @@ func (q *request) fail(err error) {
 	case errors.As(err, &own):
 		status, data.Message, data.Hint = own.status, own.message, own.hint
 	case errors.As(err, &refused) && refused.Status == http.StatusUnauthorized:
-		q.p.setCookie(q.w, sessionName, nil, 0) // the token was revoked
+		q.p.setCookie(q.w, q.r, sessionName, nil, 0) // the token was revoked
 		q.p.toLogin(q.w, q.r)
 		return
 	case errors.As(err, &refused):

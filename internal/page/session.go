@@ -189,19 +189,21 @@ func (p *Page) endSession(w http.ResponseWriter, r *http.Request) {
 	if s, ok := p.session(r); ok {
 		p.ended.add(s)
 	}
-	p.setCookie(w, sessionName, nil, 0)
-	p.setCookie(w, messageName, nil, 0)
+	p.setCookie(w, r, sessionName, nil, 0)
+	p.setCookie(w, r, messageName, nil, 0)
 }
 
-// setCookie sets a cookie to the encrypted v, or removes it if age is 0.
-func (p *Page) setCookie(w http.ResponseWriter, name string, v any, age time.Duration) {
+// setCookie sets a cookie to the encrypted v, or removes it if age is 0. Browsers send it over HTTPS only if r came over
+// HTTPS, to this process or, as its header says, to a proxy.
+func (p *Page) setCookie(w http.ResponseWriter, r *http.Request, name string, v any, age time.Duration) {
 	value, err := p.keys.seal(name, v)
 	if err != nil || age <= 0 {
 		value, age = "", -time.Second
 	}
-	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure, unless the fleet is not served over HTTPS
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure if the fleet is served over HTTPS
 		Name: name, Value: value, Path: p.o.Prefix + root, MaxAge: int(age / time.Second),
-		HttpOnly: true, Secure: p.o.Secure, SameSite: http.SameSiteLaxMode,
+		HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
 	})
 }
 
@@ -268,7 +270,7 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request, token, next string)
 		Expires: time.Now().Add(sessionTime),
 	}
 	p.endSession(w, r)
-	p.setCookie(w, sessionName, s, sessionTime)
+	p.setCookie(w, r, sessionName, s, sessionTime)
 	http.Redirect(w, r, p.local(next), http.StatusSeeOther) //nolint:gosec // local
 }
 
@@ -354,7 +356,7 @@ func (p *Page) form(act action) http.HandlerFunc {
 			return
 		}
 		if message != "" {
-			p.setCookie(w, messageName, message, messageTime)
+			p.setCookie(w, r, messageName, message, messageTime)
 		}
 		p.redirect(w, r, next)
 	}
