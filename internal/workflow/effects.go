@@ -26,7 +26,7 @@ type Effect struct {
 	Task     *schemas.Task
 	Workflow *schemas.WorkflowRequest
 	Event    *EmittedEvent
-	Failed   *schemas.WorkflowError // why the attempt cannot begin: its values in the store do not fit its record
+	Failed   *schemas.WorkflowError // why the attempt cannot begin: the run's values do not fit its record
 }
 
 // EmittedEvent is the event of a step that emits.
@@ -100,17 +100,10 @@ func (s *step) task(in input) *schemas.Task {
 	case s.Skill != "":
 		t.Skill = s.Skill
 	default:
-		t.Code = toolProgram(s.Tool)
+		server, tool, _ := strings.Cut(s.Tool, "/")
+		t.Code = pygen.Program(server, tool)
 	}
 	return &t
-}
-
-// toolProgram returns a program that calls a tool with the inputs.
-func toolProgram(id string) string {
-	server, tool, _ := strings.Cut(id, "/")
-	name := pygen.Identifier(tool)
-	return "from servers." + pygen.Identifier(server) + " import " + name +
-		"\n\nresult = " + name + "(**(inputs or {}))\n"
 }
 
 // NextAlarm returns when a run goes on even if no event arrives: when a wait or a retry is due, or when the run reaches

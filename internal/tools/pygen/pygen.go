@@ -86,6 +86,13 @@ func Generate(s Source) (Package, error) {
 	return p, err
 }
 
+// Program returns a program that calls a tool with the members of the variable inputs. The program looks the function
+// up, because only the definitions of the task's catalogue tell its name.
+func Program(server, tool string) string {
+	return "from servers import _function\n\nresult = _function(" + tools.PyString(Identifier(server)) + ", " +
+		tools.PyString(tool) + ")(**(inputs or {}))\n"
+}
+
 // accept returns the tools with a valid definition, by name, and lists the others in p.Rejected.
 func (p *Package) accept(s Source) []tools.Definition {
 	var out []tools.Definition

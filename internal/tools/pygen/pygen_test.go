@@ -2,6 +2,7 @@ package pygen
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -554,5 +555,44 @@ func TestDiscovery(t *testing.T) {
 	}
 	if strings.Contains(show.Types, "import") || strings.Contains(show.Types, "def ") {
 		t.Errorf("Types = %q, want only classes", show.Types)
+	}
+}
+
+// TestProgram checks that a program calls the tool with exactly the given name, whatever its function is called.
+func TestProgram(t *testing.T) {
+	const schema = `{"type":"object","properties":{"x":{"type":"integer"}}}`
+	names := []string{"get_user", "get-user", "get user", "inputs", "result", "list", "!!!", "a\"b"}
+	var defs []tools.Definition
+	for _, name := range names {
+		defs = append(defs, def(name, schema))
+	}
+	pkg, err := Generate(Source{Server: "my-crm", Tools: defs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	py := startPython(t)
+	py.write(pkg)
+	for _, name := range names {
+		got := py.call(t, request{Program: Program("my-crm", name), Kwargs: map[string]any{"x": 1}})
+		if got.Value.Server != "my-crm" || got.Value.Tool != name || string(got.Value.Arguments) != `{"x": 1}` {
+			t.Errorf("the program for %q calls %+v (%s), want this tool with x = 1", name, got.Value, got.Error)
+		}
+	}
+	own := filepath.Join(py.dir, "servers", "files")
+	for name, content := range map[string]string{
+		"__init__.py": string(tools.PackageInit("Files.", []tools.Export{{Module: "list", Function: "list"}})),
+		"list.py":     "def list(**given):\n    return {'tool': 'own', 'arguments': given}\n",
+	} {
+		if err := errors.Join(os.MkdirAll(own, 0o755),
+			os.WriteFile(filepath.Join(own, name), []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := py.call(t, request{Program: Program("files", "list")}); got.Value.Tool != "own" {
+		t.Errorf("the program for a hand-written tool calls %+v (%s), want its function", got.Value, got.Error)
+	}
+	got := py.call(t, request{Program: Program("my-crm", "get_usr")})
+	if want := "did you mean get_user"; !strings.Contains(got.Error, want) {
+		t.Errorf("the program for an unknown tool = %s, want %q", got.Error, want)
 	}
 }

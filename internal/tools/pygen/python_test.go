@@ -20,8 +20,9 @@ type python struct {
 	out *bufio.Reader
 }
 
-// request is a call of a generated function, for testdata/harness.py.
+// request is a call of a generated function, or a program whose inputs are Kwargs, for testdata/harness.py.
 type request struct {
+	Program  string         `json:"program,omitempty"`
 	Server   string         `json:"server"`
 	Function string         `json:"function"`
 	Args     []any          `json:"args"`
