@@ -106,15 +106,24 @@ func (t task) progressEmitter(ctx context.Context, c executor.Call) func(string,
 			return
 		}
 		last = time.Now()
-		text := fmt.Sprintf("%s/%s: %g", c.Server, c.Tool, done)
-		if total > 0 {
-			text += fmt.Sprintf(" of %g", total)
-		}
-		if message != "" {
-			text += ": " + message
-		}
-		t.job.Emit(ctx, schemas.Progress{Stage: "tool", Text: text})
+		t.job.Emit(ctx, schemas.Progress{Stage: "tool", Text: t.progressText(c, message, done, total)})
 	}
+}
+
+// progressText describes the progress of a call. With the privacy mode broker, the server's message has tokens in place
+// of values, as the call's result does.
+func (t task) progressText(c executor.Call, message string, done, total float64) string {
+	text := fmt.Sprintf("%s/%s: %g", c.Server, c.Tool, done)
+	if total > 0 {
+		text += fmt.Sprintf(" of %g", total)
+	}
+	if t.tokens.Broker() {
+		message = t.tokens.ReplaceAtOnce(message)
+	}
+	if message != "" {
+		text += ": " + message
+	}
+	return text
 }
 
 // closeCalls waits until the calls are in the journal, where the next run finds them, and are audited.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/guardrails/privacy"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
@@ -77,6 +78,30 @@ func TestRepairsHideCalls(t *testing.T) {
 	}
 	if done := failure.Done[0]; strings.Contains(done, private) || strings.Contains(done, "5550123") {
 		t.Errorf("done = %s, want no values", done)
+	}
+}
+
+// With the mode broker, the progress that a tool reports has tokens in place of values, as its result does. With the
+// mode egress, programs get values, and so do the tenant's events.
+func TestProgressHasTokens(t *testing.T) {
+	call := executor.Call{Server: "mail", Tool: "send"}
+	text := func(mode privacy.Mode) string {
+		f, err := privacy.NewFilter(privacy.Options{
+			Key: []byte("key"), TTL: time.Hour, Fleet: privacy.Settings{Mode: mode, Types: privacy.Types()},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return task{tokens: f.Task("acme", "1")}.progressText(call, "sent to ada@example.org", 1, 2)
+	}
+	if got := text(privacy.Broker); !strings.HasPrefix(got, "mail/send: 1 of 2: sent to [EMAIL_") ||
+		strings.Contains(got, "ada@") {
+		t.Errorf("progress with broker = %q, want a token in place of the address", got)
+	}
+	for _, mode := range []privacy.Mode{privacy.Egress, privacy.Off} {
+		if got, want := text(mode), "mail/send: 1 of 2: sent to ada@example.org"; got != want {
+			t.Errorf("progress with mode %d = %q, want %q", mode, got, want)
+		}
 	}
 }
 

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// normalized is a text in which every decimal digit, space and hyphen is the ASCII one, as are a full-width @ and full
-// stop. Invisible characters are left out, and escaped white space, such as \n, is blank. So a value is found however
-// it is written.
+// normalized is a text in which every decimal digit, space and hyphen is the ASCII one, as are a full-width or small @
+// and full stop. Invisible characters are left out, and escaped white space, such as \n, is blank. So a value is found
+// however it is written.
 type normalized struct {
 	text   string
 	shifts []shift // in order; empty if no offset has changed
@@ -101,9 +101,9 @@ func ascii(r rune) rune {
 		return ' '
 	case unicode.Is(unicode.Pd, r):
 		return '-'
-	case r == '＠':
+	case r == '＠' || r == '﹫':
 		return '@'
-	case r == '．':
+	case r == '．' || r == '﹒':
 		return '.'
 	}
 	return r

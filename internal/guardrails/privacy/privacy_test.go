@@ -31,6 +31,7 @@ func TestFind(t *testing.T) {
 		{"ada@localhost, @home, a@b", nil},
 		{"é@exämple.org", []string{"email é@exämple.org"}},
 		{"ada＠example．org", []string{"email ada＠example．org"}},
+		{"ada﹫example﹒org", []string{"email ada﹫example﹒org"}},
 		{"a\u200bda@exam\u200bple.org", []string{"email a\u200bda@exam\u200bple.org"}},
 		{"call 030 1234567 today", []string{"phone 030 1234567"}},
 		{"Tel.: (030) 123-4567x89", []string{"phone (030) 123-4567x89"}},

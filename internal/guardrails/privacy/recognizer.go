@@ -53,7 +53,7 @@ func (t *Tokens) recognize(ctx context.Context, texts ...string) (found map[stri
 		n := batch(texts)
 		if failed = t.recognizer.find(ctx, texts[:n], found); failed != nil {
 			for _, text := range texts {
-				if strings.ContainsFunc(tokenForm.ReplaceAllString(text, ""), isLetter) {
+				if mayHaveNames(text) {
 					found[text] = []Span{{0, len(text), unchecked}}
 				}
 			}
@@ -71,6 +71,11 @@ func (t *Tokens) recognize(ctx context.Context, texts ...string) (found map[stri
 		found[text] = kept
 	}
 	return found, failed
+}
+
+// mayHaveNames reports whether a text contains letters besides those of tokens.
+func mayHaveNames(text string) bool {
+	return strings.ContainsFunc(tokenForm.ReplaceAllString(text, ""), isLetter)
 }
 
 func isLetter(r rune) bool { return r >= 0x80 || class[r]&isAlnum != 0 && class[r]&isDigit == 0 }

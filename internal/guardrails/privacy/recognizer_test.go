@@ -133,3 +133,17 @@ func TestRecognizerFailsLater(t *testing.T) {
 		t.Errorf("ReplaceJSON() = %.120s, %v after %d requests; want %s after 1", got, err, requests.Load(), want)
 	}
 }
+
+// ReplaceAtOnce asks no recognizer: it replaces a text whole if the text may contain names.
+func TestReplaceAtOnce(t *testing.T) {
+	tokens, requests := recognizing(t, find)
+	if got := tokens.ReplaceAtOnce("to Ada Løvelace"); !regexp.MustCompile(`^\[UNCHECKED_\w+\]$`).MatchString(got) {
+		t.Errorf("ReplaceAtOnce of a name = %q, want only a token", got)
+	}
+	if got := tokens.ReplaceAtOnce("3/7"); got != "3/7" {
+		t.Errorf("ReplaceAtOnce without letters = %q, want the same text", got)
+	}
+	if n := requests.Load(); n != 0 {
+		t.Errorf("%d requests, want none", n)
+	}
+}

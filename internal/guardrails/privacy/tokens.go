@@ -48,6 +48,18 @@ func (t *Tokens) Replace(ctx context.Context, text string) string {
 	return t.replaceSpans(text, longest(append(t.find(text), recognized[text]...)))
 }
 
+// ReplaceAtOnce is like Replace, but sends no request: if there is a recognizer, a text that contains letters is replaced
+// whole.
+func (t *Tokens) ReplaceAtOnce(text string) string {
+	if t == nil {
+		return text
+	}
+	if t.recognizer != nil && mayHaveNames(text) {
+		return t.replaceSpans(text, []Span{{0, len(text), unchecked}})
+	}
+	return t.replaceSpans(text, t.find(text))
+}
+
 // ReplaceText is like ReplaceJSON if the text is a JSON object or list, and otherwise like Replace.
 func (t *Tokens) ReplaceText(ctx context.Context, text string) string {
 	if trimmed := strings.TrimSpace(text); t != nil && trimmed != "" && strings.Contains("{[", trimmed[:1]) {
