@@ -293,14 +293,9 @@ func (s *silentWire) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestWatchReconnectsAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := client.New(
-			t.Context(),
-			client.Options{
-				URL:        "http://fleet.test",
-				HTTPClient: &http.Client{Transport: &silentWire{}},
-				RetryFor:   2 * time.Minute,
-			},
-		)
+		c, err := client.New(t.Context(), client.Options{
+			URL: "http://fleet.test", HTTPClient: &http.Client{Transport: &silentWire{}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

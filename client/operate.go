@@ -51,7 +51,7 @@ func (c *Client) Pause(ctx context.Context, target, reason string) (Pause, error
 	return sendJSON[Pause](ctx, c, http.MethodPost, body, "pause")
 }
 
-// Resume ends a pause. It reports whether the target was paused.
+// Resume ends a pause. It reports whether the target was paused; after a lost response, that may be false.
 func (c *Client) Resume(ctx context.Context, target string) (was bool, err error) {
 	r, err := sendJSON[struct {
 		Was bool `json:"was_paused"`

@@ -18,18 +18,23 @@ import (
 // maxEvent limits the size of an event, in bytes. A record with its result and output must fit.
 const maxEvent = 64 << 20
 
+// minStream is how long a connection without events must last so that its loss begins a new series of retries.
+const minStream = time.Second
+
 // errEnded ends a stream when the task has ended.
 var errEnded = errors.New("ended")
 
 // watch reads the event stream of a task, over as many connections as necessary.
-func (d *httpConn) watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
-	w := watcher{conn: d, id: id, after: after, fn: fn}
+func (c *httpConn) watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
+	w := watcher{conn: c, id: id, after: after, fn: fn}
 	for {
 		before := w.after
-		_, err := retry(ctx, d.retryFor, func() (struct{}, error) {
+		_, err := retry(ctx, c.retryFor, func() (struct{}, error) {
+			w.accepted = time.Time{}
 			err := w.stream(ctx)
-			if _, final := errors.AsType[*backoff.PermanentError](err); !final && w.after != before {
-				return struct{}{}, nil // events have arrived: begin a new series of retries
+			lasted := !w.accepted.IsZero() && time.Since(w.accepted) >= minStream
+			if _, final := errors.AsType[*backoff.PermanentError](err); !final && (lasted || w.after != before) {
+				return struct{}{}, nil // the fleet was there: begin a new series of retries
 			}
 			return struct{}{}, err
 		})
@@ -49,6 +54,8 @@ type watcher struct {
 	after  uint64 // sequence number of the last event that fn has processed
 	fn     func(Event) error
 	record Record // the final record, once it has been received
+
+	accepted time.Time // when the fleet accepted the request of the current connection; zero if it has not
 }
 
 // stream reads the events of one connection until an error. The error is permanent if the task has ended (errEnded), if
@@ -66,6 +73,7 @@ func (w *watcher) stream(ctx context.Context) error {
 		return err
 	}
 	defer resp.Body.Close()
+	w.accepted = time.Now()
 	idle := time.AfterFunc(idleTimeout, func() { cancel(errors.New("no data from the event stream")) })
 	defer idle.Stop()
 	for e, err := range sse.Read(&activityReader{resp.Body, idle}, maxEvent) {
@@ -115,10 +123,10 @@ type activityReader struct {
 	timer *time.Timer
 }
 
-func (p *activityReader) Read(b []byte) (int, error) {
-	n, err := p.Reader.Read(b)
+func (r *activityReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
 	if n > 0 {
-		p.timer.Reset(idleTimeout)
+		r.timer.Reset(idleTimeout)
 	}
 	return n, err
 }

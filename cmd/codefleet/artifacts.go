@@ -94,7 +94,7 @@ func (a *app) artifactsGetCommand() *cobra.Command {
 // path is unknown, or if two of the artifacts have the same file name.
 func chosenArtifacts(list []client.Artifact, id string, paths []string) ([]client.Artifact, error) {
 	var chosen []client.Artifact
-	for _, p := range paths {
+	for _, p := range slices.Compact(slices.Sorted(slices.Values(paths))) {
 		i := slices.IndexFunc(list, func(f client.Artifact) bool { return f.Path == p })
 		if i < 0 {
 			return nil, usage("the task has no artifact %q", p).try("codefleet artifacts ls " + id)
@@ -154,7 +154,7 @@ func saveArtifact(
 	}
 	out, err := root.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return usage("the file %q exists", name).try("codefleet artifacts get " + id + " --force")
+		return usage("the file %q exists", name).try("the same command with --force, or with another --dir")
 	}
 	if err != nil {
 		return err

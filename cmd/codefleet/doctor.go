@@ -341,7 +341,7 @@ func withTenants(r checkResult, c *config.Config, info executor.Info) checkResul
 func (p *hostCheck) fleet(ctx context.Context) checkResult {
 	const name, start = "fleet", "codefleet up"
 	options, err := client.Locate(p.app.fleet)
-	if errors.Is(err, client.ErrNoFleet) || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, client.ErrNoFleet) || errors.Is(err, fs.ErrNotExist) && !p.app.namesFleet() {
 		return checkResult{name, warning, "no fleet is running or configured", start}
 	}
 	if err != nil {

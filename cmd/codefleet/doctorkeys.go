@@ -1,14 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -60,8 +58,8 @@ type oldSecret struct {
 	tenants []string
 }
 
-// oldSecrets returns the old secrets. found are the tenants in the object store: also tenants without settings have
-// workspaces, and so have tenants that were removed.
+// oldSecrets returns the old secrets. found are the tenants in the object store: a tenant without settings, or one that
+// was removed, may still have workspaces.
 func (p *hostCheck) oldSecrets(found []string) []oldSecret {
 	var list []oldSecret
 	add := func(e config.Encryption, tenants ...string) {
@@ -143,23 +141,14 @@ func storedTenants(ctx context.Context, bucket objects.Objects) ([]string, error
 	}
 }
 
-// openStore opens the object store that the settings name, or else the embedded store of the running fleet.
+// openStore opens the object store of the fleet that is named or runs on this host, or else that of the settings.
 func (p *hostCheck) openStore() (*state.Store, error) {
-	c := p.Config
+	c, err := p.app.loadFleet()
+	if err != nil {
+		return nil, err
+	}
 	if c.S3.Endpoint == "" {
-		path := cmp.Or(p.app.fleet, filepath.Join(c.Data, config.FleetFileName))
-		f, err := config.ReadFleetFile(path)
-		if errors.Is(err, os.ErrNotExist) {
-			err = errors.New("the object store is embedded, and no fleet is running")
-		}
-		if err != nil {
-			return nil, err
-		}
-		if c, err = config.Load(config.Source{
-			File: p.app.config, Env: p.app.env, Flags: f.Settings(path),
-		}); err != nil {
-			return nil, err
-		}
+		return nil, errors.New("the object store is embedded, and no fleet is running")
 	}
 	return storage.Open(c, "", slog.New(slog.DiscardHandler), nil)
 }

@@ -17,6 +17,8 @@ import (
 const (
 	// silence is how long `codefleet logs` without -f waits for the next event of a running task.
 	silence = 500 * time.Millisecond
+	// firstEventTime is how long it waits for the first event: longer than retryTime, so that an error is reported.
+	firstEventTime = 3 * time.Second
 	// logsTime is how long it prints events of a task that is not silent.
 	logsTime = 5 * time.Second
 )
@@ -79,10 +81,10 @@ func (a *app) logsSoFar(ctx context.Context, c *client.Client, rec client.Record
 	defer cancel()
 	// The times of the events are those of another host's clock, so they do not tell when to end.
 	defer time.AfterFunc(logsTime, cancel).Stop()
-	timer := time.AfterFunc(silence, cancel)
+	timer := time.AfterFunc(firstEventTime, cancel)
 	defer timer.Stop()
 	_, err := c.Watch(watch, rec.TaskID, 0, func(e client.Event) error {
-		timer.Reset(silence)
+		defer timer.Reset(silence) // without the time that a slow terminal takes
 		return a.showEvent(e)
 	})
 	if ctx.Err() == nil && errors.Is(err, context.Canceled) {

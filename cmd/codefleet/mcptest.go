@@ -51,8 +51,11 @@ func (a *app) fleetForTest(ctx context.Context) (options client.Options, stop fu
 		return options, nil, err
 	}
 	if r.private == nil { // another command has started one in the meantime
-		options, err = client.Locate(a.fleet)
-		return options, r.close, err
+		if options, err = client.Locate(a.fleet); err != nil {
+			r.close()
+			return options, nil, noFleet(err)
+		}
+		return options, r.close, nil
 	}
 	return client.Options{URL: r.private.File.URL, Token: r.private.File.Token}, r.close, nil
 }

@@ -43,6 +43,10 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 					try("give --fleet FILE, or set s3.endpoint, s3.bucket and the keys in config.yaml")
 			case errors.Is(err, fs.ErrNotExist) && version != "":
 				return usage("unknown published version %s", version)
+			case err != nil && ctx.Err() != nil:
+				return errInterrupted
+			case err != nil && !isBucketError(err):
+				return fmt.Errorf("publish the tools: %w", err)
 			case err != nil:
 				return &failure{
 					code: errcode.ExitUnreachable, message: "publish the tools", err: err,
@@ -80,7 +84,9 @@ func publish(ctx context.Context, c *config.Config, version string) (published, 
 	var listing *tools.Listing
 	var err error
 	if version != "" {
-		listing, err = tools.Republish(ctx, bucket, version)
+		if listing, err = tools.Republish(ctx, bucket, version); err != nil {
+			err = bucketError{err}
+		}
 	} else {
 		version, listing, err = publishLocal(ctx, c, bucket)
 	}
@@ -108,7 +114,20 @@ func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects)
 	if err != nil {
 		return "", nil, err
 	}
-	return v.ID, listing, tools.Publish(ctx, bucket, v)
+	if err := tools.Publish(ctx, bucket, v); err != nil {
+		return "", nil, bucketError{err}
+	}
+	return v.ID, listing, nil
+}
+
+// bucketError is an error of the fleet's bucket.
+type bucketError struct{ error }
+
+func (e bucketError) Unwrap() error { return e.error }
+
+func isBucketError(err error) bool {
+	_, ok := errors.AsType[bucketError](err)
+	return ok
 }
 
 // loadFleet reads the configuration, and overlays the addresses and credentials of a fleet.json. The file is the one
@@ -116,18 +135,19 @@ func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects)
 func (a *app) loadFleet() (*config.Config, error) {
 	path := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET"))
 	if path == "" {
-		c, err := a.load()
+		// Without the warnings, which load prints.
+		c, err := config.Load(config.Source{File: a.config, Env: a.env})
 		if err != nil || c.S3.Endpoint != "" {
-			return c, err
+			return a.load()
 		}
 		path = filepath.Join(c.Data, config.FleetFileName)
 		if _, err := os.Stat(path); err != nil {
-			return c, nil //nolint:nilerr // no fleet runs on this host
+			return a.load() // no fleet runs on this host
 		}
 	}
 	f, err := config.ReadFleetFile(path)
 	if err != nil {
 		return nil, noFleet(err)
 	}
-	return a.load(f.Settings("--fleet " + path)...)
+	return a.load(f.Settings(path)...)
 }

@@ -103,14 +103,14 @@ type side struct {
 }
 
 // hasContent reports whether the path is a file or a symbolic link. Their contents are compared.
-func (v *side) hasContent() bool { return v.Kind == "file" || v.Kind == "link" }
+func (s *side) hasContent() bool { return s.Kind == "file" || s.Kind == "link" }
 
 // mode formats the type and permissions as git does.
-func (v *side) mode() string {
-	if v.Kind == "link" {
+func (s *side) mode() string {
+	if s.Kind == "link" {
 		return "120000"
 	}
-	return fmt.Sprintf("100%03o", v.Mode)
+	return fmt.Sprintf("100%03o", s.Mode)
 }
 
 // compareVersions returns the changes between two versions, with the differences between the contents.
@@ -129,14 +129,16 @@ func compareVersions(ctx context.Context, ws *client.Workspace, from, to string)
 	}
 	diffs := pairSides(changes, byPath(oldFiles), byPath(files))
 	markTooLarge(diffs)
-	err = errors.Join(
+	if err := errors.Join(
 		readContent(ctx, ws, oldGeneration, diffs, func(d *pathDiff) *side { return &d.before }),
 		readContent(ctx, ws, generation, diffs, func(d *pathDiff) *side { return &d.after }),
-	)
+	); err != nil {
+		return nil, err
+	}
 	for i := range diffs {
 		diffs[i].compare()
 	}
-	return diffs, err
+	return diffs, nil
 }
 
 // pairSides adds both sides to each change. If a file has become a symbolic link, or the reverse, the path is removed

@@ -68,8 +68,8 @@ func (a *app) wsPinCommand() *cobra.Command {
 		Args: cobra.MaximumNArgs(2),
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		switch {
-		case len(args) == 0 && remove:
-			return usage("--remove: want the name of a pin")
+		case remove && len(args) != 1:
+			return usage("--remove: want the name of one pin, and no version")
 		case remove:
 			return a.unpin(ctx, ws, args[0])
 		case len(args) == 0:

@@ -239,6 +239,9 @@ func (e *execution) check(body []byte) error {
 		return nil
 	}
 	e.started = true
+	if e.stopped != "" { // the runner ends the program
+		return nil
+	}
 	err := e.hooks.Check(facts)
 	if err == nil {
 		e.send(runner.Signal{Type: "go", Task: e.program.TaskID}, nil)

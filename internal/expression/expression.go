@@ -134,13 +134,15 @@ func evaluate(ctx context.Context, program cel.Program, values map[string]any) (
 	if cancelled, ok := errors.AsType[interpreter.EvalCancelledError](err); ok {
 		return nil, cancelled // it cost too much
 	}
-	if err != nil && ctx.Err() != nil { // perhaps err is of a part of the expression that decides nothing
-		return nil, fmt.Errorf("the evaluation was interrupted: %w: %w", context.Cause(ctx), err)
+	if err != nil && ctx.Err() != nil { // err may only be a consequence of the interruption
+		return nil, fmt.Errorf("%w: %w: %w", errInterrupted, context.Cause(ctx), err)
 	}
 	return out, err
 }
 
-// ErrTooSlow is in errors of evaluations that took longer than one may.
+var errInterrupted = errors.New("the evaluation was interrupted")
+
+// ErrTooSlow is in the errors of evaluations that exceeded their time limit.
 var ErrTooSlow = errors.New("it took too long")
 
 // Interrupted reports whether an error of Holds or Value says that the caller's context ended. The same evaluation may

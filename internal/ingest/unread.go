@@ -1,10 +1,12 @@
 package ingest
 
 import (
+	"errors"
 	"io"
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 
@@ -101,6 +103,10 @@ func (r route) checkNoBody(w http.ResponseWriter, req *http.Request) error {
 	if said := strings.TrimSpace(string(start)); err == nil && (said == "" || said == "{}") && len(start) < 4 {
 		endBodyTime(w)
 		return nil
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		w.Header().Set("Connection", "close") // as in readBody
+		return apierror.New(errcode.BodyTimeout, "the body did not arrive in time")
 	}
 	e := apierror.New(errcode.BadBody, "this request takes no body")
 	e.Hint = "the path says what the request is about; send no body"

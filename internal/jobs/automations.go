@@ -125,18 +125,14 @@ func (b *Automations) Count(ctx context.Context, kind, tenant string) (n int, er
 	}
 	defer endWatch(w)
 	for {
-		select {
-		case e, open := <-w.Updates():
-			switch {
-			case !open:
-				return 0, fmt.Errorf("count %ss: the connection was closed", kind)
-			case e == nil: // the end of the list
-				return n, nil
-			}
-			n++
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+		e, err := nextUpdate(ctx, w)
+		if err != nil {
+			return 0, fmt.Errorf("count %ss: %w", kind, err)
 		}
+		if e == nil {
+			return n, nil
+		}
+		n++
 	}
 }
 
@@ -156,21 +152,19 @@ func (b *Automations) Watch(ctx context.Context, fn func(Automation)) error {
 	defer endWatch(w)
 	var pending uint64
 	for {
-		select {
-		case e, open := <-w.Updates():
-			if !open {
-				return errors.New("watch automations: the connection was closed")
-			}
-			if e == nil {
-				fn(Automation{Revision: latest, Pending: pending})
-				continue
-			}
-			pending = e.Delta()
-			if a, ok := automationOf(e); ok {
-				fn(a)
-			}
-		case <-ctx.Done():
+		e, err := nextUpdate(ctx, w)
+		switch {
+		case err != nil && ctx.Err() != nil:
 			return nil
+		case err != nil:
+			return fmt.Errorf("watch automations: %w", err)
+		case e == nil:
+			fn(Automation{Revision: latest, Pending: pending})
+			continue
+		}
+		pending = e.Delta()
+		if a, ok := automationOf(e); ok {
+			fn(a)
 		}
 	}
 }

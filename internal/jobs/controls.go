@@ -192,6 +192,20 @@ func (c *Client) watchBucket(
 	}
 }
 
+// nextUpdate returns the next update of a watch. It is nil after the last of the values that were there. If ctx has
+// ended, which ends the watch, the error is ctx's cause.
+func nextUpdate(ctx context.Context, w jetstream.KeyWatcher) (jetstream.KeyValueEntry, error) {
+	select {
+	case e, open := <-w.Updates():
+		if !open {
+			return nil, cmp.Or(context.Cause(ctx), errors.New("the connection was closed"))
+		}
+		return e, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // endWatch ends a watch without waiting for the server: a worker whose queue hangs must exit, and the server removes
 // the watch's consumer anyway.
 func endWatch(w jetstream.KeyWatcher) {

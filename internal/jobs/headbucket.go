@@ -124,18 +124,14 @@ func keysOf(ctx context.Context, kv jetstream.KeyValue, filter string) (out []je
 	}
 	defer endWatch(w)
 	for {
-		select {
-		case e, open := <-w.Updates():
-			if !open {
-				return nil, errors.New("the connection was closed")
-			}
-			if e == nil { // the end of the list
-				return out, nil
-			}
-			out = append(out, e)
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		e, err := nextUpdate(ctx, w)
+		if err != nil {
+			return nil, err
 		}
+		if e == nil {
+			return out, nil
+		}
+		out = append(out, e)
 	}
 }
 

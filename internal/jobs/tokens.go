@@ -137,7 +137,9 @@ func (t *tokenCopy) apply(set *tokenSet, e jetstream.KeyValueEntry) error {
 	defer t.mu.Unlock()
 	set.rev = e.Revision()
 	if id, ok := strings.CutPrefix(e.Key(), usedKey); ok {
-		set.uses[id], _ = time.Parse(time.RFC3339, string(valueOf(e))) // the zero time once the token is revoked
+		if set.uses[id], _ = time.Parse(time.RFC3339, string(valueOf(e))); valueOf(e) == nil {
+			delete(set.uses, id)
+		}
 		return nil
 	}
 	id, ok := strings.CutPrefix(e.Key(), tokenKey)
@@ -350,9 +352,13 @@ func (c *Client) Tokens(ctx context.Context, tenant string) ([]schemas.Token, er
 			uses[id], _ = time.Parse(time.RFC3339, string(e.Value()))
 			continue
 		}
+		id, ok := strings.CutPrefix(e.Key(), tokenKey)
+		if !ok {
+			continue // a key of a later version
+		}
 		var t storedToken
 		if err := json.Unmarshal(e.Value(), &t); err != nil {
-			return nil, fmt.Errorf("read token %s: %w", e.Key(), err)
+			return nil, fmt.Errorf("read token %s: %w", id, err)
 		}
 		if tenant == "" || t.Tenant == tenant {
 			list = append(list, t.Token)

@@ -127,20 +127,15 @@ func (b *Workflows) List(ctx context.Context, tenant string, limit int) (records
 	}
 	defer endWatch(w)
 	var runs []string
-	for listed := false; !listed; {
-		select {
-		case e, open := <-w.Updates():
-			switch {
-			case !open:
-				return nil, errors.New("list workflow runs: the connection was closed")
-			case e == nil: // the end of the list
-				listed = true
-			default:
-				runs = append(runs, e.Key())
-			}
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+	for {
+		e, err := nextUpdate(ctx, w)
+		if err != nil {
+			return nil, fmt.Errorf("list workflow runs: %w", err)
 		}
+		if e == nil {
+			break
+		}
+		runs = append(runs, e.Key())
 	}
 	runs = runs[max(0, len(runs)-limit):] // in the order of their last change
 	for _, key := range slices.Backward(runs) {

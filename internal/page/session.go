@@ -249,22 +249,34 @@ func (p *Page) postLogin(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxLoginBody)
 	token, next := strings.TrimSpace(r.PostFormValue("token")), r.PostFormValue("next")
-	if text := r.PostFormValue("code"); text != "" {
-		var ok bool
-		if token, ok = p.codes.redeem(text, time.Now()); !ok {
-			p.showLogin(w, r, http.StatusUnauthorized, loginData{Next: next, Error: usedLink})
+	text := r.PostFormValue("code")
+	if text == "" {
+		p.login(w, r, token, next)
+		return
+	}
+	token, ok := p.codes.lookup(text, time.Now())
+	if ok {
+		id, accepted := p.identify(w, r, token, next)
+		if !accepted {
+			return // the code is still valid: perhaps the fleet does not respond now
+		}
+		if _, ok = p.codes.redeem(text, time.Now()); ok {
+			p.beginSession(w, r, token, id, next)
 			return
 		}
 	}
-	p.login(w, r, token, next)
+	p.showLogin(w, r, http.StatusUnauthorized, loginData{Next: next, Error: usedLink})
 }
 
-// login sets the session of a token, and goes to the next page.
+// login begins the session of a token, if the fleet accepts it.
 func (p *Page) login(w http.ResponseWriter, r *http.Request, token, next string) {
-	id, ok := p.identify(w, r, token, next)
-	if !ok {
-		return
+	if id, ok := p.identify(w, r, token, next); ok {
+		p.beginSession(w, r, token, id, next)
 	}
+}
+
+// beginSession sets the session of a token and its holder, and goes to the next page.
+func (p *Page) beginSession(w http.ResponseWriter, r *http.Request, token string, id client.Identity, next string) {
 	s := session{
 		Token: token, Name: id.Name, Tenant: id.Tenant, Scopes: id.Scopes, CSRF: rand.Text(),
 		Expires: time.Now().Add(sessionTime),

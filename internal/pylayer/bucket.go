@@ -40,7 +40,10 @@ func store(ctx context.Context, bucket objects.Objects, hash, dir string) error 
 		return err
 	}
 	t := tar.NewWriter(z)
-	if err := errors.Join(hostdir.Tar(t, dir, makeReproducible), t.Close(), z.Close(), parts.flush()); err != nil {
+	if err := hostdir.Tar(t, dir, makeReproducible); err != nil {
+		return errors.Join(err, z.Close())
+	}
+	if err := errors.Join(t.Close(), z.Close(), parts.flush()); err != nil {
 		return err
 	}
 	text, err := json.Marshal(parts.layer)

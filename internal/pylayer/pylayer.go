@@ -114,15 +114,16 @@ func key(ctx context.Context, o Options) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
 
-// interpreter returns a line with the version and platform of the interpreter.
+// interpreter returns lines with the version and platform of the host's interpreter, for which pip evaluates markers,
+// and of the target.
 func (o Options) interpreter(ctx context.Context) ([]byte, error) {
-	if t := o.Target; t != nil {
-		return fmt.Appendf(nil, "cp%s %s\n", t.minor(), strings.Join(t.Platforms, " ")), nil
-	}
 	version, err := exec.CommandContext(ctx, o.Python, "-I", "-S", "-c",
 		"import sys, sysconfig; print(sys.implementation.cache_tag, sysconfig.get_platform())").Output()
 	if err != nil {
 		return nil, fmt.Errorf("get the version of %s: %w", o.Python, err)
+	}
+	if t := o.Target; t != nil {
+		version = fmt.Appendf(version, "cp%s %s\n", t.minor(), strings.Join(t.Platforms, " "))
 	}
 	return version, nil
 }
@@ -258,13 +259,13 @@ func makeReadOnly(dir string) error {
 
 // distributions lists the distributions that are installed in a directory, with versions.
 func distributions(dir string) ([]string, error) {
-	found, err := filepath.Glob(filepath.Join(dir, "*.dist-info"))
+	found, err := fs.Glob(os.DirFS(dir), "*.dist-info")
 	if err != nil {
 		return nil, err
 	}
 	names := make([]string, 0, len(found))
 	for _, path := range found {
-		name, version, _ := strings.Cut(strings.TrimSuffix(filepath.Base(path), ".dist-info"), "-")
+		name, version, _ := strings.Cut(strings.TrimSuffix(path, ".dist-info"), "-")
 		names = append(names, strings.TrimSpace(name+" "+version))
 	}
 	slices.Sort(names)

@@ -77,7 +77,8 @@ func (h *History) votes(s *Index, terms []string) map[int32]float32 {
 	for d, v := range scores {
 		if v > 0 {
 			// As in a cosine, the shared weight is divided by the geometric mean of both weights.
-			c := candidate{tool: int32(d), score: v / float32(math.Sqrt(float64(mass*h.self[d])+1e-9))}
+			score := min(1, v/float32(math.Sqrt(float64(mass*h.self[d])+1e-9)))
+			c := candidate{tool: int32(d), score: score}
 			if best.wants(c) {
 				best.put(c)
 			}

@@ -82,7 +82,7 @@ next:
 		}
 		if len(raw)-from < 64 { // in a longer field, invert merges the postings
 			for i := from; i < len(raw); i++ {
-				if raw[i].term == id {
+				if raw[i].term == id && raw[i].count < math.MaxUint16 {
 					raw[i].count++
 					continue next
 				}

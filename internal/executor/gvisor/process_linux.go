@@ -45,6 +45,7 @@ func startInside(cmd *exec.Cmd, g group) error {
 	var status syscall.WaitStatus
 	err := wait4(pid, &status)
 	if err == nil && !status.Stopped() {
+		_ = cmd.Wait() // releases the pipes; wait4 has reaped the process
 		return fmt.Errorf("trace new process: it ended with status %#x", int(status))
 	}
 	err = errors.Join(err, g.add(pid))

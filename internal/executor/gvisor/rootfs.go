@@ -181,11 +181,16 @@ func replaceFile(path, content string) error {
 	return os.Rename(temp, path)
 }
 
-// copyLink copies a symbolic link to path. It ignores other files.
+// copyLink copies a symbolic link to path, in place of another link. It ignores other files.
 func copyLink(link, path string) error {
 	target, err := os.Readlink(link)
 	if err != nil {
 		return nil //nolint:nilerr // not a link
+	}
+	if old, err := os.Readlink(path); err == nil && old != target {
+		if err := os.Remove(path); err != nil {
+			return err
+		}
 	}
 	if err := os.Symlink(target, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

@@ -104,9 +104,9 @@ func (b *box) output(ctx context.Context, argv ...string) (string, error) {
 	reading.Wait()
 	code, err := s.Wait()
 	if err == nil && code != 0 {
-		err = fmt.Errorf("exit code %d: %.400s", code, strings.TrimSpace(errs.String()))
+		err = fmt.Errorf("exit code %d: %.400s", code, strings.TrimSpace(errs.buffer.String()))
 	}
-	return out.String(), errors.Join(err, context.Cause(ctx))
+	return out.buffer.String(), errors.Join(err, context.Cause(ctx))
 }
 
 // Limit returns an error if the box, whose size is fixed, has less memory than the limit.

@@ -30,7 +30,7 @@ func (d *Driver) msb(ctx context.Context, timeout time.Duration, args ...string)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	late := fmt.Errorf("msb %s did not end within %s", args[0], timeout)
+	late := fmt.Errorf("it did not end within %s", timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, d.opts.Msb, args...)
@@ -47,9 +47,9 @@ func (d *Driver) msb(ctx context.Context, timeout time.Duration, args ...string)
 		err = nil
 	}
 	if err == nil {
-		return stdout.Bytes(), nil
+		return stdout.buffer.Bytes(), nil
 	}
-	return nil, d.callError(ctx, args[0], err, stderr.String())
+	return nil, d.callError(ctx, args[0], err, stderr.buffer.String())
 }
 
 // callError distinguishes a missing or crashing msb from one that reports an error.
@@ -99,12 +99,12 @@ func crashed(exit *exec.ExitError) bool {
 	return ok && status.Signaled()
 }
 
-// capped keeps the first maxOutput bytes written to it.
-type capped struct{ bytes.Buffer }
+// capped keeps the first maxOutput bytes written to it. It does not embed its buffer, whose ReadFrom io.Copy would use.
+type capped struct{ buffer bytes.Buffer }
 
 func (c *capped) Write(p []byte) (int, error) {
-	if room := maxOutput - c.Len(); room > 0 {
-		c.Buffer.Write(p[:min(len(p), room)])
+	if room := maxOutput - c.buffer.Len(); room > 0 {
+		c.buffer.Write(p[:min(len(p), room)])
 	}
 	return len(p), nil
 }

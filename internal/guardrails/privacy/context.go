@@ -19,16 +19,23 @@ const before, after = 40, 12
 // near reports whether one of words stands close to a value.
 func (n number) near(first, last int, words []string) bool {
 	start, end := n.groups[first].start, n.groups[last].end
-	return containsWord(n.text[max(0, start-before):start], words) ||
-		containsWord(n.text[end:min(len(n.text), end+after)], words)
+	return containsWord(n.text[:start], max(0, start-before), words) ||
+		containsWord(n.text[:min(len(n.text), end+after)], end, words)
 }
 
-// containsWord reports whether one of words is in text, at the beginning of a word of text.
-func containsWord(text string, words []string) bool {
-	text = strings.ToLower(text)
+// containsWord reports whether one of words is in text, at from or later, at the beginning of a word of text.
+func containsWord(text string, from int, words []string) bool {
+	inWord := from > 0 && class[text[from-1]]&isAlnum != 0
+	text = strings.ToLower(text[from:])
 	for _, w := range words {
-		if i := strings.Index(text, w); i >= 0 && (i == 0 || class[text[i-1]]&isAlnum == 0) {
-			return true
+		for at := 0; ; at++ {
+			i := strings.Index(text[at:], w)
+			if i < 0 {
+				break
+			}
+			if at += i; at == 0 && !inWord || at > 0 && class[text[at-1]]&isAlnum == 0 {
+				return true
+			}
 		}
 	}
 	return false

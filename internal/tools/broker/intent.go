@@ -17,12 +17,11 @@ func intent(cfg Config, rec *journalWriter) layer {
 			return next(ctx, c)
 		}
 		entry := JournalEntry{Key: c.key, State: Intended, Run: cfg.Task.Run, Version: c.version}
-		var err error
+		write := func() error { return rec.writeIntent(ctx, &entry) }
 		if c.repeatable(cfg) {
-			err = rec.write(ctx, rec.journal.Record, entry)
-		} else {
-			err = rec.writeIntent(ctx, &entry)
+			write = func() error { return rec.write(ctx, rec.journal.Record, entry) }
 		}
+		err := write()
 		if errors.Is(err, ErrOvertaken) {
 			return Result{}, fail(c, errcode.InDoubt, "another run may have made this call").
 				hint("check its effects, or let the task repeat calls in doubt")
@@ -35,7 +34,7 @@ func intent(cfg Config, rec *journalWriter) layer {
 		e, ok := errors.AsType[*Error](err)
 		if ok && !e.Sent && e.Code != errcode.ToolFailed && e.Code != errcode.Internal {
 			entry.State = NotMade
-			if recordErr := rec.writeIntent(ctx, &entry); recordErr != nil && !errors.Is(recordErr, ErrOvertaken) {
+			if recordErr := write(); recordErr != nil && !errors.Is(recordErr, ErrOvertaken) {
 				// This is safe: the call stays in doubt.
 				cfg.Log.WarnContext(ctx, "recording of state not_made failed",
 					"task_id", cfg.Task.ID, "tool", c.ID(), "error", recordErr)
