@@ -192,8 +192,8 @@ func TestRemovedTenant(t *testing.T) {
 	}
 }
 
-// TestRetryAndRerun checks that a failed task is retried as one new task, a dead one under its own id, and that other
-// tasks cannot be retried. A rerun submits a changed copy.
+// TestRetryAndRerun checks that a failed or blocked task is retried as one new task, a dead one under its own id, and
+// that other tasks cannot be retried. A rerun submits a changed copy.
 func TestRetryAndRerun(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	c := clientWith(t, f, ingesttest.Token)
@@ -207,14 +207,16 @@ func TestRetryAndRerun(t *testing.T) {
 		}
 		return rec
 	}
-	failed, dead, ok := run("fail x"), run("die"), run("print 1")
-	retried, err := c.Retry(t.Context(), failed.TaskID)
-	if err != nil || retried.TaskID == failed.TaskID {
-		t.Errorf("Retry of a failed task = %s, %v, want a new task", retried.TaskID, err)
-	}
-	again, err := c.Retry(t.Context(), failed.TaskID)
-	if err != nil || again.TaskID != retried.TaskID {
-		t.Errorf("second Retry = %s, %v, want the same new task %s", again.TaskID, err, retried.TaskID)
+	failed, blocked, dead, ok := run("fail x"), run("refuse"), run("die"), run("print 1")
+	for _, rec := range []client.Record{failed, blocked} {
+		retried, err := c.Retry(t.Context(), rec.TaskID)
+		if err != nil || retried.TaskID == rec.TaskID {
+			t.Errorf("Retry of a task that is %s = %s, %v, want a new task", rec.Status, retried.TaskID, err)
+		}
+		again, err := c.Retry(t.Context(), rec.TaskID)
+		if err != nil || again.TaskID != retried.TaskID {
+			t.Errorf("second Retry = %s, %v, want the same new task %s", again.TaskID, err, retried.TaskID)
+		}
 	}
 	if rec, err := c.Retry(t.Context(), dead.TaskID); err != nil || rec.TaskID != dead.TaskID {
 		t.Errorf("Retry of a dead task = %s, %v, want its own id %s", rec.TaskID, err, dead.TaskID)

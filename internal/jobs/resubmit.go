@@ -169,7 +169,12 @@ func (c *Client) Retry(ctx context.Context, tenant, id string) (schemas.Record, 
 			Reason: "task " + id + " has succeeded: there is nothing to retry",
 			Hint:   "submit it again as a new task: GET /v1/tasks/{id}/submission returns its submission",
 		}
-	case rec.Status == schemas.Dead || rec.Status == schemas.Blocked:
+	}
+	dead, err := c.isDeadLettered(ctx, rec)
+	if err != nil {
+		return schemas.Record{}, fmt.Errorf("retry task %s: %w", id, err)
+	}
+	if dead {
 		return c.Redrive(ctx, tenant, id)
 	}
 	s, err := c.submittedEvent(ctx, rec)
@@ -184,6 +189,19 @@ func (c *Client) Retry(ctx context.Context, tenant, id string) (schemas.Record, 
 	ev.SetExtension("idempotencykey", "retry-"+id)
 	ev.SetTime(time.Now())
 	return c.Submit(ctx, tenant, ev)
+}
+
+// isDeadLettered reports whether a task that has ended is dead or has a dead letter. A blocked task has one if it was
+// refused before it ran, and none if a run has blocked it.
+func (c *Client) isDeadLettered(ctx context.Context, rec storedRecord) (bool, error) {
+	if rec.Status != schemas.Blocked {
+		return rec.Status == schemas.Dead, nil
+	}
+	_, _, err := c.letter(ctx, rec.Tenant, rec.TaskID)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // DeadLetter returns a task's dead letter, with the task's record if it is still kept. The error is ErrUnknownTask if
