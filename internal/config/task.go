@@ -141,7 +141,7 @@ type GuardrailCondition struct {
 
 // Optimizations configure warm sandboxes and the tool cache.
 type Optimizations struct {
-	// False disables everything in this section.
+	// False has the effect of sandbox_pooling: false.
 	Enabled bool `yaml:"enabled" env:"OPTIMIZATIONS_ENABLED"`
 	// Create boxes before they are needed.
 	SandboxPooling bool `yaml:"sandbox_pooling" env:"OPTIMIZATION_SANDBOX_POOLING"`
@@ -213,7 +213,7 @@ type LLM struct {
 type LLMProfile struct {
 	// openai or azure_openai. The default is the provider of llm.
 	Provider string `yaml:"provider"`
-	// Name of the model, or for azure_openai of the deployment. The default is the model of llm.
+	// Name of the model, or for azure_openai of the deployment. The default is the model of llm, or its deployment.
 	Model string `yaml:"model"`
 	// API key. The key of llm is sent only to the endpoint of llm.
 	APIKey Secret `yaml:"api_key"`
