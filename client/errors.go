@@ -11,8 +11,8 @@ import (
 // ErrNotEnded is returned by Result for a task that is queued, running, or waiting for a retry.
 var ErrNotEnded = errors.New("the task has not ended")
 
-// APIError is the error of a request that the fleet or the client refused, or that a server answered which is not a
-// fleet. Its JSON is the body of an HTTP error response. docs/errors.md lists the codes.
+// APIError is the error of a request that the fleet or the client refused, or to which a server that is not a fleet
+// responded. Its JSON is the body of an HTTP error response. docs/errors.md lists the codes.
 type APIError struct {
 	Code    string `json:"code"`            // stable: bad_data, unknown_task, unauthorized, …
 	Message string `json:"message"`         // what happened

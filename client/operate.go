@@ -164,7 +164,8 @@ func (c *Client) Submission(ctx context.Context, id string) (Submission, error) 
 	return get[Submission](ctx, c, nil, "tasks", id, "submission")
 }
 
-// Rerun submits a new task like an old one, after change, if not nil, has changed the submission.
+// Rerun submits an old task's submission again, as a new task. If change is not nil, it may modify the submission
+// first.
 func (c *Client) Rerun(ctx context.Context, id string, change func(*Submission) error) (Record, error) {
 	s, err := c.Submission(ctx, id)
 	if err == nil && change != nil {

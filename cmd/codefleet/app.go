@@ -24,7 +24,7 @@ import (
 	"github.com/codefleet/codefleet/internal/up"
 )
 
-// app holds what all commands share: the streams and environment of the process, and the global flags.
+// app holds the streams and environment of the process, the global flags, and what several commands share.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -43,7 +43,7 @@ type app struct {
 	// before they repeat a request that failed. Zero selects defaultWatchInterval.
 	watchInterval time.Duration
 
-	explain bool // --explain of run and result: print the unfinished program of a blocked task
+	explain bool // --explain of run and result: if no program was written, print an unfinished one
 }
 
 // main runs one command line and returns the exit code.
@@ -139,7 +139,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// finishCommand completes the settings of a command and its subcommands. A command that does not set Args accepts no
+// finishCommand prepares a command and its subcommands to run. A command that does not set Args accepts no
 // arguments. Errors about arguments get the command's name and usage line. Errors of commands that have run are marked,
 // to tell them from cobra's own errors.
 func finishCommand(c *cobra.Command) {

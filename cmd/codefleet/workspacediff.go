@@ -51,9 +51,9 @@ func (a *app) showDiffs(diffs []pathDiff) error {
 	}
 	printed := 0
 	for _, d := range diffs {
-		text := d.text()
-		a.paintDiff(a.stdout, text)
-		printed += len(text)
+		shown := d.text()
+		a.paintDiff(a.stdout, shown)
+		printed += len(shown)
 	}
 	if len(diffs) > 0 && printed == 0 {
 		fmt.Fprintln(a.stderr, "note: only directories differ; --stat lists them")

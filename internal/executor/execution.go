@@ -172,7 +172,7 @@ func (e *execution) start() {
 }
 
 // state returns what the runner learns about the state document, and the document's content unless the program's
-// process reads the file. Both are nil if the program cannot use the variable state, or does not contain its name.
+// process reads the file. Both are nil if there is no state document, or if the code does not contain the word state.
 func (e *execution) state() (*runner.State, []byte) {
 	s := e.program.State
 	if s == nil || !strings.Contains(e.program.Code, "state") { // the usual case

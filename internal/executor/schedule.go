@@ -40,8 +40,8 @@ func (r *acquireRequest) fail(err error) { r.result <- acquireResult{err: err} }
 // to create now, and how long to wait before it is called again; 0 means until the next change. It may be called
 // at any time.
 //
-// Each request takes a ready box, or one whose key shares with its own. Otherwise it reserves, in this order, a box
-// that is being created, a free slot, or a slot that is being freed; failing that, an idle box is evicted. Later
+// Each request takes a ready box, or a bound one that it may share (see Key). Otherwise it reserves, in this order, a
+// box that is being created, a free slot, or a slot that is being freed; failing that, an idle box is evicted. Later
 // requests cannot use what is reserved. A request that does not fit into the memory limit blocks all later ones;
 // otherwise small tasks would starve large ones.
 func (s *scheduler) schedule() (create []*environment, next time.Duration) {

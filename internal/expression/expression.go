@@ -20,12 +20,12 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// Limits of a condition.
+// Limits of an expression.
 const (
 	MaxSource  = 4096                   // bytes
 	maxNesting = 24                     // of lists, objects and loops
 	maxCost    = 100_000                // of one evaluation, in CEL's units: about one for each operation
-	maxTime    = 100 * time.Millisecond // of one evaluation
+	maxTime    = 100 * time.Millisecond // of one evaluation of a condition
 )
 
 // Condition is an expression that is true or false. It is safe for concurrent use.

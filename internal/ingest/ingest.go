@@ -143,7 +143,8 @@ type Server struct {
 	workflows  *engine.Engine      // starts and changes workflow runs
 }
 
-// New returns a server, which is starting until Join. Call Serve, or serve its Handler with another HTTP server.
+// New returns a server that has no queue yet. Until Join it serves only the public routes except /readyz. Call Serve, or
+// serve its Handler with another HTTP server.
 func New(o Options) *Server {
 	o.Limits = o.Limits.withDefaults()
 	o.State.File = cmp.Or(o.State.File, "state.json")
@@ -159,8 +160,8 @@ func New(o Options) *Server {
 	return s
 }
 
-// Join ends the start of the server, which uses the queue from then on. Call it once. A starting server serves only
-// the public routes except /readyz; all others respond with 503.
+// Join gives the server its queue, so that it serves all routes. Call it once. Before, the other routes respond with
+// 503.
 func (s *Server) Join(queue *jobs.Client) {
 	s.queue = queue
 	s.workflows = engine.New(queue, s.o.Telemetry.Log)

@@ -18,7 +18,7 @@ type Policy func(tenant string) (TenantPolicy, bool)
 type TenantPolicy struct {
 	Pools      []string // task pools that it may use; empty allows all
 	Priorities []string // priorities that it may use; empty allows all
-	MaxRunning int      // tasks running at once per pool and priority, in the whole fleet; default 1,024
+	MaxRunning int      // tasks running at once per task pool and priority, in the whole fleet; default 1,024
 
 	Limits schemas.TenantLimits // without MaxRunning, which is above; limits that are set at run time replace these
 
@@ -35,7 +35,7 @@ type TenantPolicy struct {
 // check returns a *RefusedError for a task that the policy does not allow.
 func (p TenantPolicy) check(l lane, t *schemas.Task) error {
 	if len(p.Pools) > 0 && !slices.Contains(p.Pools, l.pool) {
-		return refuse(errcode.NotAllowed, "/pool", "pool %s is not open to tenant %s", l.pool, l.tenant)
+		return refuse(errcode.NotAllowed, "/pool", "task pool %s is not open to tenant %s", l.pool, l.tenant)
 	}
 	if len(p.Priorities) > 0 && !slices.Contains(p.Priorities, l.priority) {
 		return refuse(errcode.NotAllowed, "priority", "priority %s is not open to tenant %s", l.priority, l.tenant)

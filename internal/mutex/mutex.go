@@ -13,7 +13,7 @@ type Mutex struct{ permit *semaphore.Weighted }
 // New returns an unlocked Mutex.
 func New() *Mutex { return &Mutex{semaphore.NewWeighted(1)} }
 
-// Lock locks m, and waits until that is possible. If ctx ends first, Lock returns its error, and m is not locked.
+// Lock waits until it can lock m. If ctx ends first, Lock returns ctx's error, and m is not locked.
 func (m *Mutex) Lock(ctx context.Context) error { return m.permit.Acquire(ctx, 1) }
 
 // Unlock unlocks m. It panics if m is not locked.

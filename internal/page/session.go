@@ -141,8 +141,8 @@ func (c *codes) redeem(text string, now time.Time) (token string, ok bool) {
 	return k.token, ok && now.Before(k.expires)
 }
 
-// ended are the latest sessions that a logout or another login ended before they expired. Copies of their cookies are
-// not accepted.
+// ended are the sessions that a logout or another login ended before they expired: at most maxEnded, without those that
+// expire first. Copies of their cookies are not accepted.
 type ended struct {
 	mu      sync.Mutex
 	expires map[string]time.Time // by CSRF code
@@ -423,16 +423,13 @@ func (q *request) parseForm() error {
 	return nil
 }
 
-// files returns the files of a form, for a task. Browsers send an empty one if the person has chosen none.
+// files returns the files of a form, for a task. If the person has chosen none, there are none.
 func (q *request) files() (list []client.File, err error) {
 	if q.r.MultipartForm == nil {
 		return nil, nil
 	}
 	size := int64(0)
 	for _, h := range q.r.MultipartForm.File["files"] {
-		if h.Filename == "" {
-			continue
-		}
 		if size += h.Size; size > maxUpload {
 			return nil, errTooLarge
 		}

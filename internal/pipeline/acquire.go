@@ -51,20 +51,20 @@ func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 	}
 	if _, ok := errors.AsType[*executor.UnavailableError](err); ok && ctx.Err() == nil {
 		reason := executor.ReasonOf(err)
-		p.Log.WarnContext(ctx, "sandboxes of the task pool unavailable",
+		p.Log.WarnContext(ctx, "no boxes for the task pool",
 			"task_id", s.task.id(), "pool", pool, "reason", reason, "error", err) // the error is for operators
 		return b, jobs.Unavailable(fmt.Errorf(
-			"the pool %s has no sandboxes on this worker (%s)", pool, reason))
+			"the task pool %s has no boxes on this worker (%s)", pool, reason))
 	}
 	if err != nil {
-		return b, p.handleFullDisk(ctx, nil, fmt.Errorf("acquire a sandbox: %w", withCause(ctx, err)))
+		return b, p.handleFullDisk(ctx, nil, fmt.Errorf("acquire a box: %w", withCause(ctx, err)))
 	}
 	info := b.Info()
 	if want := s.task.job.Task.MinTier; !drivers.TierSatisfies(info.Tier, want) {
 		b.Release()
 		return b, &schemas.Error{
 			Code: errcode.TierUnavailable, Message: "the task requires " + want + ", but this worker has " + info.Tier,
-			Hint: "send it to a pool whose workers have " + want + ", or leave min_tier out",
+			Hint: "send it to a task pool whose workers have " + want + ", or leave min_tier out",
 		}
 	}
 	b.sandbox = schemas.Sandbox{

@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 )
 
-// DecodeJSON decodes one JSON value. Numbers keep their text: they become json.Number.
+// DecodeJSON decodes the JSON value with which data begins, and ignores the rest. Numbers keep their text: they become
+// json.Number.
 func DecodeJSON(data []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()

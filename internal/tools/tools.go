@@ -107,7 +107,7 @@ type Tool struct {
 	Module    string `json:"module"`          // servers.calculator.add
 	Function  string `json:"function"`        // add
 	Signature string `json:"signature"`       // add(a: float, b: float) -> float
-	Types     string `json:"types,omitempty"` // the classes that the signature of a generated module names, in Python
+	Types     string `json:"types,omitempty"` // Python source of the classes in a generated signature
 	Doc       string `json:"doc,omitempty"`
 	Path      string `json:"path"` // relative to servers/, with slashes
 
@@ -193,7 +193,8 @@ func NewListing(all []Tool, broken ...Broken) *Listing {
 	return l
 }
 
-// Filter returns a listing of the tools, broken files and warnings for which keep returns true.
+// Filter returns a listing of the tools, broken files and warnings for which keep returns true. For a broken file, keep
+// gets its path without .py.
 func (l *Listing) Filter(keep func(server, tool string) bool) *Listing {
 	drop := func(id string) bool {
 		server, tool, _ := strings.Cut(id, "/")

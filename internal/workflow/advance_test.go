@@ -539,7 +539,7 @@ func TestAskForEachItem(t *testing.T) {
 			"those that wait are 0, 1"},
 		{"a", 2, form, "not_waiting the step a does not wait for an answer: it is pending"},
 		{"a", 1, `{"n":9007199254740993.5}`, `bad_answer /values/n n: "n" must be a whole number`},
-		{"b", 0, form, "bad_answer /item the step b is not a loop: it asks once, so an answer has no item"},
+		{"b", 0, form, "bad_answer /item the step b is not a loop: it asks once, so leave the item out"},
 		{"b", -1, form, "not_waiting the step b does not wait for an answer: it is pending"},
 		{"c", -1, form, "not_waiting the run has no step c that asks"},
 		{"d", -1, form, "not_waiting the run has no step d that asks"},

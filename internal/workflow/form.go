@@ -63,7 +63,7 @@ func (m *machine) checkItem(i, item int) error {
 	message := ""
 	switch {
 	case s.ForEach == nil && item >= 0:
-		message = fmt.Sprintf("the step %s is not a loop: it asks once, so an answer has no item", s.ID)
+		message = fmt.Sprintf("the step %s is not a loop: it asks once, so leave the item out", s.ID)
 	case s.ForEach == nil || items == nil || item >= 0 && item < len(items):
 		return nil
 	case item >= 0:
@@ -96,7 +96,7 @@ func (m *machine) waitingItems(i int) string {
 	return strings.Join(list, ", ")
 }
 
-// checkAnswer returns the values of an answer, with the form's defaults.
+// checkAnswer checks the values of an answer, and returns them with the form's defaults. The error is an *AnswerError.
 func checkAnswer(f form.Form, given json.RawMessage) (json.RawMessage, error) {
 	var values form.Values
 	if len(given) > form.MaxValues || json.Unmarshal(given, &values) != nil || values == nil {

@@ -57,7 +57,7 @@ func elsewhere(proc string, args []byte) bool {
 // the sandbox or the file server of a box. The runsc that starts them has the namespaces of the worker, and dies with
 // it.
 func ownsNamespace(args []byte) bool {
-	return bytes.Contains(args, []byte("\x00boot\x00")) || bytes.Contains(args, []byte("\x00gofer\x00"))
+	return isSandbox(args) || bytes.Contains(args, []byte("\x00gofer\x00"))
 }
 
 // pidDepth returns in how many PID namespaces a process has an id, or 0 if the process has ended.
@@ -97,3 +97,6 @@ func Processes(dir string) (int, error) {
 
 // Groups returns the control groups of an owner and its boxes.
 func Groups(ownerDir string) []string { return findCgroups(cgroupMount).groupsOf(ownerDir) }
+
+// isSandbox reports whether a process with these arguments, each with a zero byte after it, is a sandbox of runsc.
+func isSandbox(args []byte) bool { return bytes.Contains(args, []byte("\x00boot\x00")) }

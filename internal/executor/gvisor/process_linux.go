@@ -19,9 +19,9 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// launch starts cmd in the group. cmd dies with this process. To the kernel, its parent is the thread that
-// started it: a goroutine that ends while it is locked to its thread ends the thread and kills the boxes that
-// the thread has started, so no goroutine may do that.
+// launch starts cmd in the group. cmd dies with this process, or more exactly with the thread that starts it, which is
+// its parent to the kernel. So no goroutine may end while it is locked to its thread: that ends the thread, and would
+// kill the boxes that the thread has started.
 func launch(cmd *exec.Cmd, g group) (*session, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	return newSession(cmd, func(cmd *exec.Cmd) error {
@@ -118,7 +118,7 @@ func killSandbox(dir string) error {
 	}
 	for _, pid := range pids {
 		args, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-		if bytes.Contains(args, []byte("\x00boot\x00")) {
+		if isSandbox(args) {
 			err = errors.Join(err, kill(pid, dir, nil))
 		}
 	}

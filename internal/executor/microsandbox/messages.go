@@ -21,9 +21,9 @@ const (
 
 // envelope is the CBOR map in every frame. Payload is one of the types below, in CBOR.
 type envelope struct {
-	Generation uint64 `cbor:"v"`
-	Kind       string `cbor:"t"`
-	Payload    []byte `cbor:"p"`
+	Protocol uint64 `cbor:"v"` // the protocol's version
+	Kind     string `cbor:"t"`
+	Payload  []byte `cbor:"p"`
 }
 
 // execRequest starts a process.

@@ -19,11 +19,11 @@ import (
 // flags, and an envelope in CBOR. It is documented in microsandbox's packages/agent-client, which promises that frames
 // never change and that additions are optional. The agent is in a box, so nothing that it sends is trusted.
 const (
-	generation  = 7       // protocol generation of our messages; newer relays accept older generations
-	maxFrame    = 4 << 20 // bytes that the relay accepts after the length
-	frameHeader = 5       // bytes of id and flags
-	stdinChunk  = 256 << 10
-	flagStart   = 2 // begins a session
+	protocolVersion = 7       // of our messages; newer relays accept older versions
+	maxFrame        = 4 << 20 // bytes that the relay accepts after the length
+	frameHeader     = 5       // bytes of id and flags
+	stdinChunk      = 256 << 10
+	flagStart       = 2 // begins a session
 
 	handshakeTimeout = 10 * time.Second
 )
@@ -109,7 +109,7 @@ func encodeFrame(id uint32, flags byte, kind string, payload any) ([]byte, error
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", kind, err)
 	}
-	body, err := encMode.Marshal(envelope{Generation: generation, Kind: kind, Payload: encoded})
+	body, err := encMode.Marshal(envelope{Protocol: protocolVersion, Kind: kind, Payload: encoded})
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", kind, err)
 	}

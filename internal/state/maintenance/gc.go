@@ -168,7 +168,7 @@ func (c *collector) markWorkspace(ctx context.Context, ref format.Ref) error {
 		return err
 	}
 	if etag != "" {
-		c.recordKey(ref.HeadKey(), h.Key)
+		c.countOtherKey(ref.HeadKey(), h.Key)
 	}
 	if h.Deleted && h.Key != c.keyID {
 		return c.rekeyTombstone(ctx, ref, h, etag)

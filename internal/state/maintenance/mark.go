@@ -8,12 +8,12 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// markManifest marks a manifest and the packs to which it refers, even if its version needs nothing of them: deltas
-// build on it.
+// markManifest marks a manifest and all packs to which it refers. Later manifests are differences to it, so its packs
+// are kept even if its own version needs nothing of them.
 func (c *collector) markManifest(ref format.Ref, at format.ManifestRef, m *format.Manifest, pinned bool) {
 	key := ref.ManifestKey(at.Name)
 	c.live[key] = true
-	c.recordKey(key, m.Key)
+	c.countOtherKey(key, m.Key)
 	for _, ch := range m.Changes {
 		if ch.Entry != nil {
 			c.markBlobs(ch.Entry.Blobs, pinned)
@@ -22,11 +22,11 @@ func (c *collector) markManifest(ref format.Ref, at format.ManifestRef, m *forma
 	c.markBlobs(m.Result, pinned)
 }
 
-// recordKey counts the object at key in OtherKeys if its encryption key, which id names, is not the current one.
-func (c *collector) recordKey(key, id string) {
-	if id != c.keyID && !c.otherKey[key] {
-		c.otherKey[key] = true
-		c.out.OtherKeys[id]++
+// countOtherKey counts an object in OtherKeys if it is not encrypted with the tenant's current key.
+func (c *collector) countOtherKey(object, keyID string) {
+	if keyID != c.keyID && !c.otherKey[object] {
+		c.otherKey[object] = true
+		c.out.OtherKeys[keyID]++
 	}
 }
 
@@ -55,7 +55,7 @@ func (c *collector) markRetained(ctx context.Context, ref format.Ref, h format.H
 			v.keep(*at, m, false)
 			err = v.finish(ctx)
 		}
-		if err != nil && !errors.Is(err, objects.ErrNotFound) { // a missing one was removed before it was retained
+		if err != nil && !errors.Is(err, objects.ErrNotFound) { // removed, wholly or in part, before it was retained
 			return err
 		}
 	}
@@ -90,7 +90,7 @@ func (c *collector) markPack(pack *format.Pack) *liveBlobs {
 		p = &liveBlobs{counted: map[int64]bool{}}
 		c.packs[pack.ID] = p
 		c.live[format.PackKey(c.tenant, pack.ID)] = true
-		c.recordKey(format.PackKey(c.tenant, pack.ID), pack.Key)
+		c.countOtherKey(format.PackKey(c.tenant, pack.ID), pack.Key)
 	}
 	return p
 }

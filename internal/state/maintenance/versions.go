@@ -51,7 +51,7 @@ func (c *collector) markVersions(ctx context.Context, ref format.Ref, born int64
 		return err
 	}
 	if etag != "" {
-		c.recordKey(ref.PinsKey(), p.Key)
+		c.countOtherKey(ref.PinsKey(), p.Key)
 	}
 	for _, g := range p.Lost {
 		c.lost[ref.ManifestKey(g.Name)] = true
@@ -76,7 +76,7 @@ func (c *collector) markVersions(ctx context.Context, ref format.Ref, born int64
 
 // visit marks what a version needs if it is kept. Calls are in descending order of generations.
 func (v *versionMarker) visit(at format.ManifestRef, m *format.Manifest) bool {
-	v.recordKey(v.ref.ManifestKey(at.Name), m.Key) // even if the manifest will be removed
+	v.countOtherKey(v.ref.ManifestKey(at.Name), m.Key) // even if the manifest will be removed
 	if pinned, ok := v.chain[at]; ok {
 		delete(v.chain, at)
 		v.markManifest(v.ref, at, m, pinned)

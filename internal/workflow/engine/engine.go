@@ -2,9 +2,9 @@
 // that ends the task of a step, before it acknowledges the task's message, so that a redelivery repeats the advance; by
 // the process that accepts an answer or an event; and by any process when a wait is due. There is no coordinator.
 //
-// The order of effects of an advance is: the alarm if it must ring more often, values, record, tasks, the alarm if it
-// may ring less often. The tasks' ids follow from the run and the place of the step, so a process that finds an
-// incomplete advance begins them again: they are the same tasks.
+// An advance takes effect in this order: the alarm is widened if necessary, the values, the record and the tasks are
+// written, and then the alarm is narrowed. The tasks' ids follow from the run and the place of the step, so a process
+// that finds an incomplete advance begins them again: they are the same tasks.
 package engine
 
 import (
@@ -33,8 +33,8 @@ const (
 
 // Engine runs the workflows of all tenants. It is safe for concurrent use.
 type Engine struct {
-	// Retain keeps a version of a workspace until a time. It may be repeated. Processes that end tasks set it, so that
-	// a run can be repeated from a step; nil keeps nothing.
+	// Retain keeps a version of a workspace until a time. The engine may call it again with the same arguments.
+	// Processes that end tasks set it, so that a run can be rerun from a step; nil keeps nothing.
 	Retain func(ctx context.Context, tenant, workspace string, generation int64, until time.Time) error
 
 	MaxRuns  int              // the maximum number of a tenant's runs that have not ended; 0 means 10,000
