@@ -290,9 +290,14 @@ func getTaskStream(q *request) error {
 	return nil
 }
 
-// getNumbers sends the values that the page of the fleet plots, and the workers with their states.
+// getNumbers sends the values that the page of the fleet plots, and what else it shows of the workers, the task pools
+// and the pauses. The stream of changes is about the tenant's tasks, and not for operators without a tenant.
 func getNumbers(q *request) error {
 	f, err := q.c.Fleet(q.ctx)
+	if err != nil {
+		return err
+	}
+	pauses, err := q.c.Pauses(q.ctx)
 	if err != nil {
 		return err
 	}
@@ -301,16 +306,21 @@ func getNumbers(q *request) error {
 		Running int      `json:"running"`
 		Slots   int      `json:"slots"`
 		Oldest  float64  `json:"oldest"`
-		Workers []string `json:"workers"` // name and state of each; the page is refreshed when one changes
+		Shown   []string `json:"shown"` // the page is refreshed when this changes
 	}
 	for _, b := range f.Backlog {
 		numbers.Queued, numbers.Running = numbers.Queued+b.Queued, numbers.Running+b.Running
 		numbers.Oldest = max(numbers.Oldest, b.OldestAgeS)
+		numbers.Shown = append(numbers.Shown, fmt.Sprint("pool ", b.Pool, " ", b.Queued, " ", b.Running))
 	}
 	for _, w := range f.Workers {
 		numbers.Slots += w.Slots
-		numbers.Workers = append(numbers.Workers, w.Name+" "+w.State)
+		numbers.Shown = append(numbers.Shown, fmt.Sprint("worker ", w.Name, " ", w.State, " ", w.Busy))
 	}
+	for _, p := range pauses {
+		numbers.Shown = append(numbers.Shown, "paused "+p.Target)
+	}
+	slices.Sort(numbers.Shown)
 	q.w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(q.w).Encode(numbers)
 }

@@ -654,11 +654,12 @@ func TestRerun(t *testing.T) {
 func TestFiles(t *testing.T) {
 	f, v := start(t, 1, Options{})
 	v.login(ingesttest.Token)
+	code := "print 1"
 	send := func(content []byte) (status int, at, body string) {
 		var form bytes.Buffer
 		w := multipart.NewWriter(&form)
 		for name, value := range map[string]string{
-			"csrf": v.csrf, "kind": "code", "text": "print 1", "key": fmt.Sprint("k", len(content)),
+			"csrf": v.csrf, "kind": "code", "text": code, "key": fmt.Sprint("k", len(content)),
 		} {
 			if err := w.WriteField(name, value); err != nil {
 				t.Fatal(err)
@@ -695,6 +696,10 @@ func TestFiles(t *testing.T) {
 		if status, _, _ := send(make([]byte, maxUpload+more)); status != http.StatusRequestEntityTooLarge {
 			t.Errorf("files %d bytes above the limit: status %d, want 413", more, status)
 		}
+	}
+	code = strings.Repeat("#", maxForm)
+	if status, _, _ := send([]byte("x")); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a program above the limit of a form, with a small file: status %d, want 413", status)
 	}
 }
 
@@ -1050,6 +1055,36 @@ func TestOperatorsOnly(t *testing.T) {
 	}
 	if status, _, body := v.post("/fleet/drain", "target", "absent"); status != 404 {
 		t.Errorf("drain of an unknown worker: status %d, want 404:\n%s", status, body)
+	}
+}
+
+// TestNumbers checks that the page of the fleet learns of queued tasks and pauses, also for an operator without a
+// tenant.
+func TestNumbers(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	v.post("/login", "code", v.p.Code(ingesttest.Operator)) // leads to the tasks, which this token may not read
+	_, _, body := v.get("/new")
+	v.csrf = regexp.MustCompile(`name="csrf" value="(\w+)"`).FindStringSubmatch(body)[1]
+	seen := map[string]string{}
+	for _, step := range []string{"before", "a task", "a pause"} {
+		switch step {
+		case "a task":
+			queueTask(t, f, "print 1")
+		case "a pause":
+			v.post("/fleet/pause", "target", "pool/default")
+		}
+		var numbers struct {
+			Shown []string `json:"shown"`
+		}
+		_, _, body := v.get("/fleet/numbers")
+		if err := json.Unmarshal([]byte(body), &numbers); err != nil {
+			t.Fatalf("numbers %s: %v", body, err)
+		}
+		shown := fmt.Sprint(numbers.Shown)
+		if earlier, ok := seen[shown]; ok {
+			t.Errorf("the fleet after %s looks like %s: %s", step, earlier, shown)
+		}
+		seen[shown] = step
 	}
 }
 

@@ -415,7 +415,13 @@ func (q *request) parseForm() error {
 		return errReadOnly
 	}
 	q.form = formValues{q.r.PostForm}
+	size := 0
 	for name, values := range q.form.Values {
+		for _, v := range values {
+			if size += len(name) + len(v); size > maxForm { // the limit of a body with files is larger
+				return errTooLarge
+			}
+		}
 		if len(values) > 1 && name != "id" && name != "scope" && !strings.HasPrefix(name, "field.") {
 			return errTwice
 		}

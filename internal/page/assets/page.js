@@ -133,7 +133,7 @@ function plot() {
       { label: "slots", stroke: color("--grey"), dash: [4, 4] }],
     axes: [axis, axis], scales: { y: { range: (_, __, max) => [0, Math.max(max || 0, 1)] } },
   }, data, box);
-  let workers;
+  let shown;
   const sample = async () => {
     if (document.hidden) return;
     try {
@@ -143,9 +143,9 @@ function plot() {
       data[0].push(Date.now() / 1000); data[1].push(n.queued); data[2].push(n.running); data[3].push(n.slots);
       if (data[0].length > 1800) for (const d of data) d.shift();
       u.setData(data);
-      const now = JSON.stringify(n.workers);
-      if (workers && workers !== now) refresh(); // the stream of changes is about tasks
-      workers = now;
+      const now = JSON.stringify(n.shown);
+      if (shown && shown !== now) refresh(); // the stream of changes is about the tenant's tasks
+      shown = now;
     } catch { /* the banner says so */ }
   };
   sample();
