@@ -243,6 +243,9 @@ func (s *Service) checkTask(ctx context.Context, tenant string, task json.RawMes
 	}
 	ev, err := taskEvent("check", "check", time.Unix(0, 0), task)
 	if err == nil {
+		err = checkEnvelope(task)
+	}
+	if err == nil {
 		err = s.queue.Check(ctx, tenant, ev)
 	}
 	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
@@ -251,4 +254,19 @@ func (s *Service) checkTask(ctx context.Context, tenant string, task json.RawMes
 		return &moved
 	}
 	return err
+}
+
+// checkEnvelope refuses a field of the envelope that is null or empty, as a submission with it is: its default would be
+// more than was meant. taskEvent accepts it, because a stored automation may have it.
+func checkEnvelope(task json.RawMessage) error {
+	var fields map[string]any
+	if err := json.Unmarshal(task, &fields); err != nil {
+		return refuse(errcode.BadData, "", "the task is not a JSON object")
+	}
+	for _, name := range envelope {
+		if v, ok := fields[name]; ok && (v == nil || v == "") {
+			return refuse(errcode.BadData, "/"+name, "it is empty: leave it out for its default")
+		}
+	}
+	return nil
 }

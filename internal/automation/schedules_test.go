@@ -261,6 +261,8 @@ func TestRefusedSchedules(t *testing.T) {
 		"bad_data /task/code":           func(s *schemas.ScheduleSpec) { s.Task = []byte(`{"code":7}`) },
 		"bad_event /task/priority":      func(s *schemas.ScheduleSpec) { s.Task = []byte(`{"code":"x","priority":"urgent"}`) },
 		"bad_name /task/workspace":      func(s *schemas.ScheduleSpec) { s.Task = []byte(`{"code":"x","workspace":"../y"}`) },
+		"bad_data /task/workspace":      func(s *schemas.ScheduleSpec) { s.Task = []byte(`{"code":"x","workspace":""}`) },
+		"bad_data /task/session":        func(s *schemas.ScheduleSpec) { s.Task = []byte(`{"code":"x","session":null}`) },
 		"too_large /task": func(s *schemas.ScheduleSpec) {
 			s.Task = fmt.Appendf(nil, `{"code":%q}`, strings.Repeat("x", 65<<10))
 		},
