@@ -160,6 +160,9 @@ func hashOf(ctx context.Context, c *client.Client) (uint64, error) {
 		fmt.Fprintln(h, r.RunID, r.Status)
 		for _, s := range r.Steps {
 			fmt.Fprintln(h, s.Status, s.Attempt)
+			for _, item := range s.Items {
+				fmt.Fprintln(h, item.Status)
+			}
 		}
 	}
 	return h.Sum64(), err

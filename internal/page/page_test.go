@@ -1058,6 +1058,37 @@ func TestOperatorsOnly(t *testing.T) {
 	}
 }
 
+// TestQuestionsOfLoops checks that the inbox has the questions of a loop, and that open pages learn of the next one.
+func TestQuestionsOfLoops(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	run, err := c.RunWorkflow(t.Context(), client.WorkflowRequest{Workflow: json.RawMessage(`{
+		"name": "order", "steps": [{"id": "ask", "for_each": {"in": ["a", "b"]}, "ask": {"message": "How many?", "form": {
+			"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}}}]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.login(ingesttest.Token)
+	_, _, body := v.get("/inbox")
+	has(t, "the inbox", body, "How many?", `action="/ui/`+path("workflows", run.RunID, "answer")+`"`)
+	before, err := hashOf(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.AnswerWorkflow(t.Context(), run.RunID, client.WorkflowAnswer{
+		Step: "ask", Item: new(0), Values: json.RawMessage(`{"n": 1}`),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := hashOf(t.Context(), c); err != nil || after == before {
+		t.Errorf("the hash after the first answer is %d (%v), want another one than before", after, err)
+	}
+}
+
 // TestNumbers checks that the page of the fleet learns of queued tasks and pauses, also for an operator without a
 // tenant.
 func TestNumbers(t *testing.T) {

@@ -55,7 +55,8 @@ func (e *Engine) Get(ctx context.Context, tenant, id string) (schemas.WorkflowRu
 	return run, nil
 }
 
-// List returns a tenant's runs that were changed last, the latest first, without their inputs and results.
+// List returns a tenant's runs that were changed last, the latest first, without their inputs and results. Of the items
+// of a loop that has not ended, it returns the statuses and the questions.
 func (e *Engine) List(ctx context.Context, tenant string, limit int) ([]schemas.WorkflowRun, error) {
 	store, err := e.open(ctx)
 	if err != nil {
@@ -72,7 +73,16 @@ func (e *Engine) List(ctx context.Context, tenant string, limit int) ([]schemas.
 			return nil, err
 		}
 		for i := range run.Steps {
-			run.Steps[i].Result, run.Steps[i].Items = nil, nil
+			s := &run.Steps[i]
+			if s.Result = nil; s.Status.Ended() {
+				s.Items = nil
+			}
+			for k, item := range s.Items {
+				s.Items[k] = schemas.StepRun{Status: item.Status}
+				if item.Status == schemas.WorkflowWaiting {
+					s.Items[k].Message = item.Message
+				}
+			}
 		}
 		out = append(out, run)
 	}
