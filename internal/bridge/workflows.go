@@ -57,6 +57,7 @@ type rerunIn struct {
 
 type runStepOut struct {
 	ID      string `json:"id"`
+	Item    *int   `json:"item,omitempty" jsonschema:"of a loop that asks: pass it to answer_workflow"`
 	Status  string `json:"status" jsonschema:"pending, running, waiting, succeeded, failed, skipped or cancelled"`
 	TaskID  string `json:"task_id,omitempty" jsonschema:"get_task returns its output"`
 	Error   string `json:"error,omitempty"`
@@ -197,6 +198,13 @@ func (c *call) viewRun(ctx context.Context, run client.WorkflowRun) runOut {
 			step.Message = start(s.Message)
 		}
 		out.Steps = append(out.Steps, step)
+		for i, item := range s.Items {
+			if item.Status == "waiting" && item.Message != "" {
+				out.Steps = append(out.Steps, runStepOut{
+					ID: s.ID, Item: &i, Status: string(item.Status), Message: start(item.Message),
+				})
+			}
+		}
 	}
 	return fitRun(out, c.b.o.MaxOutput)
 }

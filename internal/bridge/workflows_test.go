@@ -55,6 +55,23 @@ func TestWorkflows(t *testing.T) {
 	if run["status"] != "succeeded" || outputs["n"] != 5.0 {
 		t.Errorf("get_workflow_run = %v, want n = 5", run)
 	}
+	loop := map[string]any{"name": "asks", "steps": []any{map[string]any{
+		"id": "a", "for_each": map[string]any{"in": []any{"red", "blue"}},
+		"ask": map[string]any{"message": "How many ${ item }?", "form": map[string]any{
+			"type": "object", "properties": map[string]any{"n": map[string]any{"type": "integer"}},
+		}},
+	}}}
+	run, _ = call("run_workflow", map[string]any{"workflow": loop})
+	for i, want := range []string{"How many red?", "How many blue?"} {
+		steps, _ = run["steps"].([]any)
+		asked, _ := steps[len(steps)-1].(map[string]any)
+		if len(steps) != 2 || asked["id"] != "a" || asked["item"] != float64(i) || asked["message"] != want {
+			t.Fatalf("the steps of a loop that asks are %v, want the question %q of item %d", steps, want, i)
+		}
+		run, _ = call("answer_workflow", map[string]any{
+			"run_id": run["run_id"], "step": "a", "item": i, "values": map[string]any{"n": i},
+		})
+	}
 	_, refused = call("run_workflow", map[string]any{"workflow": map[string]any{"name": "x", "steps": []any{}}})
 	if !strings.Contains(refused, "bad_workflow") || !strings.Contains(refused, "/steps") {
 		t.Errorf("a wrong workflow = %s, want bad_workflow and its place", refused)
