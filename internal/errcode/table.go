@@ -52,13 +52,13 @@ var requests = []Error{
 		"Send the request again, in the second case with its parameters in the URL."),
 	row(BadData, "400 blocked", "The task's data or the request's body does not match its schema.",
 		"Correct the value at `path`; the schema is `schemas/task.v1.json`."),
-	row(BadEvent, "400 blocked client", "The request is not a CloudEvent that carries a task.",
+	row(BadEvent, "400 blocked client", "The request is not a valid CloudEvent, or an attribute of the task is not valid.",
 		"Correct the attribute in `path`."),
 	row(BadForm, "400", "The multipart form of an upload cannot be read.", "Correct the part that `cause` names."),
 	row(BadJSON, "400", "The body is not JSON, or not the JSON object that the endpoint expects.",
-		"Correct the body at the position in the message."),
+		"Correct the body at the position in `cause`, or the value at `path`."),
 	row(BadMediaType, "415", "The endpoint does not accept this Content-Type or Content-Encoding.",
-		"Send one of the media types in the hint, uncompressed."),
+		"Send a media type that `/openapi.json` lists for the endpoint, uncompressed."),
 	row(BadName, "400 blocked client",
 		"The name of a tenant, workspace, session or task pool has an invalid character or length.",
 		"Use 1 to 63 letters (a–z, A–Z), digits, `_` and `-`, beginning with a letter or digit; for a task pool, only "+
@@ -150,7 +150,7 @@ var tasks = []Error{
 }
 
 var automations = []Error{
-	row(AutomationExists, "409", "The tenant has a different schedule, trigger or webhook with this name.",
+	row(AutomationExists, "409", "The tenant has a different schedule or trigger, or a webhook, with this name.",
 		"Choose another name, or remove the other one first."),
 	row(AutomationLimit, "409 blocked",
 		"The tenant has as many schedules, triggers, webhooks or active workflow runs as it may have.",
@@ -163,7 +163,7 @@ var automations = []Error{
 var workflows = []Error{
 	row(BadAnswer, "400", "The answer does not fit the form of the step.", "Correct the field in `path`."),
 	row(BadWorkflow, "400 blocked", "The workflow or its inputs are not valid.",
-		"Correct the value at `path`; `cause` lists all problems, and docs/workflows.md has the format."),
+		"Correct the value at `path`; the message lists all problems, and docs/workflows.md has the format."),
 	row(ExpressionFailed, "", "An expression of the step cannot be evaluated with the values of this run.",
 		"Read the message; test with `has(x.y)` for fields that may be absent."),
 	row(NotWaiting, "409 exit=4", "The step is not waiting for an answer, or another answer came first.",
