@@ -31,7 +31,7 @@ type State struct {
 
 // GetState returns a state document. An empty workspace or file selects the default. A document that does not exist is
 // not an error: Exists is false, Data is {} and ETag is NoState. For an invalid name the error has the code
-// "bad_state_file". Over NATS, it fails with the code "http_only".
+// "bad_state_file". Over NATS, it fails with the code "http_only", as does SaveState.
 func (c *Client) GetState(ctx context.Context, workspace, file string) (State, error) {
 	s := State{Workspace: cmp.Or(workspace, mainWorkspace), File: file, Data: json.RawMessage("{}"), ETag: NoState}
 	d, err := c.overHTTP()

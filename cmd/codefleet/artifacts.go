@@ -143,7 +143,7 @@ func (a *app) getArtifacts(
 	})
 }
 
-// saveArtifact downloads an artifact to the file name in root. Without force, an existing file is an error. With force,
+// saveArtifact downloads an artifact to a file of root with the given name. Without force, an existing file is an error. With force,
 // the complete artifact replaces it.
 func saveArtifact(
 	ctx context.Context, c *client.Client, root *os.Root, id, from, name string, force bool,

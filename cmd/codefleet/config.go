@@ -20,8 +20,8 @@ func (a *app) configCommand() *cobra.Command {
 		},
 		&cobra.Command{
 			Use: "check", Short: "Report all problems in the settings",
-			Long: "Report all problems in the settings. Images, addresses, and the files that settings name (such as\n" +
-				"requirements) are checked when the fleet starts. Files with settings are checked now.",
+			Long: "Report all problems in the settings. Images, addresses, and the files that settings name\n" +
+				"(such as requirements) are checked when the fleet starts. Files with settings are checked now.",
 			RunE: a.do(a.configCheck),
 		},
 	)

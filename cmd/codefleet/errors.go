@@ -49,7 +49,7 @@ func (f *failure) try(hint string) *failure {
 	return f
 }
 
-// noFleet adds an exit code and a hint to an error of client.Locate or client.New.
+// noFleet adds an exit code and a hint to an error of finding a fleet or of client.New.
 func noFleet(err error) error {
 	f := &failure{
 		code: errcode.ExitUnreachable, message: "find a fleet", err: err,
@@ -168,7 +168,7 @@ type callError struct{ error }
 
 func (e *callError) Unwrap() error { return e.error }
 
-// markCall marks an error that a method of client.Client returned. It returns nil for nil.
+// markCall marks an error of a command's work with the fleet. It returns nil for nil.
 func markCall(err error) error {
 	if err == nil {
 		return nil

@@ -7,8 +7,8 @@
 // directory. Over HTTP, each caller sends its own token; over stdio, the bridge uses the token in fleet.json or
 // CODEFLEET_TOKEN. Without a fleet it waits for one, and calls fail meanwhile. When it listens, it prints its address.
 // SIGTERM or SIGINT ends it; a second signal ends it at once.
-// Exit codes: 0 after a signal, -h or, over stdio, when the client closes the connection; 1 if it could not serve; 2
-// for usage or configuration.
+// Exit codes: 0 after a signal, after -h, and over stdio after the client has closed the connection; 1 if it could not
+// serve; 2 for usage or configuration.
 package main
 
 import (

@@ -18,7 +18,7 @@ import (
 const (
 	maxValueTime  = 2 * time.Second // of one evaluation; the cost limit applies first, unless the machine is busy
 	maxValueDepth = 64
-	maxValueSize  = 1 << 20 // bytes of a value, about as many as its JSON has
+	maxValueSize  = 1 << 20 // bytes of a value's strings and names, and one for each of its values
 )
 
 // Expression is an expression with a value of any type. It is safe for concurrent use.

@@ -132,7 +132,7 @@ func (r route) tag() string {
 // errorCodes returns all error codes that the route may respond with, sorted.
 func (r route) errorCodes() []string {
 	list := slices.Concat(r.errors, codeList{errcode.HostRefused, errcode.OriginRefused, errcode.Internal})
-	if r.changes() || len(r.inQuery()) > 0 {
+	if r.isStrict() || len(r.inQuery()) > 0 {
 		list = append(list, errcode.BadParameter)
 	}
 	if !r.allowsBody() { // refuseUnread refuses a body

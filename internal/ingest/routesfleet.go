@@ -8,7 +8,7 @@ func (s *Server) fleetRoutes() []route {
 			"getFleet", "List workers and the backlog of each task pool").
 			returns(200, "Fleet"),
 		s.queueRow("GET /v1/fleet/backlog", ScopeOperator, s.getDemand,
-			"getBacklog", "Read the backlog of a task pool and the number of slots that it needs").
+			"getBacklog", "Read the demand of a task pool: its backlog, and the slots that it needs").
 			note("For autoscalers: `slots`, divided by the slots of a worker, is the number of workers that do the "+
 				"queued work in the time `within`, in addition to the running tasks.").
 			takes("pool", "within").
@@ -31,8 +31,8 @@ func (s *Server) fleetRoutes() []route {
 			fails(errcode.BadName),
 		s.queueRow("GET /v1/usage", anyScope, s.getUsage,
 			"listUsage", "Read what tasks used, by tenant and day").
-			note("Of the caller's tenant, or with `all=true` and the scope operator, of all tenants. Every 5 seconds, "+
-				"workers report what they have counted.").
+			note("Of the caller's tenant, or with `all=true` and the scope operator, of all tenants. Workers report "+
+				"every 5 seconds, so the latest seconds may be missing.").
 			takes("since", "before", "all").
 			returns(200, "[]TenantUsage").
 			fails(errcode.BadParameter, errcode.Forbidden),

@@ -18,16 +18,16 @@ import (
 // This file refuses requests with parameters, headers or a body that no handler reads. If they were ignored, the
 // request would change more than its sender meant.
 
-// changes reports whether the route changes something that the request selects. Submitted events select nothing, and
-// their senders may add parameters of their own.
-func (r route) changes() bool {
+// isStrict reports whether requests of the route are checked strictly: those with a method of changes. Events are not:
+// they select nothing, and their senders may add parameters of their own.
+func (r route) isStrict() bool {
 	method, path, _ := strings.Cut(r.pattern, " ")
 	return slices.Contains([]string{"POST", "PUT", "PATCH", "DELETE"}, method) && strings.HasPrefix(path, "/v1/") &&
 		path != "/v1/events"
 }
 
-// allowsBody reports whether requests of the route may have a body. Those of a change whose handler reads none may not.
-func (r route) allowsBody() bool { return len(r.bodies) > 0 || !r.changes() }
+// allowsBody reports whether requests of the route may have a body. Strict ones may only if the handler reads it.
+func (r route) allowsBody() bool { return len(r.bodies) > 0 || !r.isStrict() }
 
 // inQuery returns the route's parameters of the query.
 func (r route) inQuery() []string {
@@ -36,7 +36,7 @@ func (r route) inQuery() []string {
 
 // refuseUnread refuses a request with something that the route's handler does not read.
 func (r route) refuseUnread(w http.ResponseWriter, req *http.Request) error {
-	if err := r.checkQuery(req.URL.RawQuery); err != nil || !r.changes() {
+	if err := r.checkQuery(req.URL.RawQuery); err != nil || !r.isStrict() {
 		return err
 	}
 	if err := r.checkHeader(req.Header); err != nil || r.allowsBody() {
@@ -49,19 +49,19 @@ func (r route) refuseUnread(w http.ResponseWriter, req *http.Request) error {
 // unknown parameter or an empty one.
 func (r route) checkQuery(rawQuery string) error {
 	query, err := url.ParseQuery(rawQuery)
-	if err != nil && r.changes() {
+	if err != nil && r.isStrict() {
 		return badParameter("query", "it is not valid: "+err.Error())
 	}
 	known := r.inQuery()
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch {
 		case !slices.Contains(known, name):
-			if r.changes() {
+			if r.isStrict() {
 				return badParameter(text.Truncate(name, maxParameter), "this request has no such parameter")
 			}
 		case len(query[name]) > 1 && !isList(name):
 			return badParameter(name, "it occurs more than once")
-		case r.changes() && slices.Contains(query[name], ""):
+		case r.isStrict() && slices.Contains(query[name], ""):
 			return badParameter(name, "it is empty; leave it out for its default")
 		}
 	}

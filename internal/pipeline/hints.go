@@ -98,7 +98,7 @@ func (t toolset) packages() (names []string) {
 	return slices.Compact(names)
 }
 
-// missingModule explains which modules the environment has, which other pools of the worker have the missing
+// missingModule explains which modules the environment has, which other task pools of the worker have the missing
 // module, and how to add it. name and description are the environment's.
 func missingModule(module, name, description string, all []executor.EnvironmentStats) string {
 	const limit = 30
@@ -111,7 +111,7 @@ func missingModule(module, name, description string, all []executor.EnvironmentS
 		if e.Name != name {
 			if i := slices.IndexFunc(e.Packages, func(m string) bool { return provides(m, module) }); i >= 0 {
 				elsewhere = append(elsewhere,
-					fmt.Sprintf("the pool %s, which has %s (--pool %s)", e.Name, e.Packages[i], e.Name))
+					fmt.Sprintf("the task pool %s, which has %s (--pool %s)", e.Name, e.Packages[i], e.Name))
 			}
 			continue
 		}
@@ -123,7 +123,7 @@ func missingModule(module, name, description string, all []executor.EnvironmentS
 			have = fmt.Sprintf("%s and %s%s", have, strings.Join(e.Packages[:min(n, limit)], ", "), more)
 		}
 	}
-	hint := fmt.Sprintf("sandboxes of the pool %s (%s) have %s", name, description, have)
+	hint := fmt.Sprintf("the task pool %s (%s) has %s", name, description, have)
 	if len(elsewhere) > 0 {
 		hint += "; send the task to " + strings.Join(elsewhere, ", or ")
 	}

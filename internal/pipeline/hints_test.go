@@ -66,19 +66,19 @@ func TestMissingModule(t *testing.T) {
 	for _, c := range []struct{ module, name, description, want string }{
 		{
 			"scipy", "science", "host /usr + requirements 0c4b",
-			"sandboxes of the pool science (host /usr + requirements 0c4b) have Python's own modules and " +
+			"the task pool science (host /usr + requirements 0c4b) has Python's own modules and " +
 				"numpy 2.1.0, scikit_learn 1.5.0; an operator adds scipy to the file of pools.science.requirements " +
 				"or execution.requirements, and restarts the worker",
 		},
 		{
 			"numpy", "default", "host /usr",
-			"sandboxes of the pool default (host /usr) have Python's own modules; send the task to the pool science, " +
+			"the task pool default (host /usr) has Python's own modules; send the task to the task pool science, " +
 				"which has numpy 2.1.0 (--pool science); an operator adds numpy to the file of " +
 				"pools.default.requirements or execution.requirements, and restarts the worker",
 		},
 		{
 			"scipy", "images", "image x.tar sha256:12",
-			"sandboxes of the pool images (image x.tar sha256:12) have the modules of the image; an operator adds " +
+			"the task pool images (image x.tar sha256:12) has the modules of the image; an operator adds " +
 				"scipy to the image with `pip install scipy`",
 		},
 	} {

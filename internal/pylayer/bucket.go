@@ -26,7 +26,6 @@ const (
 // parts of the layer's archive in order; each part is the object packages/SHA256, named by the hash of its bytes.
 type layerManifest struct {
 	Parts []string `json:"parts"` // SHA-256, hex
-	Bytes int64    `json:"bytes"` // size of all parts together
 }
 
 func manifestKey(hash string) string { return "packages/" + hash + ".json" }
@@ -90,7 +89,6 @@ func (w *partWriter) put(data []byte) error {
 		return err
 	}
 	w.layer.Parts = append(w.layer.Parts, name)
-	w.layer.Bytes += int64(len(data))
 	return nil
 }
 

@@ -60,7 +60,7 @@ const (
 )
 
 // Build returns the layer of a requirements file, and builds it unless it exists. Several processes may call it at
-// once. The error contains the end of pip's output. After an error, nothing is left behind.
+// once. The error contains the end of pip's output. After an error, no part of a layer is left in Dir.
 func Build(ctx context.Context, o Options) (Layer, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	l, err := build(ctx, o)
@@ -226,8 +226,8 @@ func pip(ctx context.Context, o Options, target string) error {
 	return fmt.Errorf("run pip: %w: %s", err, output)
 }
 
-// makeReadOnly lets all users read the files below dir, and no user write to them. It refuses symbolic links that point
-// outside of dir, because they would have a different target inside a box. It also refuses pipes, sockets and devices.
+// makeReadOnly lets all users read the files below dir, and no user write to them. It refuses symbolic links without a
+// target in dir, because they would have none, or a different one, inside a box. It also refuses pipes, sockets and devices.
 func makeReadOnly(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -241,7 +241,7 @@ func makeReadOnly(dir string) error {
 		switch {
 		case d.Type()&fs.ModeSymlink != 0:
 			if _, err := root.Stat(path); err != nil {
-				return fmt.Errorf("symbolic link %s points outside the layer: %w", path, err)
+				return fmt.Errorf("symbolic link %s has no target within the layer: %w", path, err)
 			}
 			return nil
 		case d.IsDir():

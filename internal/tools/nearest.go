@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// UnknownError reports that a tool, server or argument does not exist, with similar names that do.
+// UnknownError reports that a tool, server or argument does not exist, with the nearest names that do.
 type UnknownError struct {
 	What    string // tool | server | argument
 	Name    string

@@ -61,7 +61,7 @@ func (b *run) stdioTask(ctx context.Context, file string) error {
 	}
 	defer c.Close()
 	cmd := exec.CommandContext(ctx, b.Program, "mcp", "--fleet", file)
-	session, err := b.connect(ctx, &sdk.CommandTransport{Command: cmd}, "")
+	session, err := connect(ctx, &sdk.CommandTransport{Command: cmd}, "")
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (b *run) stdioTask(ctx context.Context, file string) error {
 	return nil
 }
 
-func (b *run) connect(ctx context.Context, t sdk.Transport, version string) (*sdk.ClientSession, error) {
+func connect(ctx context.Context, t sdk.Transport, version string) (*sdk.ClientSession, error) {
 	c := sdk.NewClient(&sdk.Implementation{Name: "codefleet bench", Version: "1"}, nil)
 	return c.Connect(ctx, t, &sdk.ClientSessionOptions{ProtocolVersion: version})
 }
@@ -111,7 +111,7 @@ func (b *run) manyClients(ctx context.Context, file, token string) (err error) {
 	}
 	h := &http.Client{Transport: &authorized{token: token, next: &http.Transport{MaxIdleConnsPerHost: idleClients}}}
 	dial := func() (*sdk.ClientSession, error) {
-		return b.connect(ctx, &sdk.StreamableClientTransport{
+		return connect(ctx, &sdk.StreamableClientTransport{
 			Endpoint: strings.TrimSpace(url), HTTPClient: h,
 		}, sessionVersion)
 	}
@@ -137,14 +137,14 @@ func (b *run) manyClients(ctx context.Context, file, token string) (err error) {
 			err := execute(ctx, s)
 			mu.Lock()
 			defer mu.Unlock()
-			b.Add("a call, with 200 at once", "ms", bench.Since(callBegan))
+			b.Add(fmt.Sprintf("a call, with %d at once", activeClients), "ms", bench.Since(callBegan))
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	b.Add("200 calls at once", "tasks/s", activeClients/time.Since(began).Seconds())
+	b.Add(fmt.Sprintf("%d calls at once", activeClients), "tasks/s", activeClients/time.Since(began).Seconds())
 	b.Summarise()
 	b.AtMost("M2", fmt.Sprintf("the bridge's memory for each of %d idle clients over HTTP", idleClients),
 		b.Median("a client over HTTP, idle"), 100, "KB")

@@ -2,8 +2,8 @@
 
 package microsandbox
 
-// supportsUserAttributes returns false, because other systems run no sandboxes.
+// supportsUserAttributes returns false, because msb runs only on Linux.
 func supportsUserAttributes(string) bool { return false }
 
-// removeAttribute does nothing, because other systems run no sandboxes.
+// removeAttribute does nothing, because msb runs only on Linux.
 func removeAttribute(string, string) error { return nil }

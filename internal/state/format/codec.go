@@ -30,7 +30,7 @@ func NewCodec() Codec {
 }
 
 // Compress returns data as it is stored: a zstd frame in scratch, or data itself if the frame would not be smaller.
-// Large data is compressed only if two samples of it shrink.
+// Data of at least sampleBlob bytes is compressed only if two samples of it together shrink.
 func (c Codec) Compress(data, scratch []byte) []byte {
 	if len(data) >= sampleBlob {
 		mid := len(data) / 2

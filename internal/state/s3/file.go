@@ -18,5 +18,5 @@ func (o *Objects) PutFile(ctx context.Context, key string, r io.Reader, size int
 	return o.wrap("put", key, err)
 }
 
-// onlyReader hides a reader's other methods, so that it is read once, from its start.
+// onlyReader hides a reader's other methods: with Seek or ReadAt, minio-go would read parts again or in parallel.
 type onlyReader struct{ io.Reader }
