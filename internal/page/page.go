@@ -80,7 +80,10 @@ func (p *Page) routes() *http.ServeMux {
 	mux.HandleFunc("GET "+root+"/login", p.getLogin)
 	mux.HandleFunc("POST "+root+"/login", p.postLogin)
 	mux.HandleFunc("POST "+root+"/logout", p.postLogout)
-	mux.HandleFunc("GET "+root+"/{$}", func(w http.ResponseWriter, r *http.Request) { p.redirect(w, r, "tasks") })
+	mux.HandleFunc("GET "+root+"/{$}", func(w http.ResponseWriter, r *http.Request) {
+		s, _ := p.session(r)
+		p.redirect(w, r, s.first())
+	})
 
 	get := func(path string, h view) { mux.HandleFunc("GET "+root+path, p.page(h)) }
 	post := func(path string, h action) { mux.HandleFunc("POST "+root+path, p.form(h)) }

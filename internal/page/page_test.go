@@ -163,6 +163,12 @@ func TestLogin(t *testing.T) {
 	if _, at, _ := v.get("/tasks"); !strings.HasPrefix(at, "/login") {
 		t.Errorf("after the logout: %s, want the login", at)
 	}
+	if status, at, _ := v.post("/login", "token", ingesttest.Operator); status != 200 || at != "/fleet" {
+		t.Errorf("operator: %d %s, want the fleet", status, at)
+	}
+	if status, at, _ := v.get("/"); status != 200 || at != "/fleet" {
+		t.Errorf("operator at /: %d %s, want the fleet", status, at)
+	}
 }
 
 // TestSecureCookies checks that the cookies of a login over HTTPS, as the proxy says, are sent over HTTPS only.
@@ -391,7 +397,7 @@ func TestNextIsLocal(t *testing.T) {
 		"/fleet/ui/../../x": "/fleet/ui/tasks", "/fleet/ui/%2e%2E/x": "/fleet/ui/tasks",
 		"/fleet/ui/workspaces/main/files/.a": "/fleet/ui/workspaces/main/files/.a", "/fleet/ui/..": "/fleet/ui/tasks",
 	} {
-		if got := p.local(next); got != want {
+		if got := p.local(next, session{Tenant: "acme"}); got != want {
 			t.Errorf("local(%q) = %q, want %q", next, got, want)
 		}
 	}
@@ -1093,7 +1099,7 @@ func TestQuestionsOfLoops(t *testing.T) {
 // tenant.
 func TestNumbers(t *testing.T) {
 	f, v := start(t, 0, Options{})
-	v.post("/login", "code", v.p.Code(ingesttest.Operator)) // leads to the tasks, which this token may not read
+	v.post("/login", "code", v.p.Code(ingesttest.Operator))
 	_, _, body := v.get("/new")
 	v.csrf = regexp.MustCompile(`name="csrf" value="(\w+)"`).FindStringSubmatch(body)[1]
 	seen := map[string]string{}

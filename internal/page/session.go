@@ -14,6 +14,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -283,7 +284,7 @@ func (p *Page) beginSession(w http.ResponseWriter, r *http.Request, token string
 	}
 	p.endSession(w, r)
 	p.setCookie(w, r, sessionName, s, sessionTime)
-	http.Redirect(w, r, p.local(next), http.StatusSeeOther) //nolint:gosec // local
+	http.Redirect(w, r, p.local(next, s), http.StatusSeeOther) //nolint:gosec // local
 }
 
 // identify returns the holder of a token. If the fleet does not accept the token, it shows the login with the reason.
@@ -332,15 +333,23 @@ func (p *Page) toLogin(w http.ResponseWriter, r *http.Request) {
 	p.redirect(w, r, "login?next="+url.QueryEscape(next))
 }
 
-// local returns next if it is a page of this fleet, and else the first page.
-func (p *Page) local(next string) string {
+// local returns next if it is a page of this fleet, and else the first page of a session.
+func (p *Page) local(next string, s session) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || strings.Contains(next, `\`) ||
 		!strings.HasPrefix(u.Path, p.o.Prefix+root+"/") || strings.Contains(u.Path+"/", "/../") ||
 		strings.HasPrefix(u.Path, p.o.Prefix+root+"/login") {
-		return p.o.Prefix + root + "/tasks"
+		return p.o.Prefix + root + "/" + s.first()
 	}
 	return u.RequestURI()
+}
+
+// first returns the path of the page with which a session begins. Operators without a tenant have no tasks.
+func (s session) first() string {
+	if s.Tenant == "" && slices.Contains(s.Scopes, "operator") {
+		return "fleet"
+	}
+	return "tasks"
 }
 
 // redirect goes to a path below the page.
