@@ -107,7 +107,7 @@ var condition = []Error{
 	row(Busy, "429", "Too many uploads are in progress, or "+
 		"other requests kept changing the schedule at the same time.", "Try again."),
 	row(Internal, "500 tool", "The fleet failed unexpectedly.",
-		"Report it, with the log lines that have the same trace id."),
+		"Report it, with the fleet's log lines of that time."),
 	row(NotDrainable, "409",
 		"The worker does not obey orders to drain: it is a part of `codefleet up`, or an older version.",
 		"End its process with SIGTERM, which drains it."),

@@ -231,6 +231,7 @@ func TestParseRefuses(t *testing.T) {
 		"long text":       {in(`{"type": "string", "description": "` + strings.Repeat("x", 4097) + `"}`), "limit is 4096"},
 		"long title":      {in(`{"type": "string", "title": "` + strings.Repeat("x", 251) + `"}`), "limit is 250"},
 		"many conditions": {with(`"allOf": [` + many(33, `{},`) + `]`), "33 conditions"},
+		"one too many":    {with(`"if": {}, "allOf": [` + many(32, `{},`) + `]`), "33 conditions"},
 		"long name":       {`{"type": "object", "properties": {"` + strings.Repeat("x", 129) + `": {}}}`, "from 1 to 128"},
 		"no name":         {`{"type": "object", "properties": {"": {"type": "string"}}}`, "from 1 to 128"},
 		"control":         {`{"type": "object", "properties": {"a\u0007": {}}}`, "control characters"},

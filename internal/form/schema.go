@@ -192,9 +192,12 @@ func (d document) faults() []string {
 	for _, name := range sortedNames(d.DependentRequired) {
 		c.fieldsExist(d, `"dependentRequired"`, append([]string{name}, d.DependentRequired[name]...))
 	}
-	conditions := append([]conditional{d.conditional}, d.AllOf...)
-	if len(d.AllOf) > maxConditions {
-		c.add("it has %d conditions; the limit is %d", len(d.AllOf), maxConditions)
+	conditions := d.AllOf
+	if d.conditional != (conditional{}) {
+		conditions = append([]conditional{d.conditional}, conditions...)
+	}
+	if len(conditions) > maxConditions {
+		c.add("it has %d conditions; the limit is %d", len(conditions), maxConditions)
 		conditions = nil
 	}
 	for _, cond := range conditions {
