@@ -127,21 +127,6 @@ class Package(ModuleType):
         return sorted(set(super().__dir__()) | set(self.__dict__.get("_tools", ())))
 
 
-def _function(server: str, tool: str) -> Any:
-    """Returns the function of a tool by the tool's name in calls: get_user or, if another tool has that name,
-    get_user_1a2b3c4d of get-user. Steps of workflows use it. server is the package's name."""
-    import json
-    import os
-
-    module = import_module("servers." + server)
-    names: Dict[str, str] = {}
-    definitions = os.path.join(list(module.__path__)[0], "definitions.json")
-    if os.path.exists(definitions):
-        with open(definitions, encoding="utf-8") as f:
-            names = json.load(f)["names"]
-    return getattr(module, names.get(tool, tool))
-
-
 def package(name: str, tools: Dict[str, str]) -> None:
     """Makes the module `name` a Package of these tools, given as module: function."""
     module = sys.modules[name]

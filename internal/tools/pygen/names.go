@@ -121,6 +121,20 @@ func assignNames(before map[string]string, defs []tools.Definition) map[string]s
 	return names
 }
 
+// functionNames returns the names that a tool's function may have: the one that it has if another tool has the usual
+// one, the usual one, and the one in a hand-written module, which may have the name of a builtin.
+func functionNames(tool string) []string {
+	id := Identifier(tool)
+	if id == "" {
+		return []string{"tool_" + shortHash(tool)}
+	}
+	names := []string{truncateID(id) + "_" + shortHash(tool), id}
+	if id == tool+"_" && !slices.Contains(tools.Keywords, tool) {
+		names = append(names, tool)
+	}
+	return names
+}
+
 // unique returns id, with a number as a suffix if id is taken or reserved. It adds the returned name to taken, which
 // has the next number to try for each name.
 func unique(id string, taken map[string]int, reserved []string) string {

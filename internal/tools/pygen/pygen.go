@@ -86,11 +86,23 @@ func Generate(s Source) (Package, error) {
 	return p, err
 }
 
-// Program returns a program that calls a tool with the members of the variable inputs. The program looks the function
-// up, because only the definitions of the task's catalogue tell its name.
+// Program returns a program that calls a tool with the members of the variable inputs. Only the catalogue of the task
+// has the name of the tool's function, so the program tries those that assignNames may have given it.
 func Program(server, tool string) string {
-	return "from servers import _function\n\nresult = _function(" + tools.PyString(Identifier(server)) + ", " +
-		tools.PyString(tool) + ")(**(inputs or {}))\n"
+	var b strings.Builder
+	indent := ""
+	names := functionNames(tool)
+	for i, name := range names {
+		load := "from servers." + Identifier(server) + " import " + name + " as call\n"
+		if i == len(names)-1 {
+			b.WriteString(indent + load)
+			break
+		}
+		b.WriteString(indent + "try:\n" + indent + "    " + load + indent + "except ImportError:\n")
+		indent += "    "
+	}
+	b.WriteString("\nresult = call(**(inputs or {}))\n")
+	return b.String()
 }
 
 // accept returns the tools with a valid definition, by name, and lists the others in p.Rejected.

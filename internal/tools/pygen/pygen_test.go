@@ -561,7 +561,7 @@ func TestDiscovery(t *testing.T) {
 // TestProgram checks that a program calls the tool with exactly the given name, whatever its function is called.
 func TestProgram(t *testing.T) {
 	const schema = `{"type":"object","properties":{"x":{"type":"integer"}}}`
-	names := []string{"get_user", "get-user", "get user", "inputs", "result", "list", "!!!", "a\"b"}
+	names := []string{"get_user", "get-user", "get user", "inputs", "result", "list", "class", "!!!", "a\"b"}
 	var defs []tools.Definition
 	for _, name := range names {
 		defs = append(defs, def(name, schema))
