@@ -18,22 +18,24 @@ import (
 // maxEvent limits the size of an event, in bytes. A record with its result and output must fit.
 const maxEvent = 64 << 20
 
-// minStream is how long a connection without events must last so that its loss begins a new series of retries.
-const minStream = time.Second
+const (
+	// minStream is how long a connection without events must last so that its loss begins a new series of retries.
+	minStream = time.Second
+	// maxSilent is how many connections one after another may do so without any data.
+	maxSilent = 2
+)
 
 // errEnded ends a stream when the task has ended.
 var errEnded = errors.New("ended")
 
 // watch reads the event stream of a task, over as many connections as necessary.
-func (c *httpConn) watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
-	w := watcher{conn: c, id: id, after: after, fn: fn}
+func (d *httpConn) watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
+	w := watcher{conn: d, id: id, after: after, fn: fn}
 	for {
 		before := w.after
-		_, err := retry(ctx, c.retryFor, func() (struct{}, error) {
-			w.accepted = time.Time{}
+		_, err := retry(ctx, d.retryFor, func() (struct{}, error) {
 			err := w.stream(ctx)
-			lasted := !w.accepted.IsZero() && time.Since(w.accepted) >= minStream
-			if _, final := errors.AsType[*backoff.PermanentError](err); !final && (lasted || w.after != before) {
+			if _, final := errors.AsType[*backoff.PermanentError](err); !final && (w.lasted() || w.after != before) {
 				return struct{}{}, nil // the fleet was there: begin a new series of retries
 			}
 			return struct{}{}, err
@@ -55,7 +57,20 @@ type watcher struct {
 	fn     func(Event) error
 	record Record // the final record, once it has been received
 
-	accepted time.Time // when the fleet accepted the request of the current connection; zero if it has not
+	began  time.Time       // when the fleet accepted the request of the latest connection; zero if it did not
+	data   *activityReader // of that connection
+	silent int             // latest connections that lasted, but without any data
+}
+
+// lasted reports whether the latest connection lasted, so that the fleet was there.
+func (w *watcher) lasted() bool {
+	if w.began.IsZero() || time.Since(w.began) < minStream {
+		return false
+	}
+	if w.silent++; w.data.any {
+		w.silent = 0
+	}
+	return w.silent <= maxSilent
 }
 
 // stream reads the events of one connection until an error. The error is permanent if the task has ended (errEnded), if
@@ -64,6 +79,7 @@ type watcher struct {
 func (w *watcher) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	w.began = time.Time{}
 	header := http.Header{"Accept": {"text/event-stream"}}
 	if w.after > 0 {
 		header.Set("Last-Event-ID", strconv.FormatUint(w.after, 10))
@@ -73,12 +89,16 @@ func (w *watcher) stream(ctx context.Context) error {
 		return err
 	}
 	defer resp.Body.Close()
-	w.accepted = time.Now()
+	w.began = time.Now()
 	idle := time.AfterFunc(idleTimeout, func() { cancel(errors.New("no data from the event stream")) })
 	defer idle.Stop()
-	for e, err := range sse.Read(&activityReader{resp.Body, idle}, maxEvent) {
+	w.data = &activityReader{Reader: resp.Body, timer: idle}
+	for e, err := range sse.Read(w.data, maxEvent) {
 		if err == nil {
 			err = w.dispatch(e)
+		}
+		if errors.Is(err, sse.ErrTooLong) {
+			err = backoff.Permanent(err)
 		}
 		if err != nil {
 			return fmt.Errorf("watch task %s: %w", w.id, err)
@@ -121,11 +141,13 @@ func (w *watcher) dispatch(m sse.Event) error {
 type activityReader struct {
 	io.Reader
 	timer *time.Timer
+	any   bool // whether data has arrived
 }
 
 func (r *activityReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	if n > 0 {
+		r.any = true
 		r.timer.Reset(idleTimeout)
 	}
 	return n, err

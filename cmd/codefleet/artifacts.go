@@ -94,7 +94,10 @@ func (a *app) artifactsGetCommand() *cobra.Command {
 // path is unknown, or if two of the artifacts have the same file name.
 func chosenArtifacts(list []client.Artifact, id string, paths []string) ([]client.Artifact, error) {
 	var chosen []client.Artifact
-	for _, p := range slices.Compact(slices.Sorted(slices.Values(paths))) {
+	for n, p := range paths {
+		if slices.Contains(paths[:n], p) {
+			continue
+		}
 		i := slices.IndexFunc(list, func(f client.Artifact) bool { return f.Path == p })
 		if i < 0 {
 			return nil, usage("the task has no artifact %q", p).try("codefleet artifacts ls " + id)
@@ -143,8 +146,8 @@ func (a *app) getArtifacts(
 	})
 }
 
-// saveArtifact downloads an artifact to a file of root with the given name. Without force, an existing file is an error. With force,
-// the complete artifact replaces it.
+// saveArtifact downloads an artifact to a file of root with the given name. Without force, an existing file is an
+// error. With force, the complete artifact replaces it.
 func saveArtifact(
 	ctx context.Context, c *client.Client, root *os.Root, id, from, name string, force bool,
 ) (err error) {

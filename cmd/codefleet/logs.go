@@ -84,7 +84,8 @@ func (a *app) logsSoFar(ctx context.Context, c *client.Client, rec client.Record
 	timer := time.AfterFunc(firstEventTime, cancel)
 	defer timer.Stop()
 	_, err := c.Watch(watch, rec.TaskID, 0, func(e client.Event) error {
-		defer timer.Reset(silence) // without the time that a slow terminal takes
+		timer.Stop() // a slow terminal is not silence
+		defer timer.Reset(silence)
 		return a.showEvent(e)
 	})
 	if ctx.Err() == nil && errors.Is(err, context.Canceled) {

@@ -149,5 +149,8 @@ func (a *app) loadFleet() (*config.Config, error) {
 	if err != nil {
 		return nil, noFleet(err)
 	}
+	if f.S3.Endpoint == "" {
+		return a.load() // the file has only the address for clients
+	}
 	return a.load(f.Settings(path)...)
 }

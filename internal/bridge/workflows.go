@@ -198,16 +198,25 @@ func (c *call) viewRun(ctx context.Context, run client.WorkflowRun) runOut {
 			step.Message = start(s.Message)
 		}
 		out.Steps = append(out.Steps, step)
+		questions := 0
 		for i, item := range s.Items {
-			if item.Status == "waiting" && item.Message != "" {
-				out.Steps = append(out.Steps, runStepOut{
-					ID: s.ID, Item: &i, Status: string(item.Status), Message: start(item.Message),
-				})
+			if item.Status != "waiting" || item.Message == "" {
+				continue
 			}
+			if questions++; questions > maxQuestions {
+				out.Truncated = true
+				break
+			}
+			out.Steps = append(out.Steps, runStepOut{
+				ID: s.ID, Item: &i, Status: string(item.Status), Message: start(item.Message),
+			})
 		}
 	}
 	return fitRun(out, c.b.o.MaxOutput)
 }
+
+// maxQuestions is how many questions of a loop's items an agent sees at once. It gets others when it has answered some.
+const maxQuestions = 20
 
 // fitRun returns the run in at most limit bytes of JSON. If it is larger, fitRun leaves out outputs that take more than
 // half of the limit. If the steps do not fit, it leaves out those that have not begun or need no attention, and then

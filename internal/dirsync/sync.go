@@ -120,8 +120,8 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 	return c, nil
 }
 
-// markBelowFiles makes conflicts of the directories that the workspace has replaced with a file or link although we have
-// changed paths below them, and of those paths.
+// markBelowFiles makes conflicts of the directories that the workspace has replaced with a file or link although we
+// have changed paths below them, and of those paths.
 func (c comparison) markBelowFiles() {
 	dirs := map[string]int{} // indexes of such directories in the list
 	for i, d := range c.list {

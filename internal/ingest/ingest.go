@@ -143,8 +143,8 @@ type Server struct {
 	workflows  *engine.Engine      // starts and changes workflow runs
 }
 
-// New returns a server that has no queue yet. Until Join it serves only the public routes except /readyz. Call Serve, or
-// serve its Handler with another HTTP server.
+// New returns a server that has no queue yet. Until Join it serves only the public routes except /readyz. Call Serve,
+// or serve its Handler with another HTTP server.
 func New(o Options) *Server {
 	o.Limits = o.Limits.withDefaults()
 	o.State.File = cmp.Or(o.State.File, "state.json")

@@ -136,7 +136,7 @@ func (r route) errorCodes() []string {
 		list = append(list, errcode.BadParameter)
 	}
 	if !r.allowsBody() { // refuseUnread refuses a body
-		list = append(list, errcode.BadBody)
+		list = append(list, errcode.BadBody, errcode.BodyTimeout)
 	}
 	if r.scope != public {
 		list = append(list, errcode.Unauthorized, errcode.Unavailable) // the latter while the process starts

@@ -81,8 +81,11 @@ func (p *Page) routes() *http.ServeMux {
 	mux.HandleFunc("POST "+root+"/login", p.postLogin)
 	mux.HandleFunc("POST "+root+"/logout", p.postLogout)
 	mux.HandleFunc("GET "+root+"/{$}", func(w http.ResponseWriter, r *http.Request) {
-		s, _ := p.session(r)
-		p.redirect(w, r, s.first())
+		if s, ok := p.session(r); ok {
+			p.redirect(w, r, s.first())
+		} else {
+			p.toLogin(w, r)
+		}
 	})
 
 	get := func(path string, h view) { mux.HandleFunc("GET "+root+path, p.page(h)) }

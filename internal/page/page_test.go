@@ -1073,8 +1073,8 @@ func TestQuestionsOfLoops(t *testing.T) {
 	}
 	defer c.Close()
 	run, err := c.RunWorkflow(t.Context(), client.WorkflowRequest{Workflow: json.RawMessage(`{
-		"name": "order", "steps": [{"id": "ask", "for_each": {"in": ["a", "b"]}, "ask": {"message": "How many?", "form": {
-			"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}}}]}`)})
+		"name": "order", "steps": [{"id": "ask", "for_each": {"in": ["a", "b"]}, "ask": {"message": "How many?",
+			"form": {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}}}]}`)})
 	if err != nil {
 		t.Fatal(err)
 	}

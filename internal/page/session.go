@@ -194,8 +194,8 @@ func (p *Page) endSession(w http.ResponseWriter, r *http.Request) {
 	p.setCookie(w, r, messageName, nil, 0)
 }
 
-// setCookie sets a cookie to the encrypted v, or removes it if age is 0. Browsers send it over HTTPS only if r came over
-// HTTPS, to this process or, as its header says, to a proxy.
+// setCookie sets a cookie to the encrypted v, or removes it if age is 0. Browsers send it over HTTPS only if r came
+// over HTTPS, to this process or, as its header says, to a proxy.
 func (p *Page) setCookie(w http.ResponseWriter, r *http.Request, name string, v any, age time.Duration) {
 	value, err := p.keys.seal(name, v)
 	if err != nil || age <= 0 {

@@ -33,7 +33,7 @@ func (p *Pipeline) openCalls(
 		Task: broker.Task{
 			ID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Allow: s.tools.allow,
 			Run:           max(1, r.Run) + len(s.attempts), // above 1 if there may be a journal to replay
-			RepeatInDoubt: s.draft.repairs > 0,             // failed programs left no mutating call in doubt, see repairable
+			RepeatInDoubt: s.draft.repairs > 0,             // failed programs left no call in doubt: see repairable
 		},
 		Catalogue: s.tools.index.Listing, Schemas: p.schemas,
 		Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,

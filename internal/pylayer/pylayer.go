@@ -104,7 +104,7 @@ func key(ctx context.Context, o Options) (string, error) {
 	if err := checkWheelsOnly(requirements); err != nil {
 		return "", err
 	}
-	version, err := o.interpreter(ctx)
+	version, err := o.interpreter(ctx, requirements)
 	if err != nil {
 		return "", err
 	}
@@ -114,18 +114,22 @@ func key(ctx context.Context, o Options) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
 
-// interpreter returns lines with the version and platform of the host's interpreter, for which pip evaluates markers,
-// and of the target.
-func (o Options) interpreter(ctx context.Context) ([]byte, error) {
+// interpreter returns lines with the version and platform of the host's interpreter and of the target. If there is a
+// target, the host's matters only for the markers in the requirements, which pip evaluates for it.
+func (o Options) interpreter(ctx context.Context, requirements []byte) ([]byte, error) {
+	var target []byte
+	if t := o.Target; t != nil {
+		target = fmt.Appendf(nil, "cp%s %s\n", t.minor(), strings.Join(t.Platforms, " "))
+	}
+	if target != nil && !bytes.Contains(requirements, []byte(";")) {
+		return target, nil
+	}
 	version, err := exec.CommandContext(ctx, o.Python, "-I", "-S", "-c",
 		"import sys, sysconfig; print(sys.implementation.cache_tag, sysconfig.get_platform())").Output()
 	if err != nil {
 		return nil, fmt.Errorf("get the version of %s: %w", o.Python, err)
 	}
-	if t := o.Target; t != nil {
-		version = fmt.Appendf(version, "cp%s %s\n", t.minor(), strings.Join(t.Platforms, " "))
-	}
-	return version, nil
+	return append(version, target...), nil
 }
 
 // minor returns the first two parts of the version, such as 3.12. They determine which wheels fit.
@@ -227,7 +231,8 @@ func pip(ctx context.Context, o Options, target string) error {
 }
 
 // makeReadOnly lets all users read the files below dir, and no user write to them. It refuses symbolic links without a
-// target in dir, because they would have none, or a different one, inside a box. It also refuses pipes, sockets and devices.
+// target in dir, because they would have none, or a different one, inside a box. It also refuses pipes, sockets and
+// devices.
 func makeReadOnly(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -110,9 +110,9 @@ func OpenPublished(bucket objects.Objects) *Published {
 	return &Published{bucket: bucket, mu: mutex.New()}
 }
 
-// Read returns the published tools; its view of the bucket is at most pollInterval old. The error is
-// fs.ErrNotExist if no version was ever published, but not if the current one is missing. With an error, it also returns
-// the tools that it read last, or nil.
+// Read returns the published tools; its view of the bucket is at most pollInterval old. The error is fs.ErrNotExist if
+// no version was ever published, but not if the current one is missing. With an error, it also returns the tools that
+// it read last, or nil.
 func (p *Published) Read(ctx context.Context) (*Listing, error) {
 	if err := p.mu.Lock(ctx); err != nil {
 		return nil, err

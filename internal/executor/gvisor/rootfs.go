@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -188,9 +189,11 @@ func copyLink(link, path string) error {
 		return nil //nolint:nilerr // not a link
 	}
 	if old, err := os.Readlink(path); err == nil && old != target {
-		if err := os.Remove(path); err != nil {
+		temp := path + "." + rand.Text()
+		if err := os.Symlink(target, temp); err != nil {
 			return err
 		}
+		return os.Rename(temp, path) // at no time without the link: boxes may be running
 	}
 	if err := os.Symlink(target, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

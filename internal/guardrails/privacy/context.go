@@ -19,7 +19,11 @@ const before, after = 40, 12
 // near reports whether one of words stands close to a value.
 func (n number) near(first, last int, words []string) bool {
 	start, end := n.groups[first].start, n.groups[last].end
-	return containsWord(n.text[:start], max(0, start-before), words) ||
+	from := max(0, start-before)
+	for i := 0; i < after && from > 0 && class[n.text[from-1]]&isAlnum != 0; i++ {
+		from-- // to the beginning of a word
+	}
+	return containsWord(n.text[:start], from, words) ||
 		containsWord(n.text[:min(len(n.text), end+after)], end, words)
 }
 

@@ -48,8 +48,8 @@ func (t *Tokens) Replace(ctx context.Context, text string) string {
 	return t.replaceSpans(text, longest(append(t.find(text), recognized[text]...)))
 }
 
-// ReplaceAtOnce is like Replace, but sends no request: if there is a recognizer, a text that contains letters is replaced
-// whole.
+// ReplaceAtOnce is like Replace, but sends no request: if there is a recognizer, a text that contains letters is
+// replaced whole.
 func (t *Tokens) ReplaceAtOnce(text string) string {
 	if t == nil {
 		return text

@@ -133,7 +133,7 @@ function plot() {
       { label: "slots", stroke: color("--grey"), dash: [4, 4] }],
     axes: [axis, axis], scales: { y: { range: (_, __, max) => [0, Math.max(max || 0, 1)] } },
   }, data, box);
-  let shown;
+  let shown, refreshed = 0;
   const sample = async () => {
     if (document.hidden) return;
     try {
@@ -144,8 +144,11 @@ function plot() {
       if (data[0].length > 1800) for (const d of data) d.shift();
       u.setData(data);
       const now = JSON.stringify(n.shown);
-      if (shown && shown !== now) refresh(); // the stream of changes is about the tenant's tasks
-      shown = now;
+      shown ??= now;
+      if (shown !== now && Date.now() - refreshed > 10000) { // the stream of changes is about the tenant's tasks
+        shown = now; refreshed = Date.now();
+        refresh();
+      }
     } catch { /* the banner says so */ }
   };
   sample();

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/cloudevents/sdk-go/v2/event"
@@ -55,8 +56,8 @@ func (e *Engine) Get(ctx context.Context, tenant, id string) (schemas.WorkflowRu
 	return run, nil
 }
 
-// List returns a tenant's runs that were changed last, the latest first, without their inputs and results. Of the items
-// of a loop that has not ended, it returns the statuses and the questions.
+// List returns a tenant's runs that were changed last, the latest first, without their inputs and results. It returns
+// the items of a loop only if some of them wait, and only their statuses.
 func (e *Engine) List(ctx context.Context, tenant string, limit int) ([]schemas.WorkflowRun, error) {
 	store, err := e.open(ctx)
 	if err != nil {
@@ -74,14 +75,14 @@ func (e *Engine) List(ctx context.Context, tenant string, limit int) ([]schemas.
 		}
 		for i := range run.Steps {
 			s := &run.Steps[i]
-			if s.Result = nil; s.Status.Ended() {
+			s.Result = nil
+			if !slices.ContainsFunc(s.Items, func(item schemas.StepRun) bool {
+				return item.Status == schemas.WorkflowWaiting
+			}) {
 				s.Items = nil
 			}
 			for k, item := range s.Items {
 				s.Items[k] = schemas.StepRun{Status: item.Status}
-				if item.Status == schemas.WorkflowWaiting {
-					s.Items[k].Message = item.Message
-				}
 			}
 		}
 		out = append(out, run)
