@@ -38,6 +38,11 @@ func TestFind(t *testing.T) {
 		{"+44 20 7946 0958", []string{"phone +44 20 7946 0958"}},
 		{"tel ٠٣٠ ١٢٣٤٥٦٧", []string{"phone ٠٣٠ ١٢٣٤٥٦٧"}},
 		{"212-555-0187", []string{"phone 212-555-0187"}},
+		{"hotel, tel 5551234", []string{"phone 5551234"}},
+		{"I recall: call 5551234", []string{"phone 5551234"}},
+		{"the hotel has 5551234 rooms", nil},
+		{"hotel" + strings.Repeat(".", 36) + " 5551234", nil}, // the search begins in this word
+		{"hotel" + strings.Repeat(".", 33) + "tel 5551234", []string{"phone 5551234"}},
 		{"order 4711 of 2026-11-22 12:30:01 costs 1,234,567.89", nil},
 		{"call me on 2026-11-22", nil},
 		{"pi is 3.14159265358979", nil},
