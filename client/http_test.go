@@ -310,6 +310,24 @@ func TestWatchReconnectsAfterSilence(t *testing.T) {
 	})
 }
 
+// TestWatchGivesUp checks that a fleet that ends each stream at once begins no new series of retries.
+func TestWatchGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests := 0
+		c := newClient(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			if requests++; requests > 100 {
+				w.WriteHeader(http.StatusNotFound)
+			}
+		})
+		start := time.Now()
+		_, err := c.Watch(t.Context(), taskID, 0, func(client.Event) error { return nil })
+		if took := time.Since(start); !errors.Is(err, io.EOF) || took < 10*time.Second || took > 20*time.Second {
+			t.Errorf("Watch = %v after %d requests and %s, want EOF after about 15s", err, requests, took)
+		}
+	})
+}
+
 func TestResultOfARunningTask(t *testing.T) {
 	c := newClient(t, func(w http.ResponseWriter, r *http.Request) { respond(w, 200, record(client.Running)) })
 	if _, err := c.Result(t.Context(), taskID); !errors.Is(err, client.ErrNotEnded) {
