@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -145,6 +146,30 @@ func TestUnmadeCallsAreMadeLater(t *testing.T) {
 	w.reply["put"] = nil
 	if got, err := w.call(w.next(), "put", `{}`); err != nil || got != `"ok"` {
 		t.Errorf("put in the next run = %s, %v; want \"ok\"", got, err)
+	}
+}
+
+// TestUnmadeCallsAreRecorded checks that a call that was certainly not sent is not in doubt, repeatable or not.
+func TestUnmadeCallsAreRecorded(t *testing.T) {
+	for _, c := range []struct {
+		tool   string
+		repeat bool
+	}{{"put", false}, {"put", true}, {"set", false}} {
+		w := newWorld(t)
+		w.cfg.Task.RepeatInDoubt = c.repeat
+		w.reply[c.tool] = func(tools.Request) (tools.Result, error) {
+			return tools.Result{}, &tools.UpstreamError{Reason: tools.Down, Err: errors.New("refused")}
+		}
+		if _, err := w.call(w.open(), c.tool, `{}`); code(err) != errcode.Unavailable {
+			t.Errorf("Call(%s) = %v, want %s", c.tool, err, errcode.Unavailable)
+		}
+		var states []broker.CallState
+		for _, e := range w.journal {
+			states = append(states, e.State)
+		}
+		if diff := cmp.Diff([]broker.CallState{broker.NotMade}, states); diff != "" {
+			t.Errorf("journal after %s, repeat %t (-want +got):\n%s", c.tool, c.repeat, diff)
+		}
 	}
 }
 
