@@ -148,7 +148,7 @@ var ErrTooSlow = errors.New("it took too long")
 // Interrupted reports whether an error of Holds or Value says that the caller's context ended. The same evaluation may
 // succeed later.
 func Interrupted(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, errInterrupted) && !errors.Is(err, ErrTooSlow)
 }
 
 // Decode returns the value of a variable: a JSON value whose whole numbers are int64, if they fit. Empty JSON is null.

@@ -90,3 +90,35 @@ func TestInterruption(t *testing.T) {
 		t.Errorf("Holds of a field that is missing = %v, want an error that is no interruption", err)
 	}
 }
+
+// TestInterruptionWithACause checks that the end of the caller's context is an interruption whatever its cause is, and
+// that a limit of the evaluation itself is none.
+func TestInterruptionWithACause(t *testing.T) {
+	values := decode(t, map[string]json.RawMessage{"data": json.RawMessage(zeros(1000))})
+	lost := errors.New("the lease was lost")
+	ended, end := context.WithCancelCause(t.Context())
+	end(lost)
+	slow, stop := context.WithTimeoutCause(t.Context(), 0, expression.ErrTooSlow) // as the evaluation's own limit
+	defer stop()
+	const costly = "data.all(a, data.all(b, data.all(c, a + b + c == 0)))"
+	for name, c := range map[string]struct {
+		ctx         context.Context
+		source      string
+		interrupted bool
+		want        string
+	}{
+		"ended":    {ended, "data == data", true, lost.Error()},
+		"too slow": {slow, "data == data", false, expression.ErrTooSlow.Error()},
+		"costly":   {t.Context(), costly, false, ""}, // on a busy machine it is too slow first
+		"missing":  {t.Context(), "data[5000] == 1", false, "out of bounds"},
+	} {
+		condition, err := expression.Compile(c.source, "data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = condition.Holds(c.ctx, values)
+		if err == nil || !strings.Contains(err.Error(), c.want) || expression.Interrupted(err) != c.interrupted {
+			t.Errorf("%s: Holds(%q) = %v, want %q, an interruption: %t", name, c.source, err, c.want, c.interrupted)
+		}
+	}
+}
