@@ -219,6 +219,33 @@ func TestHistoryHelpsSimilarTasksOnly(t *testing.T) {
 	}
 }
 
+// TestVotesOfAShortTask checks that the past task with the same few words does not outweigh others without limit.
+func TestVotesOfAShortTask(t *testing.T) {
+	s := Build(catalogue())
+	long := strings.Repeat("prepare the monday numbers for the board and water all plants ", 5)
+	history := NewHistory([]Past{
+		NewPast("invoices", []string{"database/query"}),
+		NewPast(long, []string{"filesystem/read_file"}), NewPast(long, []string{"filesystem/write_file"}),
+	})
+	got := history.votes(s, NewPast("invoices", nil).Terms)[s.position["database/query"]]
+	if got < 1.5 || got > 1.6001 {
+		t.Errorf("votes of the task %q for itself = %v, want about 1.6", "invoices", got)
+	}
+}
+
+// TestRepeatedWordCounts checks that a word's count in a field, which has 16 bits, does not overflow.
+func TestRepeatedWordCounts(t *testing.T) {
+	for _, n := range []int{1 << 16, 70_000} {
+		texts := [][]string{slices.Repeat([]string{"file"}, n), {"file", "path"}, {"mail"}}
+		x := newPostings(len(texts), 0, func(d int) []field { return []field{{1, texts[d]}} })
+		scores := make([]float32, len(texts))
+		x.add(scores, x.ids["file"], 1)
+		if scores[0] <= scores[1] || scores[2] != 0 {
+			t.Errorf("scores of a text that has the word %d times, once and never = %v, want them to fall", n, scores)
+		}
+	}
+}
+
 func TestLint(t *testing.T) {
 	tools := append(catalogue(), Tool{Server: "x", Name: "do"}, Tool{Server: "x", Name: "!!"})
 	for i := range 8 {
