@@ -74,6 +74,30 @@ func fill(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
+// TestCopyLink checks that a link that is out of date is replaced, and a file is not.
+func TestCopyLink(t *testing.T) {
+	host, root := t.TempDir(), t.TempDir()
+	fill(t, host, map[string]string{"link": "-> new", "file": "x"})
+	fill(t, root, map[string]string{"old": "-> old", "same": "-> new", "file": "y", "dir/file": "z"})
+	for path, want := range map[string]string{
+		"old": "new", "same": "new", "missing": "new", // links
+		"file": "", "dir": "",
+	} {
+		if err := copyLink(filepath.Join(host, "link"), filepath.Join(root, path)); err != nil {
+			t.Errorf("copyLink(%q) = %v, want nil", path, err)
+		}
+		if got, _ := os.Readlink(filepath.Join(root, path)); got != want {
+			t.Errorf("copyLink(%q) leaves a link to %q, want %q", path, got, want)
+		}
+	}
+	if err := copyLink(filepath.Join(host, "file"), filepath.Join(root, "old")); err != nil {
+		t.Errorf("copyLink of a file = %v, want nil", err)
+	}
+	if got, err := os.ReadFile(filepath.Join(root, "dir/file")); err != nil || string(got) != "z" {
+		t.Errorf("a file of the root = %q, %v, want z", got, err)
+	}
+}
+
 func TestRootOfAMergedHost(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	host, root := t.TempDir(), t.TempDir()
