@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"errors"
 	"io"
 	"slices"
 	"testing"
@@ -31,4 +32,29 @@ func TestMessagesKeepTheirOrder(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the runner read the messages %v, want %v", got, want)
 	}
+}
+
+// TestStoppedProgramIsNotChecked checks that the facts of a program that was stopped do not reach the hook Check, whose
+// answer could begin it.
+func TestStoppedProgramIsNotChecked(t *testing.T) {
+	b := &stubbornBox{}
+	b.fromHost, b.stdin = io.Pipe()
+	checks := 0
+	e := &execution{runner: &runnerProcess{session: b}, program: Program{TaskID: "x"}, facts: true}
+	e.hooks.Check = func(Facts) error { checks++; return nil }
+	e.stop(Timeout)
+	f, err := runner.Read(b.fromHost) // the cancellation, in which Read knows no type
+	if !errors.Is(err, runner.ErrFrame) {
+		t.Errorf("Read = %+v, %v, want an error", f, err)
+	}
+	if err := e.handle(t.Context(), runner.Frame{Type: "checked", Body: []byte("{}")}); err != nil || checks != 0 {
+		t.Errorf("handle(checked) after the timeout = %v with %d checks, want nil with none", err, checks)
+	}
+	if err := e.handle(t.Context(), runner.Frame{Type: "out", Stream: "stdout", Body: []byte("a")}); err != nil {
+		t.Errorf("handle(out) of a program that is ending = %v, want nil", err)
+	}
+	if err := b.fromHost.Close(); err != nil { // anything that is still being written
+		t.Fatal(err)
+	}
+	e.work.Wait()
 }
