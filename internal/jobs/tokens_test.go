@@ -103,6 +103,41 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// TestTokensOfALaterVersion checks that keys of a later version are ignored, and a revoked token leaves no use behind.
+func TestTokensOfALaterVersion(t *testing.T) {
+	f := newFleet(t, onlyAcme)
+	followTokens(t, f.Client)
+	kv, err := f.js.KeyValue(t.Context(), bucketTokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range map[string]string{"group.a": "x", "group.b": "{}"} {
+		if _, err := kv.PutString(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	created, err := f.CreateToken(t.Context(), schemas.Token{Tenant: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.Tokens(t.Context(), "")
+	if diff := cmp.Diff([]schemas.Token{created.Token}, got); err != nil || diff != "" {
+		t.Errorf("Tokens = %v (-want +got):\n%s", err, diff)
+	}
+	if _, _, err := f.Identify(created.Secret); err != nil {
+		t.Fatal(err)
+	}
+	f.writeUses(t.Context())
+	if err := f.RevokeToken(t.Context(), created.ID); err != nil {
+		t.Fatal(err)
+	}
+	f.tokens.mu.Lock()
+	defer f.tokens.mu.Unlock()
+	if diff := cmp.Diff(map[string]time.Time{}, f.tokens.set.uses); diff != "" {
+		t.Errorf("uses after the token was revoked (-want +got):\n%s", diff)
+	}
+}
+
 // A token that expires is refused from that moment on, and its streams end.
 func TestTokenExpires(t *testing.T) {
 	f := newFleet(t, onlyAcme)

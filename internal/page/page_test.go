@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -383,6 +384,51 @@ func TestLinkAsks(t *testing.T) {
 	if _, at, body := v.post("/login", "code", values.Get("code"), "next", "/ui/inbox"); at != "/inbox" ||
 		!strings.Contains(body, ">other<") {
 		t.Errorf("after the click: %s, want the inbox of other:\n%s", at, body)
+	}
+}
+
+// TestLinkAfterAnOutage checks that a page link is used up by a login that works, not by one that the fleet does not
+// answer, and that two logins at once give one session.
+func TestLinkAfterAnOutage(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	code := v.p.Code(ingesttest.Token)
+	var down atomic.Bool
+	var both sync.WaitGroup // requests of the two logins, which wait for each other
+	v.through(f, func(w http.ResponseWriter, _ *http.Request) bool {
+		if down.Load() {
+			http.Error(w, "down", http.StatusInternalServerError)
+			return true
+		}
+		both.Done()
+		both.Wait()
+		return false
+	})
+	down.Store(true)
+	if status, _, body := v.post("/login", "code", code); status != 503 || !strings.Contains(body, "Try again") {
+		t.Errorf("the link during the outage: %d, want 503:\n%s", status, body)
+	}
+	down.Store(false)
+	both.Add(2)
+	statuses := make(chan int, 2)
+	for range cap(statuses) {
+		go func() {
+			browser := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
+				return http.ErrUseLastResponse
+			}}
+			resp, err := browser.PostForm(v.base+"/login", url.Values{"code": {code}})
+			if err != nil {
+				t.Errorf("Post = %v, want nil", err)
+				statuses <- 0
+				return
+			}
+			resp.Body.Close()
+			statuses <- resp.StatusCode
+		}()
+	}
+	got := []int{<-statuses, <-statuses}
+	slices.Sort(got)
+	if diff := cmp.Diff([]int{http.StatusSeeOther, http.StatusUnauthorized}, got); diff != "" {
+		t.Errorf("statuses of two logins with one link (-want +got):\n%s", diff)
 	}
 }
 

@@ -1,0 +1,23 @@
+package jobs
+
+import (
+	"context"
+	"testing"
+)
+
+// TestWatchEnds checks that the end of a watch's context is no error, although it also ends the watch of the bucket.
+func TestWatchEnds(t *testing.T) {
+	f := newFleet(t)
+	store, err := f.Automations(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 500 {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := store.Watch(ctx, func(Automation) { go cancel() }) // it has read the last of the documents
+		cancel()
+		if err != nil {
+			t.Fatalf("Watch %d = %v, want nil", i, err)
+		}
+	}
+}
