@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"runtime"
 	"testing"
 )
 
@@ -12,10 +13,15 @@ func TestWatchEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 500 {
+	for i := range 30 {
 		ctx, cancel := context.WithCancel(t.Context())
-		err := store.Watch(ctx, func(Automation) { go cancel() }) // it has read the last of the documents
-		cancel()
+		err := store.Watch(ctx, func(Automation) { // it has read the last of the documents
+			watching := f.nc.NumSubscriptions()
+			cancel()
+			for f.nc.NumSubscriptions() == watching && t.Context().Err() == nil {
+				runtime.Gosched() // until the client library has ended the watch
+			}
+		})
 		if err != nil {
 			t.Fatalf("Watch %d = %v, want nil", i, err)
 		}
