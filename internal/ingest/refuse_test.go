@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -419,23 +420,29 @@ func serve(t *testing.T, f *ingesttest.Fleet, o ingest.Options) (addr string, st
 	return ln.Addr().String(), stop
 }
 
+// TestSlowBody checks that a body that stalls is refused, whether or not the request takes one.
 func TestSlowBody(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	addr, _ := serve(t, f, ingest.Options{Limits: ingest.Limits{BodyTime: time.Second}})
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprintf(conn,
-		"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if got, _ := io.ReadAll(resp.Body); resp.StatusCode != 408 {
-		t.Errorf("a slow body = %d %s, want 408", resp.StatusCode, got)
+	for _, request := range []string{"POST /v1/tasks", "DELETE /v1/webhooks/x"} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+			"Content-Length: 100\r\n\r\n{", request)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s = %v, want a response", request, err)
+		}
+		defer resp.Body.Close()
+		got, _ := io.ReadAll(resp.Body)
+		if code := decode[struct{ Code string }](t, got).Code; resp.StatusCode != 408 || code != errcode.BodyTimeout ||
+			!resp.Close {
+			t.Errorf("%s with a slow body = %d %s, closed: %t, want 408 body_timeout and true",
+				request, resp.StatusCode, got, resp.Close)
+		}
 	}
 }
 
