@@ -52,7 +52,7 @@ var requests = []Error{
 		"Send the request again, in the second case with its parameters in the URL."),
 	row(BadData, "400 blocked", "The task's data or the request's body does not match its schema.",
 		"Correct the value at `path`; the schema is `schemas/task.v1.json`."),
-	row(BadEvent, "400 blocked client", 
+	row(BadEvent, "400 blocked client",
 		"The request is not a valid CloudEvent, or an attribute of the task is not valid.",
 		"Correct the attribute in `path`."),
 	row(BadForm, "400", "The multipart form of an upload cannot be read.", "Correct the part that `cause` names."),
