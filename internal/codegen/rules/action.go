@@ -53,12 +53,11 @@ func (w *writer) perform(a action, m match) bool {
 	switch a.op {
 	case "need":
 		w.vars["outputs"] = strings.Repeat("yes", len(w.outputs))
-		return !slices.ContainsFunc(strings.Fields(a.name), func(v string) bool { return w.vars[v] == "" })
-	case "lack":
-		return !slices.ContainsFunc(strings.Fields(a.name), func(v string) bool { return w.vars[v] != "" })
-	case "specific": // the slot names one field, not all contents as "data" does
-		t := m[a.name].tokens[0]
-		return t.kind == quoted || !w.grammar.sets["contents"][t.lower]
+		for v := range strings.FieldsSeq(a.name) {
+			if name, missing := strings.CutPrefix(v, "!"); missing == (w.vars[name] != "") {
+				return false
+			}
+		}
 	case "only": // "the result" can only mean the last number
 		plural := slices.ContainsFunc(w.clause.tokens, func(t token) bool { return t.lower == "results" })
 		return w.vars["number"] != "" && (!plural || len(w.outputs) == 1)
@@ -72,8 +71,6 @@ func (w *writer) perform(a action, m match) bool {
 		file, _ := w.fill(a.name, m)
 		w.open(python, file)
 		w.vars["dirty"] = "yes"
-	case "contents":
-		return w.contents(m)
 	case "do":
 		w.line("%s", python)
 	case "change":
@@ -133,8 +130,6 @@ func (w *writer) perform(a action, m match) bool {
 		if m["claim"].text != "" {
 			w.line("check_claim(%s, %s, %s)", w.vars["number"], m["claim"].py, quote(m["expr"].text))
 		}
-	case "is":
-		w.vars[a.name] = w.last
 	case "set":
 		w.vars[a.name] = python
 	case "forget":
@@ -142,7 +137,7 @@ func (w *writer) perform(a action, m match) bool {
 			delete(w.vars, v)
 		}
 	case "await": // the next clause has the contents
-		return w.at < len(w.clauses) && (w.clauses[w.at].data != nil || len(w.clauses[w.at].fields) > 0)
+		return w.at < len(w.clauses) && w.clauses[w.at].tokens[len(w.clauses[w.at].tokens)-1].kind == jsonText
 	case "if":
 		return w.condition(m)
 	case "each":
@@ -221,27 +216,6 @@ func (w *writer) save() {
 		w.vars["saved"] = "check_saved(" + w.vars["file"] + ", " + w.vars["doc"] + ")"
 		delete(w.vars, "dirty")
 	}
-}
-
-// contents reads the value that a clause gives a document: in its words, in a JSON block or in a bullet list.
-func (w *writer) contents(m match) bool {
-	literal, ok := m["value"], m["value"].text != ""
-	switch c := w.clause; {
-	case ok:
-	case c.data != nil:
-		literal, ok = readValue(w, []token{*c.data})
-	case len(c.fields) > 0:
-		ok = true
-		for i, f := range c.fields {
-			v, understood := readValue(w, f.value)
-			ok = ok && understood && !c.repeats(i)
-			literal.list = append(literal.list, quote(f.name)+": "+v.py)
-		}
-		literal.py = "{" + strings.Join(literal.list, ", ") + "}"
-	}
-	w.listRead = m["value"].text == ""
-	m["contents"] = literal
-	return ok
 }
 
 // keep replaces the current rows with those that the Python expression selects, also in the outputs.

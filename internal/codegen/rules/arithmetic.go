@@ -40,7 +40,6 @@ var (
 	dateLike = regexp.MustCompile(`\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`)
 	// arithNumber matches a number without an exponent and without a point at its end.
 	arithNumber = regexp.MustCompile(`^[\d,]*\.?\d+$`)
-	pronouns    = wordSet("it this that")
 
 	units = strings.Fields("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen " +
 		"fifteen sixteen seventeen eighteen nineteen")
@@ -67,19 +66,14 @@ func (w *writer) parseArithmetic(t []token) expression {
 	e := expression{simple: true}
 	var b strings.Builder
 	for i := 0; i < len(t); {
-		size := min(maxPhrase, len(t)-i)
-		py, ok := "", false
-		for ; size > 0 && !ok; size-- {
-			v, known := w.phrase("operator", t[i:i+size])
-			py, ok = v.py, known
-		}
-		if size++; !ok {
+		py, size := w.grammar.prefix("operator", t[i:])
+		if size == 0 {
 			py = digits(t[i].text)
 			if !plainNumber.MatchString(py) || t[i].kind != word && t[i].kind != number {
 				return e
 			}
 		}
-		e.pronoun = e.pronoun || pronouns[t[i].lower]
+		e.pronoun = e.pronoun || w.grammar.has("pronouns", t[i])
 		b.WriteString(py + " ")
 		i += max(size, 1)
 	}
@@ -183,13 +177,4 @@ func readOperand(w *writer, t []token) (value, bool) {
 	e := w.parseArithmetic(t)
 	enclosed := t[0].is("(") && slices.IndexFunc(t, func(t token) bool { return t.is(")") }) == len(t)-1
 	return value{py: e.python}, e.ok && (e.single || enclosed || signedNumber(t) != "")
-}
-
-// pythonNumber writes a numeral for Python: no separators, no leading zeros.
-func pythonNumber(s string) string {
-	s = strings.TrimLeft(strings.ReplaceAll(s, ",", ""), "0")
-	if s == "" || s[0] == '.' {
-		s = "0" + s
-	}
-	return s
 }

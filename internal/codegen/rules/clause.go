@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,12 +15,12 @@ const (
 
 // clause is one request of a task.
 type clause struct {
-	tokens   []token
-	text     string // as written
+	tokens   []token // with the JSON block or the bullet list that follows the request, as one token
+	text     string  // as written
 	sentence int
-	then     bool    // "then" precedes it
-	fields   []field // of the bullet list that follows it
-	data     *token  // the JSON block that follows it
+	then     bool     // "then" precedes it
+	fields   []field  // the bullet list
+	unread   []string // values of the bullet list that no rule reads, and names that occur again
 }
 
 // field is an item "name: value" of a bullet list.
@@ -28,36 +29,59 @@ type field struct {
 	value []token
 }
 
-// repeats reports whether an earlier field has the name of the field i.
-func (c clause) repeats(i int) bool {
-	return slices.ContainsFunc(c.fields[:i], func(f field) bool { return f.name == c.fields[i].name })
-}
+// listNumber matches the number of a list's item: "1.", "(2)", "3)".
+var listNumber = regexp.MustCompile(`(?m)^([ \t]*)(?:\(\d{1,2}\)|\d{1,2}[.)])[ \t]*(\pL)`)
 
 // split divides a task into clauses: at the ends of sentences and lines, at "then", and at "and" or a comma before a
 // verb, never inside parentheses.
-func split(task string) []clause {
-	s := splitter{task: task}
-	for _, line := range divide(tokenise(task), func(t []token, i int) bool { return t[i].kind == newline }) {
+func split(task string) (out []clause) {
+	task = listNumber.ReplaceAllString(task, "$1$2")
+	sentences := 0
+	for _, line := range divide(tokenise(task), func(t []token, i int) bool { return t[i].is("\n") }) {
 		item := len(line) > 1 && line[0].is("-*•") && line[1].start > line[0].end
 		if item && line[1].kind == number {
 			line[0].kind, line[0].lower = ambiguous, "" // an item, or a negative number?
 		} else if item {
 			line = line[1:]
 		}
-		last := len(s.out) - 1
+		last := len(out) - 1
 		switch isField := item && len(line) > 2 && line[1].is(":"); {
 		case last >= 0 && len(line) == 1 && line[0].kind == jsonText:
-			s.out[last].data = &line[0]
+			out[last].tokens = append(out[last].tokens, line[0])
 		case last >= 0 && isField && (line[0].kind == word || line[0].kind == quoted):
-			s.out[last].fields = append(s.out[last].fields, field{line[0].text, line[2:]})
+			out[last].fields = append(out[last].fields, field{line[0].text, line[2:]})
 		default:
-			for _, sentence := range divide(withoutOrdinal(line), endsSentence) {
-				s.sentence++
-				s.split(sentence)
+			for _, sentence := range divide(line, endsSentence) {
+				sentences++
+				for _, c := range requests(sentence) {
+					c.sentence = sentences
+					c.text = text.OneLine(task[c.tokens[0].start:c.tokens[len(c.tokens)-1].end])
+					out = append(out, c)
+				}
 			}
 		}
 	}
-	return s.out
+	for i := range out {
+		out[i].readFields()
+	}
+	return out
+}
+
+// readFields adds the bullet list to the tokens as a JSON object, if rules read all of it.
+func (c *clause) readFields() {
+	var members, names []string
+	for _, f := range c.fields {
+		value, ok := theGrammar().readJSON(f.value)
+		if !ok {
+			c.unread = append(c.unread, join(f.value))
+		} else if slices.Contains(names, f.name) {
+			c.unread = append(c.unread, f.name)
+		}
+		names, members = append(names, f.name), append(members, quote(f.name)+": "+value)
+	}
+	if len(members) > 0 && len(c.unread) == 0 {
+		c.tokens = append(c.tokens, token{kind: jsonText, text: "{" + strings.Join(members, ", ") + "}"})
+	}
 }
 
 // divide splits tokens at each token for which isEnd is true. It drops these tokens and empty parts.
@@ -77,27 +101,14 @@ func endsSentence(t []token, i int) bool {
 	return t[i].is(marks) && (i+1 == len(t) || t[i+1].start > t[i].end || t[i+1].is(marks))
 }
 
-// withoutOrdinal drops the number of a list's item: "1.", "(2)", "3)".
-func withoutOrdinal(line []token) []token {
-	rest := line
-	if len(rest) > 2 && rest[0].is("(") && rest[2].is(")") {
-		rest = rest[1:]
-	}
-	if len(rest) > 2 && rest[0].kind == number && len(rest[0].text) <= 2 && rest[1].is(".)") && rest[2].kind == word {
-		return rest[2:]
-	}
-	return line
-}
-
-type splitter struct {
-	task     string
-	out      []clause
-	sentence int
-}
-
-// split adds the clauses of a sentence.
-func (s *splitter) split(t []token) {
+// requests divides a sentence into clauses.
+func requests(t []token) (out []clause) {
 	from, depth, then := 0, 0, false
+	add := func(t []token) {
+		if t = tidy(t); len(t) > 0 {
+			out = append(out, clause{tokens: t, then: then})
+		}
+	}
 	for i := 0; i < len(t); i++ {
 		if t[i].is("(") {
 			depth++
@@ -105,20 +116,13 @@ func (s *splitter) split(t []token) {
 			depth--
 		}
 		n, joined := connector(t[i:])
-		if n == 0 || depth > 0 || i+n >= len(t) || !joined && !theGrammar().sets["verbs"][t[i+n].lower] {
-			continue
+		if n > 0 && depth <= 0 && i+n < len(t) && (joined || theGrammar().has("verbs", t[i+n])) {
+			add(t[from:i])
+			from, then, i = i+n, joined, i+n-1
 		}
-		s.add(t[from:i], then)
-		from, then, i = i+n, joined, i+n-1
 	}
-	s.add(t[from:], then)
-}
-
-func (s *splitter) add(t []token, then bool) {
-	if t = tidy(t); len(t) > 0 {
-		written := text.OneLine(s.task[t[0].start:t[len(t)-1].end])
-		s.out = append(s.out, clause{tokens: t, text: written, sentence: s.sentence, then: then})
-	}
+	add(t[from:])
+	return out
 }
 
 // connector returns the number of tokens in the connector with which t begins, such as "and", ", then" or ", and then",
@@ -133,29 +137,34 @@ func connector(t []token) (n int, then bool) {
 	return n, then
 }
 
+// enumeration divides tokens at ",", "and" and ", and".
+func enumeration(t []token) (out [][]token) {
+	from := 0
+	for i := range t {
+		if n, then := connector(t[i:]); n > 0 && !then && i >= from {
+			out, from = append(out, t[from:i]), i+n
+		}
+	}
+	return append(out, t[from:])
+}
+
 // tidy drops words without meaning for the rules, politeness, and punctuation at the ends of a clause.
 func tidy(t []token) []token {
 	g := theGrammar()
 	var kept []token
 	for i, word := range t {
-		ofFile := g.sets["possessive"][word.lower] && i+1 < len(t) && t[i+1].kind == path // "my file.txt" may be a name
-		if ofFile || !g.sets["ignored"][word.lower] {
+		ofFile := g.has("possessive", word) && i+1 < len(t) && t[i+1].kind == path // "my file.txt" may be a name
+		if ofFile || !g.has("ignored", word) {
 			kept = append(kept, word)
 		}
 	}
 	t = kept
 	for n := -1; n != len(t); {
 		n = len(t)
-		for p := range g.phrases["politeness"] {
-			if words := strings.Fields(p); startsWith(t, words) {
-				t = t[len(words):]
-			}
-		}
-		for p := range g.phrases["thanks"] {
-			if at := len(t) - len(strings.Fields(p)); at > 0 && startsWith(t[at:], strings.Fields(p)) {
-				t = t[:at]
-			}
-		}
+		_, polite := g.prefix("politeness", t)
+		t = t[polite:]
+		thanks := longest(min(maxPhrase, len(t)-1), func(n int) bool { return g.isPhrase("thanks", t[len(t)-n:]) })
+		t = t[:len(t)-thanks]
 		if len(t) > 0 && t[len(t)-1].is(",:") {
 			t = t[:len(t)-1]
 		}
@@ -164,11 +173,6 @@ func tidy(t []token) []token {
 		}
 	}
 	return t
-}
-
-func startsWith(t []token, words []string) bool {
-	return len(t) >= len(words) &&
-		slices.EqualFunc(t[:len(words)], words, func(t token, w string) bool { return t.lower == w })
 }
 
 // Clauses returns the requests in a task, as written, at most 100. A search for its tools finds more with one query for

@@ -55,12 +55,7 @@ func (w *writer) branches(c clause, first []token) (then, otherwise []clause) {
 	to := &then
 	for ; w.at < len(w.clauses); w.at++ {
 		next := w.clauses[w.at]
-		size := 0
-		for _, words := range []string{"otherwise", "else", "if not"} {
-			if startsWith(next.tokens, strings.Fields(words)) {
-				size = len(strings.Fields(words))
-			}
-		}
+		_, size := w.grammar.prefix("otherwise", next.tokens)
 		if next.sentence != c.sentence && size == 0 {
 			break
 		}
@@ -104,7 +99,7 @@ func (w *writer) branch(head string, clauses []clause) {
 // clause, or else the next clause.
 func (w *writer) each(m match) bool {
 	body := w.loopBody(m)
-	ambiguous := func(t token) bool { return w.grammar.sets["results"][t.lower] } // each result, or an earlier one?
+	ambiguous := func(t token) bool { return w.grammar.has("results", t) } // each result, or an earlier one?
 	listLike := func(t token) bool { return t.kind == number && strings.Contains(t.text, ",") }
 	if body == nil || slices.ContainsFunc(body, ambiguous) || slices.ContainsFunc(m["numbers"].tokens, listLike) {
 		return false
@@ -160,7 +155,7 @@ func (w *writer) tryGroup(group string, t []token) bool {
 func (w *writer) eachPlace(m match) bool {
 	body := w.loopBody(m)
 	at := slices.IndexFunc(body, func(t token) bool { return t.lower == "weather" || t.lower == "forecast" }) + 1
-	if _, ok := w.phrase("of-each", body[at:]); at == 0 || at < len(body) && !ok {
+	if at == 0 || at < len(body) && !w.grammar.isPhrase("of-each", body[at:]) {
 		return false
 	}
 	of := []token{{kind: word, text: "for", lower: "for"}}

@@ -3,7 +3,6 @@ package rules
 import (
 	_ "embed"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -16,13 +15,12 @@ var grammarText string
 
 // grammar is the compiled grammarText.
 type grammar struct {
-	sets       map[string]map[string]bool   // named sets of words
-	phrases    map[string]map[string]string // named sets of phrases, with their values in Python
+	phrases    map[string]map[string]string // named sets of words and phrases, with their values in Python
 	macros     map[string]string
 	tools      map[string]toolKind
 	forms      []*form
-	pair       []node          // "session to 2"
-	vocabulary map[string]bool // the words of all patterns and phrases, and the set "known"
+	pair       []node          // the macro PAIR: "session to 2"
+	vocabulary map[string]bool // the words of all patterns and phrases, and other words that rules know
 }
 
 // form is one kind of clause: its patterns, and what a clause that matches writes.
@@ -43,55 +41,48 @@ type node struct {
 // theGrammar returns the grammar. It is compiled at the first call.
 var theGrammar = sync.OnceValue(func() *grammar {
 	g := &grammar{
-		sets: map[string]map[string]bool{}, phrases: map[string]map[string]string{}, macros: map[string]string{},
-		tools: map[string]toolKind{}, vocabulary: map[string]bool{},
+		phrases: map[string]map[string]string{}, macros: map[string]string{}, tools: map[string]toolKind{},
+		vocabulary: map[string]bool{},
 	}
-	text := strings.ReplaceAll(grammarText, "\\\n", "")
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(strings.ReplaceAll(grammarText, "\\\n", "")) {
 		line = strings.TrimSpace(line)
 		kind, rest, _ := strings.Cut(line, " ")
-		name, rest, _ := strings.Cut(rest, ": ")
-		switch {
-		case line == "" || kind == "#":
-		case kind == "words":
-			g.sets[name] = wordSet(rest)
-		case kind == "phrases":
-			g.addPhrases(name, rest)
-		case kind == "macro":
-			g.macros[name] = rest
-		case kind == "tool":
-			parts := strings.Split(rest+"/", "/")
-			g.tools[name] = toolKind{
-				words: strings.Fields(parts[0]), params: strings.Fields(parts[1]),
-				fallback: strings.TrimSpace(parts[2]),
+		name, list, _ := strings.Cut(rest, ": ")
+		switch kind {
+		case "", "#":
+		case "words":
+			g.addPhrases(name, strings.ReplaceAll(list, " ", ","))
+		case "phrases":
+			g.addPhrases(name, list)
+			for phrase := range g.phrases[name] {
+				g.know(strings.Fields(phrase))
 			}
-		case kind == "form":
-			name, group, _ := strings.Cut(strings.TrimPrefix(line, "form "), " @")
+		case "known":
+			g.know(strings.Fields(rest))
+		case "macro":
+			g.macros[name] = list
+		case "tool":
+			g.tools[name] = parseToolKind(list)
+		case "form":
+			name, group, _ := strings.Cut(rest, " @")
 			g.forms = append(g.forms, &form{name: name, group: group})
+		case ">":
+			last := g.forms[len(g.forms)-1]
+			last.actions = append(last.actions, parseAction(rest))
 		default:
 			last := g.forms[len(g.forms)-1]
-			if kind == ">" {
-				last.actions = append(last.actions, parseAction(line[2:]))
-				continue
-			}
-			c := compiler{g, strings.Fields(line)}
-			if last.name == "pair" {
-				g.pair = []node{{alternatives: c.alternatives("")}}
-				continue
-			}
-			last.patterns = append(last.patterns, c.alternatives("")...)
+			last.patterns = append(last.patterns, g.compile(line)...)
 		}
 	}
-	maps.Copy(g.vocabulary, g.sets["known"])
+	g.pair = g.compile("PAIR")[0]
 	return g
 })
 
-func wordSet(s string) map[string]bool {
-	set := map[string]bool{}
-	for w := range strings.FieldsSeq(s) {
-		set[w] = true
+// know adds words to the vocabulary.
+func (g *grammar) know(words []string) {
+	for _, w := range words {
+		g.vocabulary[w] = true
 	}
-	return set
 }
 
 // addPhrases adds phrases with their values, such as "above, over => >; below => <". Without "=>" a phrase is its own
@@ -106,12 +97,52 @@ func (g *grammar) addPhrases(name, list string) {
 			if !valued {
 				g.phrases[name][phrase] = quote(phrase)
 			}
-			maps.Copy(g.vocabulary, wordSet(phrase))
 		}
 	}
 }
 
-// compiler compiles one line of patterns.
+// has reports whether a set has a word.
+func (g *grammar) has(set string, t token) bool { return g.isPhrase(set, []token{t}) }
+
+func (g *grammar) isPhrase(set string, t []token) bool {
+	_, ok := g.phrase(set, t)
+	return ok
+}
+
+const maxPhrase = 5 // words
+
+// phrase returns the value of tokens that are a phrase of a set.
+func (g *grammar) phrase(set string, t []token) (python string, ok bool) {
+	var words []string
+	for _, t := range t[:min(len(t), maxPhrase)] {
+		words = append(words, t.lower)
+	}
+	python, ok = g.phrases[set][strings.Join(words, " ")]
+	return python, ok && len(t) == len(words)
+}
+
+// prefix returns the value and the size of the longest phrase of a set with which tokens begin.
+func (g *grammar) prefix(set string, t []token) (python string, size int) {
+	size = longest(min(maxPhrase, len(t)), func(n int) bool { return g.isPhrase(set, t[:n]) })
+	python, _ = g.phrase(set, t[:size])
+	return python, size
+}
+
+// longest returns the largest size up to a limit that fits, or 0.
+func longest(limit int, fits func(size int) bool) int {
+	for limit > 0 && !fits(limit) {
+		limit--
+	}
+	return max(limit, 0)
+}
+
+// compile compiles a line of patterns.
+func (g *grammar) compile(line string) [][]node {
+	c := compiler{g, strings.Fields(line)}
+	return c.alternatives("")
+}
+
+// compiler is the state while a line of patterns is compiled.
 type compiler struct {
 	g     *grammar
 	items []string // what is not compiled yet
@@ -139,13 +170,13 @@ func (c *compiler) alternatives(closing string) [][]node {
 			if !named {
 				name = slot
 			}
-			if slots[slot] == nil && c.g.phrases[slot] == nil && slot != "pairs" {
+			if slots[slot] == nil && wordSlots[slot] == nil && c.g.phrases[slot] == nil && slot != "pairs" {
 				panic(fmt.Sprintf("grammar.txt: unknown slot %q", slot))
 			}
 			*last = append(*last, node{slot: slot, name: name})
 		default:
 			words := strings.Split(strings.TrimPrefix(item, `\`), "|")
-			maps.Copy(c.g.vocabulary, wordSet(strings.Join(words, " ")))
+			c.g.know(words)
 			*last = append(*last, node{words: words})
 		}
 	}

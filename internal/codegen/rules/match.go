@@ -67,17 +67,9 @@ func (m *matcher) match(nodes []node, at int, values match, done func(match) boo
 	return n.optional && m.match(rest, at, values, done)
 }
 
-// notUnderstood returns what keeps a clause from becoming a program: of its bullet list the values that no rule reads,
-// and the names that occur again; the words that are not in the grammar's vocabulary; and the unmatched rest if it
-// begins after them.
-func (m *matcher) notUnderstood(c clause) (out []string) {
-	for i, f := range c.fields {
-		if _, ok := m.w.read("value", f.value); !ok {
-			out = append(out, join(f.value))
-		} else if c.repeats(i) {
-			out = append(out, f.name)
-		}
-	}
+// notUnderstood returns what keeps a clause from becoming a program, besides its bullet list: the words that are not in
+// the grammar's vocabulary, and the unmatched rest if it begins after them.
+func (m *matcher) notUnderstood() (out []string) {
 	last := -1
 	for i := 0; i < len(m.tokens); {
 		t, size := m.tokens[i], placeSize(m.tokens[i:])

@@ -21,12 +21,22 @@ var placeText string
 //go:embed cities.txt
 var cityText string
 
-// knownPlaces returns the folded names of places, and whether each is a country.
-var knownPlaces = sync.OnceValue(func() map[string]bool {
-	places := map[string]bool{}
+// The kinds of places. Singapore is both.
+const (
+	isCity = 1 << iota
+	isCountry
+)
+
+// knownPlaces returns the kinds of places by their folded names.
+var knownPlaces = sync.OnceValue(func() map[string]int {
+	places := map[string]int{}
 	for line := range strings.Lines(cityText + placeText) {
 		name, country := strings.CutPrefix(line, "=")
-		places[fold(name)] = country
+		kind := isCity
+		if country {
+			kind = isCountry
+		}
+		places[fold(name)] |= kind
 	}
 	return places
 })
@@ -48,27 +58,16 @@ const maxPlace = 6 // words
 
 // placeSize returns the number of tokens in the longest place name with which tokens begin, or 0 if there is none.
 func placeSize(t []token) int {
-	n := 0
-	for n < min(len(t), maxPlace) && t[n].kind == word {
-		n++
-	}
-	for ; n > 0; n-- {
-		if _, ok := knownPlaces()[fold(join(t[:n]))]; ok {
-			return n
-		}
-	}
-	return 0
-}
-
-func readPlace(_ *writer, t []token) (value, bool) {
-	v, ok := readPlaces(nil, t)
-	return v, ok && len(v.list) == 1
+	return longest(min(len(t), maxPlace), func(n int) bool {
+		notWord := func(t token) bool { return t.kind != word }
+		return !slices.ContainsFunc(t[:n], notWord) && knownPlaces()[fold(join(t[:n]))] != 0
+	})
 }
 
 // readPlaces reads "Paris", "San Francisco, CA", "'Springfield' and Oslo", "Rome, Italy and Paris, France". In a list
 // either all cities or none have a region: "Rome, Italy and Paris" may be three places or two.
 func readPlaces(_ *writer, t []token) (v value, ok bool) {
-	bare, regions, and := 0, 0, false
+	bare, regions, and := 0, 0, true
 	for {
 		size := placeSize(t)
 		name := join(t[:size])
@@ -78,17 +77,16 @@ func readPlaces(_ *writer, t []token) (v value, ok bool) {
 			size, name = 1, t[0].text
 		case size == 0:
 			return v, false
-		case knownPlaces()[fold(name)]: // a country
+		case knownPlaces()[fold(name)]&isCountry != 0:
 		case region > 0:
 			name += ", " + join(t[size+1:size+region])
 			size, regions = size+region, regions+1
 		default:
 			bare++
 		}
-		v.list, t = append(v.list, quote(name)), t[size:]
-		if len(t) == 0 {
-			v.py = v.list[0]
-			return v, (len(v.list) == 1 || and) && (bare == 0 || regions == 0)
+		v.list = append(v.list, quote(name))
+		if t = t[size:]; len(t) == 0 {
+			return v, and && (bare == 0 || regions == 0)
 		}
 		n, _ := connector(t)
 		if n == 0 {
@@ -105,30 +103,27 @@ func regionSize(t []token, city string) int {
 	if len(t) < 2 || !t[0].is(",") {
 		return 0
 	}
-	if regionCode.MatchString(t[1].text) {
+	n := placeSize(t[1:])
+	name := fold(join(t[1 : 1+n]))
+	switch {
+	case regionCode.MatchString(t[1].text):
 		return 2
-	}
-	if n := placeSize(t[1:]); n > 0 {
-		if name := fold(join(t[1 : 1+n])); knownPlaces()[name] || name == fold(city) {
-			return 1 + n
-		}
+	case n > 0 && (knownPlaces()[name]&isCountry != 0 || name == fold(city)):
+		return 1 + n
 	}
 	return 0
 }
 
-// readCities reads several places, none of which is a country: "each city in France" means the cities of France.
+// readCity and readCities read no country: "each city in France" means the cities of France.
+func readCity(_ *writer, t []token) (value, bool) {
+	v, ok := readPlaces(nil, t)
+	return v, ok && len(v.list) == 1 && !slices.ContainsFunc(v.list, onlyCountry)
+}
+
 func readCities(_ *writer, t []token) (value, bool) {
 	v, ok := readPlaces(nil, t)
-	return v, ok && len(v.list) > 1 && !slices.ContainsFunc(v.list, isCountry)
+	return v, ok && len(v.list) > 1 && !slices.ContainsFunc(v.list, onlyCountry)
 }
 
-func readCity(_ *writer, t []token) (value, bool) {
-	v, ok := readPlace(nil, t)
-	return v, ok && !isCountry(v.py)
-}
-
-// isCountry reports whether a quoted name is a country's, and not also one of the large cities.
-func isCountry(name string) bool {
-	name = strings.Trim(name, `"`)
-	return knownPlaces()[fold(name)] && !strings.Contains("\n"+cityText, "\n"+name+"\n")
-}
+// onlyCountry reports whether a quoted name is a country's and no city's.
+func onlyCountry(name string) bool { return knownPlaces()[fold(strings.Trim(name, `"`))] == isCountry }

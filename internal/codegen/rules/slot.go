@@ -11,47 +11,43 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// slots are the kinds of values in a sentence, besides the phrases of the grammar.
-var slots = map[string]func(w *writer, t []token) (value, bool){
-	"number": readNumber, "count": readCount, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
-	"operand": readOperand, "city": readCity, "cities": readCities,
-	"value": readValue, "key": readKey, "keys": readKeys, "name": readName, "noun": readNoun, "file": readFile,
-	"state": readState, "place": readPlace, "places": readPlaces, "date": readDate, "day": readDay, "rest": readRest,
+// wordSlots are the kinds of values in a sentence that are one token.
+var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
+	"count": readCount, "key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
 	"quoted":    literal(quoted, ``),
 	"select":    literal(quoted, `(?i)^\s*(?:select|with)\b`),
 	"change":    literal(quoted, `(?i)^\s*(?:insert|update|delete|create|drop|alter)\b`),
 	"object":    literal(jsonText, `^\{`),
 	"skill":     literal(word, snakeCase.String()),
 	"text-file": literal(path, `\.(?:txt|csv|md|log|yaml|yml|xml|html|py|tsv|db)$|/[^.]*$`),
-	"json-file": jsonFile,
+	"json-file": literal(path, `\.json$`),
 	"csv-file":  literal(path, `\.csv$`),
 }
 
+// slots are the other kinds of values, besides the phrases of the grammar.
+var slots = map[string]func(w *writer, t []token) (value, bool){
+	"number": readNumber, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
+	"operand": readOperand, "value": readValue, "keys": readKeys, "date": readDate, "day": readDay,
+	"places": readPlaces, "city": readCity, "cities": readCities,
+	"rest": func(*writer, []token) (value, bool) { return value{}, true },
+}
+
 // read reads tokens as the value of a slot or of a phrase.
-func (w *writer) read(slot string, t []token) (value, bool) {
-	if slot == "pairs" {
-		return w.readPairs(t)
-	}
+func (w *writer) read(slot string, t []token) (v value, ok bool) {
 	if read := slots[slot]; read != nil {
-		return read(w, t)
+		v, ok = read(w, t)
+	} else if slot == "pairs" {
+		v, ok = w.readPairs(t)
+	} else if read := wordSlots[slot]; read == nil {
+		v.py, ok = w.grammar.phrase(slot, t)
+	} else if len(t) == 1 {
+		v.py, ok = read(w, t[0])
 	}
-	return w.phrase(slot, t)
-}
-
-// phrase reads one of the phrases of the grammar.
-func (w *writer) phrase(name string, t []token) (value, bool) {
-	var words []string
-	for _, t := range t[:min(len(t), maxPhrase)] {
-		words = append(words, t.lower)
+	if v.py == "" {
+		v.py = strings.Join(v.list, ", ")
 	}
-	py, ok := w.grammar.phrases[name][strings.Join(words, " ")]
-	return value{py: py}, ok && len(t) == len(words)
+	return v, ok
 }
-
-// jsonFile reads the name of a JSON file.
-var jsonFile = literal(path, `\.json$`)
-
-const maxPhrase = 5 // words
 
 var (
 	// numeral matches a number without leading zeros, which a code such as 007 may have.
@@ -60,6 +56,8 @@ var (
 	plainName = regexp.MustCompile(`^[A-Za-z_]\w*$`)
 	keyName   = regexp.MustCompile(`^[A-Za-z_][\w-]*$`)
 	ordinal   = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
+	inside    = regexp.MustCompile(`^/(?:workspace|tmp)(?:/|$)`)
+	outside   = regexp.MustCompile(`/\.\.(?:/|$)|~`)
 )
 
 const (
@@ -67,7 +65,6 @@ const (
 	maxEach   = 1000      // numbers of a list
 	maxCount  = 1_000_000 // the largest number of a range, and of days
 	firstYear = 1753      // the first in which all English-speaking countries used the Gregorian calendar
-	statePath = "/workspace/state.json"
 )
 
 // signedNumber returns the number that tokens form, with its sign, or "" if they form none.
@@ -83,21 +80,30 @@ func signedNumber(t []token) string {
 }
 
 func readNumber(_ *writer, t []token) (value, bool) {
-	n, negative := strings.CutPrefix(signedNumber(t), "-")
-	if py := pythonNumber(n); negative {
-		return value{py: "-" + py}, n != ""
-	}
+	n := signedNumber(t)
 	return value{py: pythonNumber(n)}, n != ""
 }
 
+// pythonNumber writes a number for Python: no separators, no leading zeros.
+func pythonNumber(s string) string {
+	n := strings.TrimLeft(strings.ReplaceAll(s, ",", ""), "-0")
+	if n == "" || n[0] == '.' {
+		n = "0" + n
+	}
+	if strings.HasPrefix(s, "-") {
+		return "-" + n
+	}
+	return n
+}
+
 // readCount reads a whole number, in digits or as a word.
-func readCount(_ *writer, t []token) (value, bool) {
-	n := digits(t[0].text)
-	if t[0].lower == "a" || t[0].lower == "an" {
+func readCount(_ *writer, t token) (string, bool) {
+	n := digits(t.text)
+	if t.lower == "a" || t.lower == "an" {
 		n = "1"
 	}
 	count, err := strconv.Atoi(n)
-	return value{py: strconv.Itoa(count)}, err == nil && len(t) == 1 && count <= maxCount
+	return strconv.Itoa(count), err == nil && count <= maxCount
 }
 
 // readNumbers reads several numbers, or a range: "1 to 3".
@@ -107,94 +113,96 @@ func readNumbers(w *writer, t []token) (v value, ok bool) {
 	}
 	first, err := strconv.Atoi(t[0].text)
 	last, err2 := strconv.Atoi(t[2].text)
-	ok = err == nil && err2 == nil && last <= maxCount
-	for n := first; ok && n <= min(last, first+maxEach); n++ {
+	if err != nil || err2 != nil || first > last || last > maxCount || last-first >= maxEach {
+		return v, false
+	}
+	for n := first; n <= last; n++ {
 		v.list = append(v.list, strconv.Itoa(n))
 	}
-	v.py = strings.Join(v.list, ", ")
-	return v, ok && len(v.list) > 0 && len(v.list) <= maxEach
+	return v, true
 }
 
 // readSeveral reads "1, 2 and 3" and "[1, 2]". It reads no range, because "add 1 to 3" adds two numbers.
 func readSeveral(_ *writer, t []token) (v value, ok bool) {
 	if len(t) == 1 && t[0].kind == jsonText {
-		var all []json.Number
-		ok = json.Unmarshal([]byte(t[0].text), &all) == nil && !strings.Contains(t[0].text, `"`) && len(all) > 0
-		for _, n := range all {
-			v.list = append(v.list, n.String())
-			ok = ok && numeral.MatchString(n.String()) && len(n) <= maxDigits
-		}
-	} else {
-		for _, part := range enumeration(t) {
-			n, isNumber := readNumber(nil, part)
-			v.list, ok = append(v.list, n.py), isNumber && (ok || len(v.list) == 0)
-		}
-		ok = ok && len(v.list) > 1
+		v.list = strings.Split(t[0].text[1:len(t[0].text)-1], ",")
+		return v, len(v.list) <= maxEach && !slices.ContainsFunc(v.list, func(n string) bool {
+			return len(n) > maxDigits || !numeral.MatchString(n)
+		})
 	}
-	v.py = strings.Join(v.list, ", ")
-	return v, ok && len(v.list) <= maxEach
+	for _, part := range enumeration(t) {
+		n := signedNumber(part)
+		if n == "" {
+			return v, false
+		}
+		v.list = append(v.list, pythonNumber(n))
+	}
+	return v, len(v.list) > 1 && len(v.list) <= maxEach
 }
 
-// enumeration divides tokens at ",", "and" and ", and".
-func enumeration(t []token) [][]token {
-	var out [][]token
-	from := 0
-	for i := 0; i <= len(t); i++ {
-		if i < len(t) && !t[i].is(",") && t[i].lower != "and" {
-			continue
-		}
-		out = append(out, t[from:i])
-		if from = i + 1; i+1 < len(t) && t[i].is(",") && t[i+1].lower == "and" {
-			i, from = i+1, i+2
-		}
-	}
-	return out
-}
-
-// literal returns a function that reads one token. The token must have the kind k, and its text must match the pattern.
-func literal(k kind, pattern string) func(*writer, []token) (value, bool) {
+// literal returns a function that reads a token of the kind k whose text matches the pattern.
+func literal(k kind, pattern string) func(*writer, token) (string, bool) {
 	re := regexp.MustCompile(pattern)
-	return func(_ *writer, t []token) (value, bool) {
+	return func(_ *writer, t token) (string, bool) {
 		switch {
-		case len(t) != 1 || t[0].kind != k || !re.MatchString(t[0].text):
-			return value{}, false
+		case t.kind != k || !re.MatchString(t.text):
+			return "", false
 		case k == path:
 			return readFile(nil, t)
 		case k == jsonText:
-			py, ok := pythonLiteral(t[0].text)
-			return value{py: py}, ok
+			return pythonLiteral(t.text)
 		}
-		return value{py: quote(t[0].text)}, true
+		return quote(t.text), true
 	}
 }
 
-// readValue reads a value for a field. A bare word is a value only if it can only be text: a status or snake_case.
-func readValue(w *writer, t []token) (value, bool) {
+// readJSON reads the value of a field as JSON. A bare word is a value only if it can only be text: a status or
+// snake_case.
+func (g *grammar) readJSON(t []token) (json string, ok bool) {
 	if n := signedNumber(t); n != "" {
-		return value{py: n}, numeral.MatchString(n)
+		return n, numeral.MatchString(n)
 	}
 	if len(t) != 1 {
-		return value{}, false
+		return "", false
 	}
-	if constant := w.grammar.phrases["constant"][t[0].lower]; constant != "" {
-		return value{py: constant}, true
+	if constant, ok := g.phrase("constant", t); ok {
+		return constant, true
 	}
 	if t[0].kind == jsonText {
-		py, ok := pythonLiteral(t[0].text)
-		return value{py: py}, ok
+		return t[0].text, true
 	}
-	_, status := w.grammar.phrases["status"][t[0].lower]
-	return value{py: quote(t[0].text)}, t[0].kind == quoted ||
-		t[0].kind == word && (status || snakeCase.MatchString(t[0].text))
+	isText := t[0].kind == word && (g.isPhrase("status", t) || snakeCase.MatchString(t[0].text))
+	return quote(t[0].text), isText || t[0].kind == quoted
+}
+
+// readValue reads the value of a field.
+func readValue(w *writer, t []token) (v value, ok bool) {
+	json, isValue := w.grammar.readJSON(t)
+	v.py, ok = pythonLiteral(json)
+	return v, ok && isValue
 }
 
 // readKey reads a field's name.
-func readKey(w *writer, t []token) (value, bool) {
-	if len(t) != 1 {
-		return value{}, false
-	}
-	named := t[0].kind == word && keyName.MatchString(t[0].text) && !w.grammar.sets["unnamed"][t[0].lower]
-	return value{py: quote(t[0].text)}, named || t[0].kind == quoted
+func readKey(w *writer, t token) (string, bool) {
+	named := t.kind == word && keyName.MatchString(t.text) && !w.grammar.has("unnamed", t)
+	return quote(t.text), named || t.kind == quoted
+}
+
+// readField reads the name of one field, which is no word for all contents such as "data".
+func readField(w *writer, t token) (string, bool) {
+	py, ok := readKey(w, t)
+	return py, ok && (t.kind == quoted || !w.grammar.has("contents", t))
+}
+
+// readName reads the name of a table, a column or a skill.
+func readName(w *writer, t token) (string, bool) {
+	py, ok := readField(w, t)
+	return py, ok && t.lower != w.vars["table"] && plainName.MatchString(t.text)
+}
+
+// readNoun reads a noun that refers to the last rows.
+func readNoun(w *writer, t token) (string, bool) {
+	return "", t.lower != "" && (w.grammar.has("nouns", t) || t.lower == w.vars["table"])
 }
 
 // readKeys reads "a, b and all c".
@@ -203,16 +211,14 @@ func readKeys(w *writer, t []token) (v value, ok bool) {
 		if len(part) == 2 && part[0].lower == "all" {
 			part = part[1:]
 		}
-		if len(part) == 0 {
+		if len(part) != 1 {
 			return v, false
 		}
-		key, isKey := readKey(w, part)
-		if !isKey {
+		key, isKey := readKey(w, part[0])
+		if v.list = append(v.list, key); !isKey {
 			return v, false
 		}
-		v.list = append(v.list, key.py)
 	}
-	v.py = strings.Join(v.list, ", ")
 	return v, true
 }
 
@@ -221,59 +227,24 @@ func (w *writer) readPairs(t []token) (v value, ok bool) {
 	for _, part := range enumeration(t) {
 		m := &matcher{w: w, tokens: part}
 		if !m.match(w.grammar.pair, 0, match{}, func(m match) bool {
-			pair := func(value string) string { return m["key"].py + ", " + value }
-			twice := slices.ContainsFunc(v.list, func(p string) bool { return strings.HasPrefix(p, pair("")) })
-			v.list = append(v.list, pair(m["value"].py))
+			name := m["key"].py + ", "
+			twice := slices.ContainsFunc(v.list, func(pair string) bool { return strings.HasPrefix(pair, name) })
+			v.list = append(v.list, name+m["value"].py)
 			return !twice
 		}) {
 			return v, false
 		}
 	}
-	return v, len(v.list) > 0
-}
-
-// readName reads the name of a table, a column or a skill.
-func readName(w *writer, t []token) (value, bool) {
-	v, ok := readKey(w, t)
-	return v, ok && t[0].lower != w.vars["table"] && plainName.MatchString(t[0].text) &&
-		(t[0].kind == quoted || !w.grammar.sets["contents"][t[0].lower])
-}
-
-// readNoun reads a noun that refers to the last rows.
-func readNoun(w *writer, t []token) (value, bool) {
-	noun := t[0].lower
-	return value{}, len(t) == 1 && noun != "" && (w.grammar.sets["nouns"][noun] || noun == w.vars["table"])
+	return v, true
 }
 
 // readFile reads a path in the workspace or in /tmp.
-func readFile(_ *writer, t []token) (value, bool) {
-	if len(t) != 1 || t[0].kind != path {
-		return value{}, false
-	}
-	p := strings.TrimPrefix(t[0].text, "./")
+func readFile(_ *writer, t token) (string, bool) {
+	p := strings.TrimPrefix(t.text, "./")
 	if !strings.HasPrefix(p, "/") {
 		p = "/workspace/" + p
 	}
-	inside := strings.HasPrefix(p+"/", "/workspace/") || strings.HasPrefix(p+"/", "/tmp/")
-	inside = inside && !strings.Contains(p+"/", "/../") && !strings.Contains(p, "~")
-	return value{py: quote(p)}, inside
-}
-
-// readState reads the workspace's state document or a JSON file, as in "workflow state" or "file a.json".
-func readState(w *writer, t []token) (value, bool) {
-	v, last := value{py: quote(statePath)}, len(t)-1
-	if t[last].kind == path {
-		file, ok := jsonFile(nil, t[last:])
-		if !ok {
-			return v, false
-		}
-		v = file
-	} else if t[last].lower == "file" && last > 0 {
-		last--
-	}
-	unknown := func(t token) bool { return !w.grammar.sets["states"][t.lower] }
-	return v, len(t) <= maxPhrase && (t[last].kind == path || t[last].lower == "state") &&
-		!slices.ContainsFunc(t[:last], unknown)
+	return quote(p), t.kind == path && inside.MatchString(p) && !outside.MatchString(p)
 }
 
 // parseDate parses a date that exists and has one reading; 03/04/2026 has two.
@@ -304,5 +275,41 @@ func readDay(_ *writer, t []token) (value, bool) {
 	return value{py: day.Format("1, 2")}, ok && len(t) < maxPhrase
 }
 
-// readRest reads any tokens.
-func readRest(*writer, []token) (value, bool) { return value{}, true }
+const maxNesting = 50 // levels of a JSON value; Python's parser accepts about 200
+
+var jsonPart = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\d{300,}|true|false|null|[][{}]`)
+
+// pythonLiteral returns a JSON value in Python. It returns false if the value has too many levels or too long a number.
+func pythonLiteral(raw string) (python string, ok bool) {
+	depth, ok := 0, true
+	python = jsonPart.ReplaceAllStringFunc(raw, func(part string) string {
+		var s string
+		switch part[0] {
+		case '{', '[':
+			depth++
+			ok = ok && depth <= maxNesting
+		case '}', ']':
+			depth--
+		case '"':
+			ok = ok && json.Unmarshal([]byte(part), &s) == nil
+			return quote(s)
+		case 't', 'f', 'n':
+			return map[string]string{"true": "True", "false": "False", "null": "None"}[part]
+		default:
+			ok = false
+		}
+		return part
+	})
+	return python, ok
+}
+
+// quote writes a Python string.
+func quote(s string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(s); err != nil {
+		panic(err) // a string always encodes
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -23,7 +24,7 @@ const (
 	isoDate
 	symbol
 	ambiguous // a value with two readings: 1.000, or JSON that has a member twice
-	newline
+	space
 )
 
 // token is a piece of the task. Quotations, JSON and paths are one token each: no pattern of the grammar matches inside
@@ -38,12 +39,14 @@ type token struct {
 // is reports whether the token is one of the symbols.
 func (t token) is(symbols string) bool { return t.kind == symbol && strings.Contains(symbols, t.text) }
 
+// The patterns of tokens. The first group of pathPattern is the path.
 var (
-	pathPattern = regexp.MustCompile(`^(?:(?:~|\.{1,2})?/[\w.\-]+(?:/[\w.\-]+)*` +
+	pathPattern = regexp.MustCompile(`^((?:~|\.{1,2})?/[\w.\-]+(?:/[\w.\-]+)*` +
 		`|[\w\-]+(?:/[\w.\-]+)*\.(?:json|txt|csv|md|log|yaml|yml|xml|html|py|tsv|db))(?:$|[^\w/\-])`)
 	datePattern  = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}(?:$|[^\w-])`)
 	numberToken  = regexp.MustCompile(`^(?:\d+(?:[.,]\d+)*|\.\d+)`)
 	wordToken    = regexp.MustCompile(`^(?:St\.|[\pL\d_][\pL\pM\d_]*(?:['’-][\pL\pM\d_]+)*)`)
+	wordStart    = regexp.MustCompile(`^[\pL_]`)
 	productToken = regexp.MustCompile(`^[1-9]\d*x\d`) // 10x10 is a product, 0x10 is not
 	productRest  = regexp.MustCompile(`^\d*x\d`)      // what follows a product's first digit
 	symbolToken  = regexp.MustCompile(`^(?:\*\*|//|[<>=!]=|\n|.)`)
@@ -64,78 +67,56 @@ const (
 func tokenise(task string) []token {
 	var out []token
 	notJSON := 0
-	for at := 0; at < len(task); {
+	for at, size := 0, 0; at < len(task); at += size {
 		var t token
-		size := 0
-		if c := task[at]; (c == '{' || c == '[') && notJSON < maxNotJSON {
-			t.kind = jsonText
-			if t.text, size = jsonToken(task[at:]); size == 0 {
+		if size = 0; strings.IndexByte("{[", task[at]) >= 0 && notJSON < maxNotJSON {
+			if t, size = jsonToken(task[at:]); size == 0 {
 				notJSON++
-			} else if strictjson.Check([]byte(t.text)) != nil {
-				t.kind = ambiguous
 			}
 		}
 		if size == 0 {
-			t, size = next(task[at:], at == 0 || !endsInWord(task[:at]))
+			before, _ := utf8.DecodeLastRuneInString(task[:at])
+			inWord := unicode.IsLetter(before) || unicode.IsDigit(before) || before == '_'
+			t, size = next(task[at:], !inWord)
 		}
-		if size == 0 {
-			_, size = utf8.DecodeRuneInString(task[at:])
-			at += size
-			continue
+		if t.start, t.end = at, at+size; t.kind != space {
+			out = append(out, t)
 		}
-		t.start, t.end = at, at+size
-		out = append(out, t)
-		at += size
 	}
 	return out
 }
 
-// endsInWord reports whether a text ends inside a word.
-func endsInWord(s string) bool {
-	r, _ := utf8.DecodeLastRuneInString(s)
-	return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_'
-}
-
-// next returns the first token of a text and its size, which is 0 for white space. starts says whether a word may start
-// here.
+// next returns the first token of a text and its size. starts says whether a word may start here.
 func next(s string, starts bool) (token, int) {
-	if r, _ := utf8.DecodeRuneInString(s); unicode.IsSpace(r) && r != '\n' {
-		return token{}, 0
+	if r, size := utf8.DecodeRuneInString(s); unicode.IsSpace(r) && r != '\n' {
+		return token{kind: space}, size
 	}
 	if text, size := quotation(s); size > 0 && (starts || s[0] != '\'') {
 		return token{kind: quoted, text: text}, size
 	}
 	near := s[:min(len(s), maxLiteral)]
-	if starts {
-		m := pathPattern.FindString(near)
-		if len(m) == maxLiteral {
-			m = ""
-		}
-		m = strings.TrimRight(pathText(m), ".")
-		if strings.ContainsFunc(m, unicode.IsLetter) {
-			return token{kind: path, text: m}, len(m)
+	if m := pathPattern.FindStringSubmatch(near); starts && m != nil && len(m[0]) < maxLiteral {
+		if p := strings.TrimRight(m[1], "."); strings.ContainsFunc(p, unicode.IsLetter) {
+			return token{kind: path, text: p}, len(p)
 		}
 	}
-	if datePattern.MatchString(s) {
-		return token{kind: isoDate, text: s[:10]}, 10
-	}
-	if n := numberToken.FindString(near); n != "" && (productToken.MatchString(near) || !startsWord(s[len(n):])) {
+	n := numberToken.FindString(near)
+	switch {
+	case datePattern.MatchString(near):
+		return token{kind: isoDate, text: s[:len(time.DateOnly)]}, len(time.DateOnly)
+	case n != "" && (productToken.MatchString(near) || !wordStart.MatchString(s[len(n):])):
+		k := number
 		if !plainNumber.MatchString(n) || dotNumber.MatchString(n) {
-			return token{kind: ambiguous, text: n}, len(n)
+			k = ambiguous
 		}
-		return token{kind: number, text: n}, len(n)
-	}
-	if starts || !productRest.MatchString(near) {
+		return token{kind: k, text: n}, len(n)
+	case starts || !productRest.MatchString(near):
 		if w := wordToken.FindString(s); w != "" {
 			return token{kind: word, text: w, lower: strings.ToLower(strings.ReplaceAll(w, "’", "'"))}, len(w)
 		}
 	}
 	m := symbolToken.FindString(near)
-	k := symbol
-	if m == "\n" {
-		k = newline
-	}
-	return token{kind: k, text: m, lower: m}, len(m)
+	return token{kind: symbol, text: m, lower: m}, len(m)
 }
 
 // quotes are the pairs of quotation marks.
@@ -155,30 +136,20 @@ func quotation(s string) (text string, size int) {
 	return "", 0
 }
 
-// pathText drops the character that pathPattern has matched after a path, if there is one.
-func pathText(m string) string {
-	r, size := utf8.DecodeLastRuneInString(m)
-	if !endsInWord(m) && r != '.' && r != '-' {
-		return m[:len(m)-size]
-	}
-	return m
-}
-
-func startsWord(s string) bool {
-	r, _ := utf8.DecodeRuneInString(s)
-	return unicode.IsLetter(r) || r == '_'
-}
-
 // jsonToken returns the JSON value with which a text begins, in compact form, and its size, which is 0 if there is
 // none.
-func jsonToken(s string) (text string, size int) {
+func jsonToken(s string) (t token, size int) {
 	decoder := json.NewDecoder(strings.NewReader(s))
 	var value json.RawMessage
 	var compact bytes.Buffer
 	if decoder.Decode(&value) != nil || json.Compact(&compact, value) != nil {
-		return "", 0
+		return token{}, 0
 	}
-	return compact.String(), int(decoder.InputOffset())
+	t = token{kind: jsonText, text: compact.String()}
+	if strictjson.Check(value) != nil {
+		t.kind = ambiguous
+	}
+	return t, int(decoder.InputOffset())
 }
 
 // join returns the text of tokens with one space between them.

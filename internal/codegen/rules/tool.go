@@ -15,6 +15,13 @@ type toolKind struct {
 	selected      *codegen.Tool
 }
 
+func parseToolKind(s string) toolKind {
+	parts := strings.Split(s+"/", "/")
+	return toolKind{
+		words: strings.Fields(parts[0]), params: strings.Fields(parts[1]), fallback: strings.TrimSpace(parts[2]),
+	}
+}
+
 // find returns the first selected tool of a kind, or nil if there is none.
 func (w *writer) find(k toolKind) *codegen.Tool {
 	fits := func(t codegen.Tool) bool {
@@ -104,7 +111,7 @@ func (c *toolCall) add(name string, t []token) bool {
 	}
 	p := c.tool.Params[i]
 	v, ok := readValue(c.w, t)
-	_, constant := c.w.grammar.phrases["constant"][t[0].lower]
+	constant := c.w.grammar.has("constant", t[0])
 	switch isNumber := signedNumber(t) != ""; {
 	case t[0].kind == word && !constant, len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text),
 		p.Type == "str" && t[0].kind != quoted, p.Type == "float" && !isNumber,
@@ -170,13 +177,13 @@ func (c *toolCall) parameter(t []token) (name string, size int) {
 		size := len(strings.Split(p.Name, "_"))
 		if t[0].text == p.Name {
 			size = 1
-		} else if !startsWith(t, strings.Split(strings.ToLower(p.Name), "_")) {
+		} else if strings.ToLower(strings.ReplaceAll(p.Name, "_", " ")) != strings.ToLower(join(t[:min(size, len(t))])) {
 			continue
 		}
 		if size < len(t) && (t[size].is(":=") || slices.Contains([]string{"is", "as", "of"}, t[size].lower)) {
 			size++
 		}
-		if size < len(t) && (t[size].kind != word || c.w.grammar.phrases["constant"][t[size].lower] != "") {
+		if size < len(t) && (t[size].kind != word || c.w.grammar.has("constant", t[size])) {
 			return p.Name, size
 		}
 	}
@@ -188,7 +195,7 @@ func (c *toolCall) stems(words []string) (out []string) {
 	for _, w := range strings.FieldsFunc(strings.ToLower(strings.Join(words, " ")), func(r rune) bool {
 		return strings.ContainsRune(" _-.", r)
 	}) {
-		if !c.w.grammar.sets["filler"][w] && w != strings.ToLower(c.tool.Server) {
+		if c.w.grammar.phrases["filler"][w] == "" && w != strings.ToLower(c.tool.Server) {
 			out = append(out, strings.TrimSuffix(w, "s"))
 		}
 	}

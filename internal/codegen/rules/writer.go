@@ -52,8 +52,6 @@ type writer struct {
 	clauses []clause
 	at      int    // the index after the clause being read
 	clause  clause // being read
-	// listRead says that an action has read the bullet list or the JSON block of the clause.
-	listRead bool
 
 	// vars are what later clauses may refer to, as Python. number, record, rows, text, path and skill are the last
 	// ones. doc is the open document, and file its file. dirty is set while doc has changes that are not saved. saved
@@ -98,7 +96,7 @@ func (w *writer) step() {
 	}
 	w.body = w.body[:before]
 	w.unknown = append(w.unknown, c.text)
-	for _, word := range m.notUnderstood(c) {
+	for _, word := range append(c.unread, m.notUnderstood()...) {
 		if !slices.Contains(w.words, word) {
 			w.words = append(w.words, word)
 		}
@@ -109,11 +107,10 @@ func (w *writer) step() {
 // try reads the tokens of a matcher with a form. If they do not fit the form, it changes nothing.
 func (w *writer) try(f *form, m *matcher) bool {
 	return m.match([]node{{alternatives: f.patterns}}, 0, match{}, func(values match) bool {
-		saved, c := *w, w.clause
+		saved := *w
 		saved.vars, saved.tools, saved.imports = maps.Clone(w.vars), maps.Clone(w.tools), maps.Clone(w.imports)
 		saved.names, saved.outputs, saved.body = maps.Clone(w.names), slices.Clone(w.outputs), slices.Clone(w.body)
-		w.listRead = false
-		if w.run(f.actions, values) && (w.listRead || len(c.fields) == 0 && c.data == nil) {
+		if len(w.clause.unread) == 0 && w.run(f.actions, values) {
 			return true
 		}
 		*w = saved
