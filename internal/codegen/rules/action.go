@@ -1,76 +1,113 @@
 package rules
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// action is one line of what a form writes: an operation, a name if the operation takes one, and a template of Python.
-// In a template, {slot} is the value of a slot in Python, {"slot"} its text as a Python string, {~slot} its text as
-// written, and {,slot} an optional argument with its name. $name is a variable or the function of a tool.
+// action is one line "operation [name:] template" of what a form writes. In a template of Python, {slot} is the value of
+// a slot, {"slot"} its text as a Python string, {~slot} its text as written, and {,slot} an optional argument with its
+// name. $name is a variable or the function of a tool.
 type action struct{ op, name, template string }
 
-func parseAction(line string) action {
-	op, rest, _ := strings.Cut(line, " ")
-	if name, template, ok := strings.Cut(rest, ": "); ok && slices.Contains(namedOps, op) {
-		return action{op, name, template}
-	}
-	return action{op, rest, rest}
-}
+var (
+	actionLine = regexp.MustCompile(`^(\S+) ?(?:([^(]*?): )?(.*)$`)
+	inTemplate = regexp.MustCompile(`\{[,"~]?[\w-]+"?\}|\$\w+`)
+)
 
-// namedOps are the operations with a name and ":" before the template.
-var namedOps = strings.Fields("new let show compute place set")
+func parseAction(line string) action {
+	parts := actionLine.FindStringSubmatch(line)
+	return action{parts[1], parts[2], parts[3]}
+}
 
 // run performs a form's actions. It returns false if the clause does not fit the form after all.
 func (w *writer) run(actions []action, m match) bool {
 	for i, a := range actions {
-		if a.op == "for" { // each value of a list, with the rest of the actions
-			for _, v := range m[a.name].list {
-				one := maps.Clone(m)
-				one["each"] = value{py: v, text: v, list: m[a.name].list}
-				if !w.run(actions[i+1:], one) {
-					return false
-				}
-			}
-			return true
+		python, ok := w.fill(a.template, m)
+		name, named := w.fill(a.name, m)
+		if !ok || !named {
+			return false
 		}
-		if !w.perform(a, m) {
+		if a.op == "for" { // each value of a list, with the rest of the actions
+			return w.forEach(m[python].list, actions[i+1:], m)
+		}
+		if !w.check(a.op, python, m) || !w.perform(a.op, name, python, m) {
 			return false
 		}
 	}
 	return true
 }
 
-// perform performs one action. It returns false if the clause does not fit the form after all.
-func (w *writer) perform(a action, m match) bool {
-	python, ok := w.fill(a.template, m)
-	if !ok {
-		return false
-	}
-	switch a.op {
-	case "need":
-		w.vars["outputs"] = strings.Repeat("yes", len(w.outputs))
-		for v := range strings.FieldsSeq(a.name) {
-			if name, missing := strings.CutPrefix(v, "!"); missing == (w.vars[name] != "") {
-				return false
-			}
+// forEach performs actions with each value of a list in {each}, and in {others} if there are several.
+func (w *writer) forEach(list []string, actions []action, m match) bool {
+	for _, v := range list {
+		one := maps.Clone(m)
+		one["each"] = value{py: v, text: v}
+		if len(list) > 1 {
+			one["others"] = value{text: " " + strings.Trim(v, `"`)}
 		}
+		if !w.run(actions, one) {
+			return false
+		}
+	}
+	return true
+}
+
+// check reports whether the clause satisfies an action that is a condition.
+func (w *writer) check(op, python string, m match) bool {
+	following := w.clauses[w.at:]
+	switch op {
+	case "need": // variables
+		return !slices.ContainsFunc(strings.Fields(python), func(v string) bool {
+			name, absent := strings.CutPrefix(v, "!")
+			return absent == (w.variable(name) != "")
+		})
 	case "only": // "the result" can only mean the last number
 		plural := slices.ContainsFunc(w.clause.tokens, func(t token) bool { return t.lower == "results" })
 		return w.vars["number"] != "" && (!plural || len(w.outputs) == 1)
 	case "clear": // "it" means one thing only
-		return w.vars["number"] != "" && !w.foundSince()
-	case "open", "load":
-		if a.op == "load" || w.vars["doc"] == "" || w.vars["file"] != python {
-			w.open(map[string]string{"open": "load_or_new(", "load": "load("}[a.op]+python+")", python)
+		return !w.foundSince()
+	case "same": // the open document
+		return python == w.vars["file"]
+	case "in-order":
+		first, known := parseDate(m["a"].text)
+		last, known2 := parseDate(m["b"].text)
+		return known != known2 || known && !last.Before(first)
+	case "in-calendar":
+		var count, unit int
+		_, err := fmt.Sscan(python, &count, &unit)
+		day, known := parseDate(m["date"].text)
+		year := day.AddDate(0, 0, count*unit).Year()
+		return err == nil && (!known || year >= firstYear && year <= 9999)
+	case "await": // the next clause has the contents
+		return len(following) > 0 && following[0].tokens[len(following[0].tokens)-1].kind == jsonText
+	case "alone": // no other clause of the sentence follows, which may be meant for each or only once
+		return len(following) == 0 || following[0].sentence != w.clause.sentence
+	case "bare": // "weather" includes the forecast
+		follows := len(following) > 0 && following[0].tokens[0].lower == "if"
+		return !follows && w.depth == 1 && !strings.Contains(strings.ToLower(w.request.Task), "forecast")
+	case "verb": // "use double_number to triple 5" means another skill
+		does := append(strings.Split(strings.ToLower(w.vars["does"]), "_"), "", "number", "numbers")
+		return slices.Contains(does, strings.ToLower(m["verb"].text))
+	}
+	return true
+}
+
+// perform performs one action. It returns false if the clause does not fit the form after all.
+func (w *writer) perform(op, name, python string, m match) bool {
+	switch op {
+	case "open":
+		if w.vars["doc"] == "" || w.vars["file"] != name {
+			w.open(name, python)
 		}
-	case "new": // a document of a file
-		file, _ := w.fill(a.name, m)
-		w.open(python, file)
-		w.vars["dirty"] = "yes"
+	case "load":
+		w.open(name, python)
 	case "do":
 		w.line("%s", python)
 	case "change":
@@ -79,130 +116,80 @@ func (w *writer) perform(a action, m match) bool {
 	case "save":
 		w.save()
 	case "let":
-		w.let(a.name, python)
+		w.let(name, python)
 	case "show":
-		name, _ := w.fill(a.name, m)
-		base, key, ok := strings.Cut(name, " ")
-		if !ok {
-			key = base
-		}
+		base, key, _ := strings.Cut(name, " ")
+		key = cmp.Or(key, base)
 		w.let(base, python)
 		w.line("show(%s, %s)", quote(key), w.last)
 		w.output(key, w.last)
 	case "out":
 		w.output(python, w.last)
-	case "same": // the open document, if the clause names one
-		return python == "" || python == w.vars["file"]
-	case "in-order":
-		first, known := parseDate(m["a"].text)
-		last, known2 := parseDate(m["b"].text)
-		return known != known2 || known && !last.Before(first)
-	case "in-calendar":
-		count, err := strconv.Atoi(python + m["count"].py)
-		if m["unit"].py == "7" {
-			count *= 7
-		}
-		day, known := parseDate(m["date"].text)
-		year := day.AddDate(0, 0, count).Year()
-		return err == nil && (!known || year >= firstYear && year <= 9999)
-	case "root":
-		e := w.parseArithmetic(tokenise("(" + m["operand"].text + ")"))
-		operand := strings.ReplaceAll(e.python, previous, w.vars["number"])
-		root := "square root of " + operand
-		w.emitNumber(root, "calculated(lambda: square_root("+operand+"), "+quote(root)+")")
-		return e.ok && !strings.Contains(operand, "-") && w.refersClearly(e)
-	case "place": // the weather of one place
-		w.let(a.name, python)
-		w.line("show(%s + %s, %s)", quote(a.name+" "), m["each"].py, w.last)
-		key := a.name
-		if w.vars["record"] = w.last; len(m["each"].list) > 1 {
-			w.vars["several"], key = "yes", a.name+" "+strings.Trim(m["each"].py, `"`)
-		}
-		w.output(key, w.last)
-	case "keep": // replaces the rows
-		w.keep(python)
-	case "calc":
-		return w.calculate(tokenise(python))
-	case "compute":
-		label, _ := w.fill(a.name, m)
-		w.emitNumber(label, python)
-	case "claim":
-		if m["claim"].text != "" {
-			w.line("check_claim(%s, %s, %s)", w.vars["number"], m["claim"].py, quote(m["expr"].text))
-		}
 	case "set":
-		w.vars[a.name] = python
+		w.vars[name] = cmp.Or(python, w.vars[name])
 	case "forget":
-		for v := range strings.FieldsSeq(a.name) {
+		for v := range strings.FieldsSeq(python) {
 			delete(w.vars, v)
 		}
-	case "await": // the next clause has the contents
-		return w.at < len(w.clauses) && w.clauses[w.at].tokens[len(w.clauses[w.at].tokens)-1].kind == jsonText
+	case "compute":
+		w.emitNumber(name, python)
+	case "calc":
+		return w.calculate(tokenise(python))
 	case "if":
-		return w.condition(m)
+		return w.condition(strings.ToLower(name), python, m["rest"].tokens)
 	case "each":
 		return w.each(m)
-	case "each-place":
-		return w.eachPlace(m)
-	case "verb": // "use double_number to triple 5" means another skill
-		does := append(strings.Split(strings.ToLower(w.vars["does"]), "_"), "", "number", "numbers")
-		return slices.Contains(does, strings.ToLower(m["verb"].text))
 	case "tool":
 		return w.callTool(m)
-	case "cities":
-		return w.cities(m)
-	case "bare":
-		return w.bareWeather()
-	default:
-		panic("grammar.txt: unknown operation " + a.op)
 	}
 	return true
 }
 
-var inTemplate = regexp.MustCompile(`\{[,"~]?[\w-]+"?\}|\$[\w]+`)
-
 // fill replaces slots, variables and tools in a template. It returns false if one of them is missing.
 func (w *writer) fill(template string, m match) (string, bool) {
-	ok, tool := true, toolKind{}
+	ok := true
+	var tool *codegen.Tool
 	filled := inTemplate.ReplaceAllStringFunc(template, func(s string) string {
 		name := strings.Trim(s, `{}$,"~`)
-		kind, isTool := w.grammar.tools[name]
 		v := m[name]
-		switch {
-		case s[0] == '{' && v.text == "" && w.grammar.phrases["default"][name] != "":
-			return w.grammar.phrases["default"][name]
-		case s[0] == '{' && s[1] == '"': // as a string
-			return quote(v.text)
-		case s[0] == '{' && s[1] == '~': // as written
-			return strings.Trim(v.text, "\"")
-		case s[0] == '{' && s[1] == ',':
-			if v.text == "" {
-				return ""
+		if kind, isTool := w.grammar.tools[name]; s[0] == '$' {
+			if v.py = w.variable(name); isTool {
+				v.py, tool = w.resolve(kind)
 			}
-			ok = ok && hasParam(tool.selected, name)
-			return ", " + name + "=" + v.py
-		case s[0] == '{' && v.py == "":
-			return strings.ToLower(v.text)
-		case s[0] == '{':
+			ok = ok && v.py != ""
 			return v.py
-		case isTool:
-			var python string
-			python, tool = w.resolve(kind)
-			ok = ok && python != ""
-			return python
-		case name == "last":
-			return w.last
-		case name == "outputs":
-			return w.outputs[len(w.outputs)-1].variable
 		}
-		ok = ok && w.vars[name] != ""
-		return w.vars[name]
+		switch {
+		case v.text == "":
+			return w.grammar.phrases["default"][name]
+		case s[1] == '"':
+			return quote(v.text)
+		case s[1] == '~':
+			return strings.Trim(v.text, `"`)
+		case s[1] == ',':
+			ok = ok && hasParam(tool, name)
+			return ", " + name + "=" + v.py
+		}
+		return v.py
 	})
 	return filled, ok
 }
 
+// variable returns what $name is in Python.
+func (w *writer) variable(name string) string {
+	switch {
+	case name == "last":
+		return w.last
+	case name == "outputs" && len(w.outputs) > 0:
+		return w.outputs[len(w.outputs)-1].variable
+	case name == "cities":
+		return `"` + strings.ReplaceAll(strings.TrimSpace(cityText), "\n", `", "`) + `"`
+	}
+	return w.vars[name]
+}
+
 // open makes a JSON file the open document, and first saves the previous one if it has changes.
-func (w *writer) open(python, file string) {
+func (w *writer) open(file, python string) {
 	w.save()
 	w.vars["doc"], w.vars["file"], w.vars["path"] = w.let("state", python), file, file
 	delete(w.vars, "text")
@@ -218,39 +205,20 @@ func (w *writer) save() {
 	}
 }
 
-// keep replaces the current rows with those that the Python expression selects, also in the outputs.
-func (w *writer) keep(python string) {
-	old := w.vars["rows"]
-	w.vars["rows"] = w.let("kept", python)
-	w.line("print(\"Rows kept:\", len(%s), \"of\", len(%s))", w.last, old)
-	for i := range w.outputs {
-		if w.outputs[i].variable == old {
-			w.outputs[i].variable = w.last
-		}
-	}
-}
-
-// refersClearly reports whether an expression that refers to a previous number can only mean the last one.
-func (w *writer) refersClearly(e expression) bool {
-	return !e.refers || w.vars["number"] != "" && (!e.pronoun || !w.foundSince())
-}
-
-// calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation, or if it is
-// not clear to which number they refer.
+// calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation.
 func (w *writer) calculate(t []token) bool {
 	e := w.parseArithmetic(t)
-	if !e.ok || e.single && !t[0].is("(") || !w.refersClearly(e) {
+	if !e.ok || !e.clear || e.single && !t[0].is("(") {
 		return false
 	}
-	written := strings.ReplaceAll(e.python, previous, w.vars["number"])
-	python := written
+	python := e.python
 	if calculator := w.find(w.grammar.tools["calculate"]); e.simple && calculator != nil {
-		python = w.importTool(calculator) + "(" + quote(written) + ")"
+		python = w.importTool(calculator) + "(" + quote(e.python) + ")"
 	}
-	if python != written || strings.ContainsAny(written, "/%") || strings.Contains(written, "**") {
-		python = "calculated(lambda: " + python + ", " + quote(written) + ")"
+	if python != e.python || strings.ContainsAny(e.python, "/%") || strings.Contains(e.python, "**") {
+		python = "calculated(lambda: " + python + ", " + quote(e.python) + ")"
 	}
-	w.emitNumber(written, python)
+	w.emitNumber(e.python, python)
 	return true
 }
 
@@ -265,5 +233,5 @@ func (w *writer) emitNumber(label, python string) {
 // foundSince reports whether there is a later output than the last number, which "it" may mean as well.
 func (w *writer) foundSince() bool {
 	at := slices.IndexFunc(w.outputs, func(o output) bool { return o.variable == w.vars["number"] })
-	return slices.ContainsFunc(w.outputs[at+1:], func(o output) bool { return !o.condition && !o.elsewhere })
+	return slices.ContainsFunc(w.outputs[at+1:], func(o output) bool { return !o.condition })
 }

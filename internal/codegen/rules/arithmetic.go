@@ -12,8 +12,9 @@ import (
 // expression is an arithmetic expression in Python.
 type expression struct {
 	python  string
-	refers  bool // it refers to the previous number, which python names result_so_far
+	refers  bool // it refers to the previous number
 	pronoun bool // it refers by a pronoun, such as "it"
+	clear   bool // only the last number can be the one to which it refers
 	simple  bool // short numbers, + - * / and parentheses: a calculator that computes in floats is exact
 	single  bool // one number and nothing else
 	digits  int  // of all numbers together; their product has at most as many
@@ -64,24 +65,26 @@ func digits(s string) string {
 // parseArithmetic reads tokens that are one arithmetic expression and nothing else.
 func (w *writer) parseArithmetic(t []token) expression {
 	e := expression{simple: true}
-	var b strings.Builder
+	var text string
 	for i := 0; i < len(t); {
 		py, size := w.grammar.prefix("operator", t[i:])
 		if size == 0 {
-			py = digits(t[i].text)
+			py, size = digits(t[i].text), 1
 			if !plainNumber.MatchString(py) || t[i].kind != word && t[i].kind != number {
 				return e
 			}
 		}
 		e.pronoun = e.pronoun || w.grammar.has("pronouns", t[i])
-		b.WriteString(py + " ")
-		i += max(size, 1)
+		text += py + " "
+		i += size
 	}
-	n, err := arithGrammar.Parse(b.String())
+	n, err := arithGrammar.Parse(text)
 	if err != nil || dateLike.MatchString(asWritten(t)) {
 		return e
 	}
 	e.python, e.ok = e.write(n, 0)
+	e.python = strings.ReplaceAll(e.python, previous, w.vars["number"])
+	e.clear = !e.refers || w.vars["number"] != "" && (!e.pronoun || !w.foundSince())
 	e.single = n.Kind == arith.Number || n.Kind == arith.Constant
 	e.simple = e.simple && !e.refers && e.digits <= floatDigits
 	return e
@@ -177,4 +180,10 @@ func readOperand(w *writer, t []token) (value, bool) {
 	e := w.parseArithmetic(t)
 	enclosed := t[0].is("(") && slices.IndexFunc(t, func(t token) bool { return t.is(")") }) == len(t)-1
 	return value{py: e.python}, e.ok && (e.single || enclosed || signedNumber(t) != "")
+}
+
+// readRadicand reads an operand that is not negative on its face.
+func readRadicand(w *writer, t []token) (value, bool) {
+	v, ok := readOperand(w, t)
+	return v, ok && !strings.Contains(v.py, "-") && w.parseArithmetic(t).clear
 }

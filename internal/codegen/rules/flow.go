@@ -6,62 +6,51 @@ import (
 	"strings"
 )
 
-// condition reads "if …" with its branches: the rest of its sentence, and the sentence that begins with
-// "otherwise".
-func (w *writer) condition(m match) bool {
-	c, subject, measured := w.clause, m["subject"].text, w.vars["number"]
-	switch {
-	case subject == "" && measured != "":
-		subject = "result"
-	case subject != "" && w.vars["record"] != "" && w.vars["several"] == "":
-		python, _ := w.fill(`as_number(field($record, {"subject"}, "the tool's result"), {"subject"})`, m)
-		measured = w.let("measured", python)
-	default:
+// condition reads a condition with its branches: the rest of its sentence, and the sentence that begins with
+// "otherwise". rest is the part of the condition's own clause that belongs to the first branch.
+func (w *writer) condition(label, comparison string, rest []token) bool {
+	then, otherwise := w.branches(rest)
+	if len(then) == 0 {
 		return false
 	}
-	then, otherwise := w.branches(c, m["rest"].tokens)
-	if len(then) == 0 || joinedByThen(then) || joinedByThen(otherwise) {
-		return false // "if …, do this, then that": is "that" conditional?
+	outcome := w.let("condition", w.vars["measured"]+" "+comparison)
+	w.line("print(%s, %s, \"(\" + str(%s) + \")\")", quote(label+":"), outcome, w.vars["measured"])
+	w.output(label, outcome)
+	w.outputs[len(w.outputs)-1].condition = true
+	w.save()
+	thenLines, found := w.branch(then)
+	otherwiseLines, more := w.branch(otherwise)
+	for _, o := range append(found, more...) { // those of the branch that does not run
+		w.line("%s = None", o.variable)
+		w.outputs = append(w.outputs, o)
 	}
-	label := strings.ToLower(subject + " " + m["compare"].text + " " + m["limit"].text)
-	outcome := w.let("condition", measured+" "+m["compare"].py+" "+m["limit"].py)
-	w.line("print(%s, %s, \"(\" + str(%s) + \")\")", quote(label+":"), outcome, measured)
-	w.outputs = append(w.outputs, output{key: label, variable: outcome, condition: true})
-	at, first := len(w.body), len(w.outputs)
-	w.branch("if "+outcome+":", then)
-	if inThen := len(w.outputs); len(otherwise) > 0 {
-		for i := range w.outputs[first:] {
-			w.outputs[first+i].elsewhere = true
-		}
-		w.branch("else:", otherwise)
-		for i := first; i < inThen; i++ {
-			w.outputs[i].elsewhere = false
-		}
+	w.line("if %s:", outcome)
+	w.body = append(w.body, thenLines...)
+	if len(otherwise) > 0 {
+		w.line("else:")
+		w.body = append(w.body, otherwiseLines...)
 	}
-	var none []string // the outputs of the branch that does not run
-	for _, o := range w.outputs[first:] {
-		none = append(none, strings.Repeat("    ", w.depth)+o.variable+" = None")
-	}
-	w.body = slices.Insert(w.body, at, none...)
 	return true
 }
 
-// branches returns the clauses of a condition's two branches, and moves w.at past them. first is the part of the
-// condition's own clause that belongs to the first branch.
-func (w *writer) branches(c clause, first []token) (then, otherwise []clause) {
-	if len(first) > 0 {
-		then = append(then, clause{tokens: first, text: join(first), sentence: c.sentence})
+// branches returns the clauses of a condition's branches, and moves w.at past them. There are none if "then" joins
+// clauses of a branch: in "if …, do this, then that", is "that" conditional?
+func (w *writer) branches(rest []token) (then, otherwise []clause) {
+	if len(rest) > 0 {
+		then = []clause{{tokens: rest, text: join(rest)}}
 	}
-	to := &then
+	to, sentence := &then, w.clause.sentence
 	for ; w.at < len(w.clauses); w.at++ {
 		next := w.clauses[w.at]
 		_, size := w.grammar.prefix("otherwise", next.tokens)
-		if next.sentence != c.sentence && size == 0 {
+		if size > 0 {
+			to, sentence, next.tokens = &otherwise, next.sentence, tidy(next.tokens[size:])
+			next.text = join(next.tokens)
+		} else if next.sentence != sentence {
 			break
 		}
-		if size > 0 {
-			to, c.sentence, next.tokens = &otherwise, next.sentence, tidy(next.tokens[size:])
-			next.text = join(next.tokens)
+		if next.then && len(*to) > 0 {
+			return nil, nil
 		}
 		if len(next.tokens) > 0 {
 			*to = append(*to, next)
@@ -70,115 +59,50 @@ func (w *writer) branches(c clause, first []token) (then, otherwise []clause) {
 	return then, otherwise
 }
 
-// joinedByThen reports whether "then" joins clauses of a branch.
-func joinedByThen(branch []clause) bool {
-	return len(branch) > 1 && slices.ContainsFunc(branch[1:], func(c clause) bool { return c.then })
-}
-
-// branch reads clauses into an indented block. Variables of the block are unknown after it.
-func (w *writer) branch(head string, clauses []clause) {
-	w.save()
-	vars, outer, at := w.vars, w.clauses, w.at
-	w.line("%s", head)
+// branch reads clauses into an indented block, and returns it with its outputs. Variables of the block are unknown
+// after it.
+func (w *writer) branch(clauses []clause) (lines []string, found []output) {
+	outer := *w
+	w.vars, w.clauses, w.at, w.body = maps.Clone(w.vars), clauses, 0, nil
 	w.depth++
-	start := len(w.body)
-	w.vars = maps.Clone(vars)
-	for w.clauses, w.at = clauses, 0; w.at < len(w.clauses); {
+	for w.at < len(w.clauses) {
 		w.step()
 	}
 	w.save()
-	isCode := func(line string) bool { return !strings.HasPrefix(strings.TrimSpace(line), "#") }
-	if !slices.ContainsFunc(w.body[start:], isCode) {
+	if !slices.ContainsFunc(w.body, func(line string) bool { return !strings.HasPrefix(strings.TrimSpace(line), "#") }) {
 		w.line("pass")
 	}
-	w.vars, w.clauses, w.at = vars, outer, at
-	w.depth--
+	lines, found = w.body, slices.Clone(w.outputs[len(outer.outputs):])
+	w.vars, w.clauses, w.at, w.body = outer.vars, outer.clauses, outer.at, outer.body
+	w.depth, w.outputs = outer.depth, outer.outputs
+	return lines, found
 }
 
-// each reads a loop over numbers with one calculation, in which "it" is the number. The calculation is the rest of the
-// clause, or else the next clause.
+// each reads a loop over numbers with one calculation, in which "it" is the number. "double each of 1, 2" means
+// "double it".
 func (w *writer) each(m match) bool {
-	body := w.loopBody(m)
+	calculation := m["rest"].tokens
+	if m["verb"].text != "" {
+		calculation = slices.Concat(m["verb"].tokens, []token{{text: "it", lower: "it"}}, m["by"].tokens)
+	}
 	ambiguous := func(t token) bool { return w.grammar.has("results", t) } // each result, or an earlier one?
 	listLike := func(t token) bool { return t.kind == number && strings.Contains(t.text, ",") }
-	if body == nil || slices.ContainsFunc(body, ambiguous) || slices.ContainsFunc(m["numbers"].tokens, listLike) {
+	if slices.ContainsFunc(calculation, ambiguous) || slices.ContainsFunc(m["numbers"].tokens, listLike) {
 		return false
 	}
-	outputs, before, item, results := w.outputs, w.vars["number"], w.fresh("item"), w.let("results", "[]")
+	item, results := w.fresh("item"), w.let("results", "[]")
 	w.line("for %s in [%s]:", item, m["numbers"].py)
-	start := len(w.body)
-	w.depth, w.vars["number"], w.outputs = w.depth+1, item, nil
-	read := w.tryGroup("calculation", body)
-	found := w.outputs
-	w.depth, w.outputs, w.vars["number"] = w.depth-1, outputs, before
-	if !read || len(found) != 1 {
+	inner := *w
+	inner.vars, inner.outputs, inner.body, inner.depth = map[string]string{"number": item}, nil, nil, w.depth+1
+	if inner.write("calculation", &matcher{w: &inner, tokens: calculation}) == nil ||
+		!strings.Contains(inner.body[0], item) {
 		return false
 	}
-	w.body = slices.Concat(w.body[:start], slices.DeleteFunc(w.body[start:], func(line string) bool {
-		return strings.HasPrefix(strings.TrimSpace(line), "print(")
-	}))
-	if !strings.Contains(strings.Join(w.body[start:], "\n"), item) {
-		return false // the body does not use the number
-	}
-	w.line("    %s.append(%s)", results, found[0].variable)
+	w.names, w.imports, w.tools = inner.names, inner.imports, inner.tools
+	w.body = append(w.body, slices.Delete(inner.body, 1, 2)...) // without the line that prints
+	w.line("    %s.append(%s)", results, inner.last)
 	w.line("print(%s, %s)", quote(m["numbers"].py+":"), results)
 	delete(w.vars, "number") // there are several now
 	w.output("results", results)
-	return true
-}
-
-// loopBody returns the request of a loop: the rest of the clause, "double it" for "double each of 1, 2", or the next
-// clause. It returns nil if another clause of the sentence follows, because that may be meant for each or only once.
-func (w *writer) loopBody(m match) []token {
-	body, sentence := m["rest"].tokens, w.clause.sentence
-	switch {
-	case m["verb"].text != "":
-		body = slices.Concat(m["verb"].tokens, []token{{kind: word, text: "it", lower: "it"}}, m["by"].tokens)
-	case body == nil && w.at < len(w.clauses) && w.clauses[w.at].sentence == sentence:
-		body = w.clauses[w.at].tokens
-		w.at++
-	}
-	if w.at < len(w.clauses) && w.clauses[w.at].sentence == sentence {
-		return nil
-	}
-	return body
-}
-
-// tryGroup reads tokens with the first form of a group that fits.
-func (w *writer) tryGroup(group string, t []token) bool {
-	return slices.ContainsFunc(w.grammar.forms, func(f *form) bool {
-		return f.group == group && w.try(f, &matcher{w: w, tokens: t})
-	})
-}
-
-// eachPlace reads the weather of each place: "get the weather for it".
-func (w *writer) eachPlace(m match) bool {
-	body := w.loopBody(m)
-	at := slices.IndexFunc(body, func(t token) bool { return t.lower == "weather" || t.lower == "forecast" }) + 1
-	if at == 0 || at < len(body) && !w.grammar.isPhrase("of-each", body[at:]) {
-		return false
-	}
-	of := []token{{kind: word, text: "for", lower: "for"}}
-	return w.tryGroup("weather", slices.Concat(body[:at], of, m["places"].tokens))
-}
-
-// bareWeather reports whether "weather" includes the forecast. It does not if a clause mentions the forecast, if a
-// condition follows, or if the clause is in a branch of a condition.
-func (w *writer) bareWeather() bool {
-	follows := w.at < len(w.clauses) && w.clauses[w.at].tokens[0].lower == "if"
-	return !follows && w.depth == 1 && !slices.ContainsFunc(w.clauses, func(c clause) bool {
-		return slices.ContainsFunc(c.tokens, func(t token) bool { return t.lower == "forecast" })
-	})
-}
-
-// cities lists the place of a clause and then the large cities.
-func (w *writer) cities(m match) bool {
-	names := []string{m["place"].py}
-	for city := range strings.Lines(cityText) {
-		if city = quote(strings.TrimSpace(city)); city != names[0] {
-			names = append(names, city)
-		}
-	}
-	m["cities"] = value{py: strings.Join(names, ", ")}
 	return true
 }

@@ -369,6 +369,12 @@ def compared(rows, name, compare, limit):
     return found
 
 
+def chosen(kept, rows):
+    """The rows that are kept."""
+    print("Rows kept:", len(kept), "of", len(rows))
+    return kept
+
+
 def ordered(rows, name, reverse):
     """The rows sorted by a column. Rows without a value come last."""
     pairs = list(zip(column(rows, name), rows))
@@ -456,8 +462,9 @@ def days_until_season(season):
     return ((start if start > today else start.replace(year=today.year + 1)) - today).days
 
 
-def counted(count, places):
-    """The first places of a list, as many as the task requests."""
+def counted(count, first, others):
+    """As many places as the task requests: first its own."""
+    places = [first] + [place for place in others if place != first]
     if not isinstance(count, int) or not 0 < count <= len(places):
         raise Failure("%s is not a number of cities from 1 to %d" % (count, len(places)))
     print("The task names only", places[0] + "; the others are large cities of a fixed list.")

@@ -27,7 +27,7 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 // slots are the other kinds of values, besides the phrases of the grammar.
 var slots = map[string]func(w *writer, t []token) (value, bool){
 	"number": readNumber, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
-	"operand": readOperand, "value": readValue, "keys": readKeys, "date": readDate, "day": readDay,
+	"operand": readOperand, "radicand": readRadicand, "value": readValue, "keys": readKeys, "date": readDate, "day": readDay,
 	"places": readPlaces, "city": readCity, "cities": readCities,
 	"rest": func(*writer, []token) (value, bool) { return value{}, true },
 }

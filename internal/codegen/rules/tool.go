@@ -12,7 +12,6 @@ import (
 type toolKind struct {
 	words, params []string
 	fallback      string
-	selected      *codegen.Tool
 }
 
 func parseToolKind(s string) toolKind {
@@ -44,12 +43,13 @@ func (w *writer) find(k toolKind) *codegen.Tool {
 }
 
 // resolve returns the name of the function that the program calls for a kind of tool, or "" if there is none, and the
-// kind with the selected tool.
-func (w *writer) resolve(k toolKind) (string, toolKind) {
-	if k.selected = w.find(k); k.selected == nil {
-		return k.fallback, k
+// tool, if one is selected.
+func (w *writer) resolve(k toolKind) (string, *codegen.Tool) {
+	tool := w.find(k)
+	if tool == nil {
+		return k.fallback, nil
 	}
-	return w.importTool(k.selected), k
+	return w.importTool(tool), tool
 }
 
 // importTool imports the function of a tool and returns the function's name in the program.
@@ -59,7 +59,7 @@ func (w *writer) importTool(t *codegen.Tool) string {
 		return as
 	}
 	w.tools[id] = name
-	if _, taken := w.imports[name]; taken || w.names[name] > 0 || reserved(name) {
+	if _, taken := w.imports[name]; taken || w.names["_"+name] || reserved(name) {
 		w.tools[id] = t.ModuleName() + "_" + name
 		name += " as " + w.tools[id]
 	}

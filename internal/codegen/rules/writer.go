@@ -18,7 +18,7 @@ import (
 func Write(r codegen.Request) (codegen.Program, error) {
 	w := &writer{
 		request: r, grammar: theGrammar(), vars: map[string]string{}, tools: map[string]string{},
-		imports: map[string]string{}, names: map[string]int{}, depth: 1,
+		imports: map[string]string{}, names: map[string]bool{}, depth: 1,
 	}
 	refuse := func(format string, args ...any) (codegen.Program, error) {
 		return codegen.Program{}, w.codeRequired(fmt.Sprintf(format, args...))
@@ -60,7 +60,7 @@ type writer struct {
 	last    string            // the last variable
 	tools   map[string]string // id of a tool that the program calls → name of its function in the program
 	imports map[string]string // function, or "function as name" → module
-	names   map[string]int    // how often each name of a variable was requested
+	names   map[string]bool   // names of variables after "_", keys of the result after " "
 	body    []string
 	depth   int // indentation of body
 
@@ -74,10 +74,9 @@ type writer struct {
 type output struct {
 	key, variable string
 	condition     bool // the outcome of a condition
-	elsewhere     bool // whether it is an output of the branch that is not being read
 }
 
-// step reads one clause. For a condition, it also reads the clauses of the branches.
+// step reads one clause: for a condition also the clauses of the branches, and for a loop also the next clause.
 func (w *writer) step() {
 	c := w.clauses[w.at]
 	w.at++
@@ -85,26 +84,49 @@ func (w *writer) step() {
 	before := len(w.body)
 	w.line("%s", comment(c.text))
 	m := &matcher{w: w, tokens: c.tokens}
-	for _, f := range w.grammar.forms {
-		if w.try(f, m) {
-			w.understood = append(w.understood, f.name+": "+c.text)
-			if len(w.body) == before+1 {
-				w.body = w.body[:before] // no comment without code
-			}
-			return
-		}
+	f := w.write("", m)
+	if f == nil && w.at < len(w.clauses) && w.clauses[w.at].sentence == c.sentence {
+		f = w.loop(w.clauses[w.at])
 	}
-	w.body = w.body[:before]
+	if f != nil {
+		w.understood = append(w.understood, f.name+": "+c.text)
+		if len(w.body) == before+1 {
+			w.body = w.body[:before] // no comment without code
+		}
+		return
+	}
 	w.unknown = append(w.unknown, c.text)
 	for _, word := range append(c.unread, m.notUnderstood()...) {
 		if !slices.Contains(w.words, word) {
 			w.words = append(w.words, word)
 		}
 	}
+	w.body = w.body[:before]
 	w.line("%s", comment("TODO: "+c.text))
 }
 
-// try reads the tokens of a matcher with a form. If they do not fit the form, it changes nothing.
+// loop writes a clause such as "for each of 1 and 2" whose request is the next clause.
+func (w *writer) loop(request clause) *form {
+	w.at++
+	tokens := slices.Concat(w.clause.tokens, request.tokens)
+	if f := w.write("loop", &matcher{w: w, tokens: tokens}); f != nil && len(request.unread) == 0 {
+		return f
+	}
+	w.at--
+	return nil
+}
+
+// write writes the tokens of a matcher with the first form that fits: one of a group, or of all if group is empty. If
+// there is none, it returns nil and changes nothing.
+func (w *writer) write(group string, m *matcher) *form {
+	for _, f := range w.grammar.forms {
+		if (group == "" || f.group == group) && w.try(f, m) {
+			return f
+		}
+	}
+	return nil
+}
+
 func (w *writer) try(f *form, m *matcher) bool {
 	return m.match([]node{{alternatives: f.patterns}}, 0, match{}, func(values match) bool {
 		saved := *w
@@ -131,25 +153,23 @@ func (w *writer) let(base, python string) string {
 
 // fresh returns a variable name that is not in use: base, base_2, …
 func (w *writer) fresh(base string) string {
-	for {
-		w.names[base]++
-		name := base
-		if n := w.names[base]; n > 1 {
-			name = fmt.Sprintf("%s_%d", base, n)
-		}
-		if _, taken := w.imports[name]; !taken && !reserved(name) {
-			return name
-		}
-	}
+	return w.unused(base, "_", func(name string) bool { return w.imports[name] == "" && !reserved(name) })
 }
 
 // output adds a variable to the result.
 func (w *writer) output(key, variable string) {
-	name := key
-	for i := 2; slices.ContainsFunc(w.outputs, func(o output) bool { return o.key == name }); i++ {
-		name = fmt.Sprintf("%s %d", key, i)
+	key = w.unused(key, " ", func(string) bool { return true })
+	w.outputs = append(w.outputs, output{key: key, variable: variable})
+}
+
+// unused returns the first of base, base_2, … (with _ as the separator) that is suitable and not in use yet.
+func (w *writer) unused(base, separator string, suitable func(name string) bool) string {
+	name := base
+	for n := 2; w.names[separator+name] || !suitable(name); n++ {
+		name = fmt.Sprint(base, separator, n)
 	}
-	w.outputs = append(w.outputs, output{key: name, variable: variable})
+	w.names[separator+name] = true
+	return name
 }
 
 //go:embed prelude.py
