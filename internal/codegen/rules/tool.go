@@ -1,45 +1,37 @@
 package rules
 
 import (
+	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// toolKind describes a tool that forms use: words in its name ("!word": not in it, "@word": its server), its required
-// parameters ("a|b": one of two names), and the function of the prelude that replaces a missing tool.
+// toolKind describes a tool that forms use: patterns that its signature "server/name(required parameters)" in lower case
+// must and must not match, and the function of the prelude that replaces a missing tool.
 type toolKind struct {
-	words, params []string
-	fallback      string
+	signature, not *regexp.Regexp
+	fallback       string
 }
 
 func parseToolKind(s string) toolKind {
-	parts := strings.Split(s+"/", "/")
-	return toolKind{
-		words: strings.Fields(parts[0]), params: strings.Fields(parts[1]), fallback: strings.TrimSpace(parts[2]),
-	}
+	s, fallback, _ := strings.Cut(s, " => ")
+	signature, not, _ := strings.Cut(s, " ! ")
+	return toolKind{regexp.MustCompile(signature), regexp.MustCompile(cmp.Or(not, "^$")), fallback}
 }
 
 // find returns the first selected tool of a kind, or nil if there is none.
 func (w *writer) find(k toolKind) *codegen.Tool {
-	fits := func(t codegen.Tool) bool {
-		name, named := strings.ToLower(t.Name), false
-		for _, word := range k.words {
-			switch {
-			case word[0] == '@' && t.Server != word[1:], word[0] == '!' && strings.Contains(name, word[1:]):
-				return false
-			}
-			named = named || strings.Contains(name, word)
-		}
-		return named && slices.EqualFunc(k.params, required(&t), func(names, name string) bool {
-			return slices.Contains(strings.Split(names, "|"), name)
-		})
+	i := slices.IndexFunc(w.request.Tools, func(t codegen.Tool) bool {
+		signature := strings.ToLower(t.Server + "/" + t.Name + "(" + strings.Join(required(&t), " ") + ")")
+		return k.signature.MatchString(signature) && !k.not.MatchString(signature)
+	})
+	if i < 0 {
+		return nil
 	}
-	if i := slices.IndexFunc(w.request.Tools, fits); i >= 0 {
-		return &w.request.Tools[i]
-	}
-	return nil
+	return &w.request.Tools[i]
 }
 
 // resolve returns the name of the function that the program calls for a kind of tool, or "" if there is none, and the
@@ -85,7 +77,7 @@ func hasParam(t *codegen.Tool, name string) bool {
 func (w *writer) callTool(m match) bool {
 	for i := range w.request.Tools {
 		c := toolCall{w: w, tool: &w.request.Tools[i], given: map[string]bool{}}
-		if c.inParentheses(m["rest"].tokens) || c.inWords(m["rest"].tokens) {
+		if c.read(m["rest"].tokens) {
 			m["tool"] = value{text: c.tool.Name, py: w.importTool(c.tool) + "(" + strings.Join(c.arguments, ", ") + ")"}
 			return true
 		}
@@ -111,65 +103,49 @@ func (c *toolCall) add(name string, t []token) bool {
 	}
 	p := c.tool.Params[i]
 	v, ok := readValue(c.w, t)
-	constant := c.w.grammar.has("constant", t[0])
 	switch isNumber := signedNumber(t) != ""; {
-	case t[0].kind == word && !constant, len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text),
+	case !ok, !c.isValue(t[0]), len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text),
 		p.Type == "str" && t[0].kind != quoted, p.Type == "float" && !isNumber,
 		p.Type == "int" && (!isNumber || strings.Contains(v.py, ".")):
 		return false
 	}
 	c.given[p.Name] = true
 	c.arguments = append(c.arguments, p.Name+"="+v.py)
-	return ok
+	return true
 }
 
-func (c *toolCall) complete() bool {
-	return !slices.ContainsFunc(required(c.tool), func(name string) bool { return !c.given[name] })
-}
-
-// inParentheses reads "name(1, b=2)".
-func (c *toolCall) inParentheses(t []token) bool {
-	if len(t) < 3 || t[0].text != c.tool.FunctionName() && t[0].text != c.tool.Name || !t[1].is("(") ||
-		!t[len(t)-1].is(")") {
-		return false
+// read reads the words of the tool's name and "parameter value" pairs. In parentheses after the name, it also reads
+// values without a name.
+func (c *toolCall) read(t []token) bool {
+	called := len(t) > 2 && t[1].is("(") && t[len(t)-1].is(")")
+	if called {
+		t = slices.Concat(t[:1], t[2:len(t)-1])
 	}
-	for _, argument := range divide(t[2:len(t)-1], func(t []token, i int) bool { return t[i].is(",") }) {
-		name := ""
-		if len(argument) > 2 && argument[1].is("=") {
-			name, argument = argument[0].text, argument[2:]
-		}
-		if !c.add(name, argument) {
-			return false
-		}
-	}
-	return c.complete()
-}
-
-// inWords reads the words of the tool's name and "parameter value" pairs.
-func (c *toolCall) inWords(t []token) bool {
-	var nameWords []string
-	for at := 0; at < len(t); {
-		name, size := c.parameter(t[at:])
+	var name []string
+	for at := 0; at < len(t); at++ {
+		parameter, size := c.parameter(t[at:])
 		switch {
-		case size > 0:
-			end := min(at+size+1, len(t))
+		case t[at].is(",:"):
+		case parameter != "" || called && at > 0 && c.isValue(t[at]):
+			end := at + size + 1
 			if t[at+size].is("-−") {
 				end = min(end+1, len(t))
 			}
-			if !c.add(name, t[at+size:end]) {
+			if !c.add(parameter, t[at+size:end]) {
 				return false
 			}
-			at = end
-			continue
+			at = end - 1
 		case t[at].kind == word:
-			nameWords = append(nameWords, t[at].text)
-		case !t[at].is(",:"):
+			name = append(name, t[at].text)
+		default:
 			return false
 		}
-		at++
 	}
-	return c.complete() && slices.Equal(c.stems(nameWords), c.stems([]string{c.tool.Name}))
+	missing := slices.ContainsFunc(required(c.tool), func(name string) bool { return !c.given[name] })
+	return !missing && slices.Equal(c.stems(name), c.stems([]string{c.tool.Name}))
 }
+
+func (c *toolCall) isValue(t token) bool { return t.kind != word || c.w.grammar.has("constant", t) }
 
 // parameter returns the parameter that tokens begin with, and the size of "name", "name is" or "name =" before a value.
 func (c *toolCall) parameter(t []token) (name string, size int) {
@@ -183,7 +159,7 @@ func (c *toolCall) parameter(t []token) (name string, size int) {
 		if size < len(t) && (t[size].is(":=") || slices.Contains([]string{"is", "as", "of"}, t[size].lower)) {
 			size++
 		}
-		if size < len(t) && (t[size].kind != word || c.w.grammar.has("constant", t[size])) {
+		if size < len(t) && c.isValue(t[size]) {
 			return p.Name, size
 		}
 	}
