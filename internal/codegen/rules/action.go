@@ -215,7 +215,7 @@ func (w *writer) calculate(t []token) bool {
 	if calculator := w.find(w.grammar.tools["calculate"]); e.simple && calculator != nil {
 		python = w.importTool(calculator) + "(" + quote(e.python) + ")"
 	}
-	if python != e.python || strings.ContainsAny(e.python, "/%") || strings.Contains(e.python, "**") {
+	if python != e.python || isRounded.MatchString(e.python) {
 		python = "calculated(lambda: " + python + ", " + quote(e.python) + ")"
 	}
 	w.emitNumber(e.python, python)

@@ -11,14 +11,11 @@ import (
 
 // expression is an arithmetic expression in Python.
 type expression struct {
-	python  string
-	refers  bool // it refers to the previous number
-	pronoun bool // it refers by a pronoun, such as "it"
-	clear   bool // only the last number can be the one to which it refers
-	simple  bool // short numbers, + - * / and parentheses: a calculator that computes in floats is exact
-	single  bool // one number and nothing else
-	digits  int  // of all numbers together; their product has at most as many
-	ok      bool
+	python string
+	clear  bool // if it refers to a previous number, this can only be the last one
+	simple bool // short numbers, + - * / and parentheses: a calculator that computes in floats is exact
+	single bool // one number and nothing else
+	ok     bool
 }
 
 const (
@@ -41,112 +38,82 @@ var (
 	dateLike = regexp.MustCompile(`\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`)
 	// arithNumber matches a number without an exponent and without a point at its end.
 	arithNumber = regexp.MustCompile(`^[\d,]*\.?\d+$`)
-
-	units = strings.Fields("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen " +
-		"fifteen sixteen seventeen eighteen nineteen")
-	tens = strings.Fields("- - twenty thirty forty fifty sixty seventy eighty ninety")
+	notDigit    = regexp.MustCompile(`[^\d.]`)
+	isRounded   = regexp.MustCompile(`/|%|\*\*`) // its value may be a float, or too large
 )
 
-// digits returns a number word up to ninety-nine in digits, and any other text unchanged.
-func digits(s string) string {
-	ten, unit, joined := strings.Cut(strings.ToLower(s), "-")
-	t, u := slices.Index(tens, ten), slices.Index(units, unit)
-	switch {
-	case ten == "" || joined && (t < 0 || u < 1 || u > 9):
-		return s
-	case !joined && t < 0:
-		if u = slices.Index(units, ten); u < 0 {
-			return s
-		}
-	}
-	return strconv.Itoa(10*max(t, 0) + max(u, 0))
-}
-
 // parseArithmetic reads tokens that are one arithmetic expression and nothing else.
-func (w *writer) parseArithmetic(t []token) expression {
-	e := expression{simple: true}
+func (w *writer) parseArithmetic(t []token) (e expression) {
 	var text string
 	for i := 0; i < len(t); {
 		py, size := w.grammar.prefix("operator", t[i:])
 		if size == 0 {
-			py, size = digits(t[i].text), 1
+			py, size = w.grammar.digits(t[i]), 1
 			if !plainNumber.MatchString(py) || t[i].kind != word && t[i].kind != number {
 				return e
 			}
 		}
-		e.pronoun = e.pronoun || w.grammar.has("pronouns", t[i])
 		text += py + " "
 		i += size
 	}
 	n, err := arithGrammar.Parse(text)
-	if err != nil || dateLike.MatchString(asWritten(t)) {
+	if err != nil {
 		return e
 	}
-	e.python, e.ok = e.write(n, 0)
-	e.python = strings.ReplaceAll(e.python, previous, w.vars["number"])
-	e.clear = !e.refers || w.vars["number"] != "" && (!e.pronoun || !w.foundSince())
+	e.python, e.ok = pythonOf(n, 0)
+	refers := strings.Contains(e.python, previous)
+	pronoun := slices.ContainsFunc(t, func(t token) bool { return w.grammar.has("pronouns", t) })
+	e.clear = !refers || w.vars["number"] != "" && (!pronoun || !w.foundSince())
 	e.single = n.Kind == arith.Number || n.Kind == arith.Constant
-	e.simple = e.simple && !e.refers && e.digits <= floatDigits
+	e.simple = !refers && len(notDigit.ReplaceAllString(e.python, "")) <= floatDigits &&
+		!strings.Contains(e.python, "**") && !strings.Contains(e.python, "%")
+	e.python = strings.ReplaceAll(e.python, previous, w.vars["number"])
 	return e
 }
 
-// asWritten returns the text of tokens, with spaces only where the task has them.
-func asWritten(t []token) string {
-	var b strings.Builder
-	for i := range t {
-		if i > 0 && t[i].start > t[i-1].end {
-			b.WriteByte(' ')
-		}
-		b.WriteString(t[i].text)
+// digits returns a number word up to ninety-nine in digits, and the text of any other token.
+func (g *grammar) digits(t token) string {
+	if n, ok := g.phrase("number-word", []token{t}); ok {
+		return n
 	}
-	return b.String()
+	return t.text
 }
 
-// write returns an expression in Python. It returns false if readers may group the expression in two ways, or if its
+// pythonOf returns an expression in Python. It returns false if readers may group the expression in two ways, or if its
 // nesting, a number or an exponent is too large.
-func (e *expression) write(n *arith.Node, depth int) (string, bool) {
-	var left, right string
-	ok := depth <= maxDepth
+func pythonOf(n *arith.Node, depth int) (string, bool) {
 	if n.Kind != arith.Binary {
 		depth++
 	}
-	for i, arg := range n.Args {
-		text, understood := e.write(arg, depth)
-		if ok = ok && understood; i == 0 {
-			left = text
-		}
-		right = text
+	args, ok := []string{""}, depth <= maxDepth
+	for _, arg := range n.Args {
+		text, understood := pythonOf(arg, depth)
+		args, ok = append(args, text), ok && understood
 	}
-	if !ok {
-		return "", false
-	}
+	first, last := args[min(1, len(n.Args))], args[len(n.Args)]
 	switch n.Kind { //nolint:exhaustive // the rest are operators
 	case arith.Number:
-		text := pythonNumber(n.Text)
-		e.digits += len(text)
-		return text, arithNumber.MatchString(n.Text) && len(text) <= maxDigits
+		last = pythonNumber(n.Text)
+		return last, ok && arithNumber.MatchString(n.Text) && len(last) <= maxDigits
 	case arith.Constant:
-		e.refers = true
-		return n.Text, true
+		return n.Text, ok
 	case arith.Sign:
-		return "(-" + left + ")", n.Args[0].Text != wordPower // -2 ** 2 is -4
+		return "(-" + last + ")", ok && n.Args[0].Text != wordPower // -2 ** 2 is -4
 	case arith.Group:
-		if left == previous || numeral.MatchString(left) || n.Args[0].Kind == arith.Group {
-			return left, true
+		if last == previous || numeral.MatchString(last) || n.Args[0].Kind == arith.Group {
+			return last, ok
 		}
-		return "(" + left + ")", true
+		return "(" + last + ")", ok
 	}
+	ok = ok && readOneWay(n)
 	switch n.Text {
 	case percentOf:
-		return left + " * " + right + " / 100", readOneWay(n)
+		return first + " * " + last + " / 100", ok
 	case "**", "^", wordPower:
-		e.simple = false
-		exponent, err := strconv.ParseFloat(strings.Trim(right, "()-"), 64)
-		return left + " ** " + right, readOneWay(n) && (err != nil || exponent <= maxPower)
-	case "%":
-		e.simple = false
+		exponent, err := strconv.ParseFloat(strings.Trim(last, "()-"), 64)
+		return first + " ** " + last, ok && (err != nil || exponent <= maxPower)
 	}
-	return left + " " + n.Text + " " + right, readOneWay(n)
+	return first + " " + n.Text + " " + last, ok
 }
 
 // readOneWay reports whether all readers group an operator alike. They do not for 2 ** 3 ** 2, for "200 / 10% of 50",
@@ -171,15 +138,15 @@ func readOneWay(n *arith.Node) bool {
 
 func readExpression(w *writer, t []token) (value, bool) {
 	e := w.parseArithmetic(t)
-	return value{py: e.python}, e.ok
+	return value{py: e.python}, e.ok && !dateLike.MatchString(w.request.Task[t[0].start:t[len(t)-1].end])
 }
 
 // readOperand reads one operand to which any operator can be applied as it stands: a number, "it", or an expression in
 // parentheses.
 func readOperand(w *writer, t []token) (value, bool) {
-	e := w.parseArithmetic(t)
+	v, ok := readExpression(w, t)
 	enclosed := t[0].is("(") && slices.IndexFunc(t, func(t token) bool { return t.is(")") }) == len(t)-1
-	return value{py: e.python}, e.ok && (e.single || enclosed || signedNumber(t) != "")
+	return v, ok && (w.parseArithmetic(t).single || enclosed || signedNumber(t) != "")
 }
 
 // readRadicand reads an operand that is not negative on its face.

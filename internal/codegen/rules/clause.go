@@ -32,10 +32,12 @@ type field struct {
 // listNumber matches the number of a list's item: "1.", "(2)", "3)".
 var listNumber = regexp.MustCompile(`(?m)^([ \t]*)(?:\(\d{1,2}\)|\d{1,2}[.)])[ \t]*(\pL)`)
 
+// withoutNumbers returns a task without the numbers of its list items.
+func withoutNumbers(task string) string { return listNumber.ReplaceAllString(task, "$1$2") }
+
 // split divides a task into clauses: at the ends of sentences and lines, at "then", and at "and" or a comma before a
 // verb, never inside parentheses.
 func split(task string) (out []clause) {
-	task = listNumber.ReplaceAllString(task, "$1$2")
 	sentences := 0
 	for _, line := range divide(tokenise(task), func(t []token, i int) bool { return t[i].is("\n") }) {
 		item := len(line) > 1 && line[0].is("-*•") && line[1].start > line[0].end
@@ -179,7 +181,7 @@ func tidy(t []token) []token {
 // each request than with the whole task.
 func Clauses(task string) []string {
 	var out []string
-	for _, c := range split(task[:min(len(task), maxTask)]) {
+	for _, c := range split(withoutNumbers(task[:min(len(task), maxTask)])) {
 		out = append(out, c.text)
 	}
 	return out[:min(len(out), maxClauses)]

@@ -83,7 +83,9 @@ func (w *writer) branch(clauses []clause) (lines []string, found []output) {
 func (w *writer) each(m match) bool {
 	calculation := m["rest"].tokens
 	if m["verb"].text != "" {
-		calculation = slices.Concat(m["verb"].tokens, []token{{text: "it", lower: "it"}}, m["by"].tokens)
+		end := m["verb"].tokens[len(m["verb"].tokens)-1].end
+		it := token{text: "it", lower: "it", start: end, end: end}
+		calculation = slices.Concat(m["verb"].tokens, []token{it}, m["by"].tokens)
 	}
 	ambiguous := func(t token) bool { return w.grammar.has("results", t) } // each result, or an earlier one?
 	listLike := func(t token) bool { return t.kind == number && strings.Contains(t.text, ",") }

@@ -73,8 +73,7 @@ func (m *matcher) notUnderstood() (out []string) {
 	last := -1
 	for i := 0; i < len(m.tokens); {
 		t, size := m.tokens[i], placeSize(m.tokens[i:])
-		isNumber := digits(t.text) != t.text // such as "twenty"
-		known := isNumber || size > 0 || m.w.grammar.vocabulary[t.lower] || t.lower == m.w.vars["table"]
+		known := size > 0 || m.w.grammar.vocabulary[t.lower] || t.lower == m.w.vars["table"]
 		if t.kind == ambiguous || (t.kind == word || t.kind == symbol) && !known {
 			out, last = append(out, t.text), i
 		}

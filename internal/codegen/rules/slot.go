@@ -97,8 +97,8 @@ func pythonNumber(s string) string {
 }
 
 // readCount reads a whole number, in digits or as a word.
-func readCount(_ *writer, t token) (string, bool) {
-	n := digits(t.text)
+func readCount(w *writer, t token) (string, bool) {
+	n := w.grammar.digits(t)
 	if t.lower == "a" || t.lower == "an" {
 		n = "1"
 	}

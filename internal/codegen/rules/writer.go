@@ -26,7 +26,8 @@ func Write(r codegen.Request) (codegen.Program, error) {
 	if len(r.Task) > maxTask {
 		return refuse("the task is %d bytes; the limit of the rules is %d", len(r.Task), maxTask)
 	}
-	if w.clauses = split(r.Task); len(w.clauses) > maxClauses {
+	w.request.Task = withoutNumbers(r.Task)
+	if w.clauses = split(w.request.Task); len(w.clauses) > maxClauses {
 		return refuse("the task has %d steps; the limit of the rules is %d", len(w.clauses), maxClauses)
 	}
 	for w.at < len(w.clauses) {
