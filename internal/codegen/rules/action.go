@@ -212,8 +212,10 @@ func (w *writer) calculate(t []token) bool {
 		return false
 	}
 	python := e.python
-	if calculator := w.find(w.grammar.tools["calculate"]); e.simple && calculator != nil {
-		python = w.importTool(calculator) + "(" + quote(e.python) + ")"
+	if e.simple {
+		if calculator, _ := w.resolve(w.grammar.tools["calculate"]); calculator != "" {
+			python = calculator + "(" + quote(e.python) + ")"
+		}
 	}
 	if python != e.python || isRounded.MatchString(e.python) {
 		python = "calculated(lambda: " + python + ", " + quote(e.python) + ")"

@@ -165,7 +165,7 @@ func tidy(t []token) []token {
 		n = len(t)
 		_, polite := g.prefix("politeness", t)
 		t = t[polite:]
-		thanks := longest(min(maxPhrase, len(t)-1), func(n int) bool { return g.isPhrase("thanks", t[len(t)-n:]) })
+		thanks := longest(min(maxPhrase, len(t)-1), func(n int) bool { return g.has("thanks", t[len(t)-n:]...) })
 		t = t[:len(t)-thanks]
 		if len(t) > 0 && t[len(t)-1].is(",:") {
 			t = t[:len(t)-1]

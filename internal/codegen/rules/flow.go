@@ -100,7 +100,7 @@ func (w *writer) each(m match) bool {
 		!strings.Contains(inner.body[0], item) {
 		return false
 	}
-	w.names, w.imports, w.tools = inner.names, inner.imports, inner.tools
+	w.names, w.imports = inner.names, inner.imports
 	w.body = append(w.body, slices.Delete(inner.body, 1, 2)...) // without the line that prints
 	w.line("    %s.append(%s)", results, inner.last)
 	w.line("print(%s, %s)", quote(m["numbers"].py+":"), results)

@@ -101,10 +101,8 @@ func (g *grammar) addPhrases(name, list string) {
 	}
 }
 
-// has reports whether a set has a word.
-func (g *grammar) has(set string, t token) bool { return g.isPhrase(set, []token{t}) }
-
-func (g *grammar) isPhrase(set string, t []token) bool {
+// has reports whether tokens are a word or a phrase of a set.
+func (g *grammar) has(set string, t ...token) bool {
 	_, ok := g.phrase(set, t)
 	return ok
 }
@@ -123,7 +121,7 @@ func (g *grammar) phrase(set string, t []token) (python string, ok bool) {
 
 // prefix returns the value and the size of the longest phrase of a set with which tokens begin.
 func (g *grammar) prefix(set string, t []token) (python string, size int) {
-	size = longest(min(maxPhrase, len(t)), func(n int) bool { return g.isPhrase(set, t[:n]) })
+	size = longest(min(maxPhrase, len(t)), func(n int) bool { return g.has(set, t[:n]...) })
 	python, _ = g.phrase(set, t[:size])
 	return python, size
 }

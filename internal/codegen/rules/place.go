@@ -114,16 +114,13 @@ func regionSize(t []token, city string) int {
 	return 0
 }
 
-// readCity and readCities read no country: "each city in France" means the cities of France.
-func readCity(_ *writer, t []token) (value, bool) {
-	v, ok := readPlaces(nil, t)
-	return v, ok && len(v.list) == 1 && !slices.ContainsFunc(v.list, onlyCountry)
+// cities returns a function that reads at least so many places and at most so many, of which none is only a country:
+// "each city in France" means the cities of France.
+func cities(least, most int) func(*writer, []token) (value, bool) {
+	return func(_ *writer, t []token) (value, bool) {
+		v, ok := readPlaces(nil, t)
+		return v, ok && len(v.list) >= least && len(v.list) <= most && !slices.ContainsFunc(v.list, func(name string) bool {
+			return knownPlaces()[fold(strings.Trim(name, `"`))] == isCountry
+		})
+	}
 }
-
-func readCities(_ *writer, t []token) (value, bool) {
-	v, ok := readPlaces(nil, t)
-	return v, ok && len(v.list) > 1 && !slices.ContainsFunc(v.list, onlyCountry)
-}
-
-// onlyCountry reports whether a quoted name is a country's and no city's.
-func onlyCountry(name string) bool { return knownPlaces()[fold(strings.Trim(name, `"`))] == isCountry }

@@ -28,7 +28,7 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 var slots = map[string]func(w *writer, t []token) (value, bool){
 	"number": readNumber, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
 	"operand": readOperand, "radicand": readRadicand, "value": readValue, "keys": readKeys, "date": readDate, "day": readDay,
-	"places": readPlaces, "city": readCity, "cities": readCities,
+	"places": readPlaces, "city": cities(1, 1), "cities": cities(2, maxEach),
 	"rest": func(*writer, []token) (value, bool) { return value{}, true },
 }
 
@@ -51,13 +51,15 @@ func (w *writer) read(slot string, t []token) (v value, ok bool) {
 
 var (
 	// numeral matches a number without leading zeros, which a code such as 007 may have.
-	numeral   = regexp.MustCompile(`^-?(?:0|[1-9]\d*)(?:\.\d+)?$`)
-	snakeCase = regexp.MustCompile(`^[A-Za-z]\w*_\w+$`)
-	plainName = regexp.MustCompile(`^[A-Za-z_]\w*$`)
-	keyName   = regexp.MustCompile(`^[A-Za-z_][\w-]*$`)
-	ordinal   = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
-	inside    = regexp.MustCompile(`^/(?:workspace|tmp)(?:/|$)`)
-	outside   = regexp.MustCompile(`/\.\.(?:/|$)|~`)
+	numeral    = regexp.MustCompile(`^-?(?:0|[1-9]\d*)(?:\.\d+)?$`)
+	snakeCase  = regexp.MustCompile(`^[A-Za-z]\w*_\w+$`)
+	plainName  = regexp.MustCompile(`^[A-Za-z_]\w*$`)
+	keyName    = regexp.MustCompile(`^[A-Za-z_][\w-]*$`)
+	firstPoint = regexp.MustCompile(`^(-?)\.`)
+	zeros      = regexp.MustCompile(`^(-?)0+(\d)`)
+	ordinal    = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
+	inside     = regexp.MustCompile(`^/(?:workspace|tmp)(?:/|$)`)
+	outside    = regexp.MustCompile(`/\.\.(?:/|$)|~`)
 )
 
 const (
@@ -86,14 +88,8 @@ func readNumber(_ *writer, t []token) (value, bool) {
 
 // pythonNumber writes a number for Python: no separators, no leading zeros.
 func pythonNumber(s string) string {
-	n := strings.TrimLeft(strings.ReplaceAll(s, ",", ""), "-0")
-	if n == "" || n[0] == '.' {
-		n = "0" + n
-	}
-	if strings.HasPrefix(s, "-") {
-		return "-" + n
-	}
-	return n
+	s = firstPoint.ReplaceAllString(strings.ReplaceAll(s, ",", ""), "${1}0.")
+	return zeros.ReplaceAllString(s, "$1$2")
 }
 
 // readCount reads a whole number, in digits or as a word.
@@ -130,14 +126,23 @@ func readSeveral(_ *writer, t []token) (v value, ok bool) {
 			return len(n) > maxDigits || !numeral.MatchString(n)
 		})
 	}
-	for _, part := range enumeration(t) {
+	v, ok = listOf(t, func(part []token) (string, bool) {
 		n := signedNumber(part)
-		if n == "" {
+		return pythonNumber(n), n != ""
+	})
+	return v, ok && len(v.list) > 1
+}
+
+// listOf reads the parts of an enumeration.
+func listOf(t []token, read func(part []token) (string, bool)) (v value, ok bool) {
+	for _, part := range enumeration(t) {
+		item, ok := read(part)
+		if !ok {
 			return v, false
 		}
-		v.list = append(v.list, pythonNumber(n))
+		v.list = append(v.list, item)
 	}
-	return v, len(v.list) > 1 && len(v.list) <= maxEach
+	return v, len(v.list) <= maxEach
 }
 
 // literal returns a function that reads a token of the kind k whose text matches the pattern.
@@ -171,7 +176,7 @@ func (g *grammar) readJSON(t []token) (json string, ok bool) {
 	if t[0].kind == jsonText {
 		return t[0].text, true
 	}
-	isText := t[0].kind == word && (g.isPhrase("status", t) || snakeCase.MatchString(t[0].text))
+	isText := t[0].kind == word && (g.has("status", t...) || snakeCase.MatchString(t[0].text))
 	return quote(t[0].text), isText || t[0].kind == quoted
 }
 
@@ -206,36 +211,31 @@ func readNoun(w *writer, t token) (string, bool) {
 }
 
 // readKeys reads "a, b and all c".
-func readKeys(w *writer, t []token) (v value, ok bool) {
-	for _, part := range enumeration(t) {
+func readKeys(w *writer, t []token) (value, bool) {
+	return listOf(t, func(part []token) (string, bool) {
 		if len(part) == 2 && part[0].lower == "all" {
 			part = part[1:]
 		}
 		if len(part) != 1 {
-			return v, false
+			return "", false
 		}
-		key, isKey := readKey(w, part[0])
-		if v.list = append(v.list, key); !isKey {
-			return v, false
-		}
-	}
-	return v, true
+		return readKey(w, part[0])
+	})
 }
 
 // readPairs reads "session to 2, step to 3 (completed)" as arguments.
-func (w *writer) readPairs(t []token) (v value, ok bool) {
-	for _, part := range enumeration(t) {
+func (w *writer) readPairs(t []token) (value, bool) {
+	set := map[string]bool{}
+	return listOf(t, func(part []token) (pair string, ok bool) {
 		m := &matcher{w: w, tokens: part}
-		if !m.match(w.grammar.pair, 0, match{}, func(m match) bool {
-			name := m["key"].py + ", "
-			twice := slices.ContainsFunc(v.list, func(pair string) bool { return strings.HasPrefix(pair, name) })
-			v.list = append(v.list, name+m["value"].py)
-			return !twice
-		}) {
-			return v, false
-		}
-	}
-	return v, true
+		ok = m.match(w.grammar.pair, 0, match{}, func(m match) bool {
+			name := m["key"].py
+			pair, ok = name+", "+m["value"].py, !set[name]
+			set[name] = true
+			return ok
+		})
+		return pair, ok
+	})
 }
 
 // readFile reads a path in the workspace or in /tmp.

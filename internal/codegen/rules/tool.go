@@ -22,41 +22,32 @@ func parseToolKind(s string) toolKind {
 	return toolKind{regexp.MustCompile(signature), regexp.MustCompile(cmp.Or(not, "^$")), fallback}
 }
 
-// find returns the first selected tool of a kind, or nil if there is none.
-func (w *writer) find(k toolKind) *codegen.Tool {
-	i := slices.IndexFunc(w.request.Tools, func(t codegen.Tool) bool {
-		signature := strings.ToLower(t.Server + "/" + t.Name + "(" + strings.Join(required(&t), " ") + ")")
-		return k.signature.MatchString(signature) && !k.not.MatchString(signature)
-	})
-	if i < 0 {
-		return nil
+// resolve returns the function that the program calls for a kind of tool, or "" if there is none, and the first selected
+// tool of this kind, or nil.
+func (w *writer) resolve(k toolKind) (function string, tool *codegen.Tool) {
+	for i := range w.request.Tools {
+		t := &w.request.Tools[i]
+		signature := strings.ToLower(t.Server + "/" + t.Name + "(" + strings.Join(required(t), " ") + ")")
+		if k.signature.MatchString(signature) && !k.not.MatchString(signature) {
+			return w.importTool(t), t
+		}
 	}
-	return &w.request.Tools[i]
-}
-
-// resolve returns the name of the function that the program calls for a kind of tool, or "" if there is none, and the
-// tool, if one is selected.
-func (w *writer) resolve(k toolKind) (string, *codegen.Tool) {
-	tool := w.find(k)
-	if tool == nil {
-		return k.fallback, nil
-	}
-	return w.importTool(tool), tool
+	return k.fallback, nil
 }
 
 // importTool imports the function of a tool and returns the function's name in the program.
 func (w *writer) importTool(t *codegen.Tool) string {
-	id, name := t.Server+"/"+t.Name, t.FunctionName()
-	if as, ok := w.tools[id]; ok {
-		return as
+	name, statement := t.FunctionName(), importOf(t)
+	if old := w.imports[name]; old != statement && (old != "" || w.names["_"+name] || reserved(name)) {
+		name = t.ModuleName() + "_" + name
+		statement += " as " + name
 	}
-	w.tools[id] = name
-	if _, taken := w.imports[name]; taken || w.names["_"+name] || reserved(name) {
-		w.tools[id] = t.ModuleName() + "_" + name
-		name += " as " + w.tools[id]
-	}
-	w.imports[name] = t.ModuleName()
-	return w.tools[id]
+	w.imports[name] = statement
+	return name
+}
+
+func importOf(t *codegen.Tool) string {
+	return "from servers." + t.ModuleName() + " import " + t.FunctionName()
 }
 
 func required(t *codegen.Tool) (names []string) {

@@ -17,8 +17,8 @@ import (
 // It implements codegen.Rules.
 func Write(r codegen.Request) (codegen.Program, error) {
 	w := &writer{
-		request: r, grammar: theGrammar(), vars: map[string]string{}, tools: map[string]string{},
-		imports: map[string]string{}, names: map[string]bool{}, depth: 1,
+		request: r, grammar: theGrammar(), vars: map[string]string{}, imports: map[string]string{},
+		names: map[string]bool{}, depth: 1,
 	}
 	refuse := func(format string, args ...any) (codegen.Program, error) {
 		return codegen.Program{}, w.codeRequired(fmt.Sprintf(format, args...))
@@ -59,8 +59,7 @@ type writer struct {
 	// is the check of what was saved. table and does are the names of the table of rows and of the skill.
 	vars    map[string]string
 	last    string            // the last variable
-	tools   map[string]string // id of a tool that the program calls → name of its function in the program
-	imports map[string]string // function, or "function as name" → module
+	imports map[string]string // name of a tool's function in the program → its import
 	names   map[string]bool   // names of variables after "_", keys of the result after " "
 	body    []string
 	depth   int // indentation of body
@@ -131,8 +130,8 @@ func (w *writer) write(group string, m *matcher) *form {
 func (w *writer) try(f *form, m *matcher) bool {
 	return m.match([]node{{alternatives: f.patterns}}, 0, match{}, func(values match) bool {
 		saved := *w
-		saved.vars, saved.tools, saved.imports = maps.Clone(w.vars), maps.Clone(w.tools), maps.Clone(w.imports)
-		saved.names, saved.outputs, saved.body = maps.Clone(w.names), slices.Clone(w.outputs), slices.Clone(w.body)
+		saved.vars, saved.imports, saved.names = maps.Clone(w.vars), maps.Clone(w.imports), maps.Clone(w.names)
+		saved.outputs, saved.body = slices.Clone(w.outputs), slices.Clone(w.body)
 		if len(w.clause.unread) == 0 && w.run(f.actions, values) {
 			return true
 		}
@@ -232,7 +231,7 @@ func (w *writer) program() string {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.imports)) {
-		head = append(head, "from servers."+w.imports[name]+" import "+name)
+		head = append(head, w.imports[name])
 	}
 	return strings.Join(head, "\n") + "\n" + used + "\n\n" + run
 }
@@ -252,36 +251,34 @@ func functionsOf(code string) (functions string) {
 // result returns the program's result: the document if the task is about one, else the only output, else all outputs by
 // name.
 func (w *writer) result() string {
-	doc, outputs := w.vars["doc"], w.outputs
-	if doc != "" {
-		if !slices.ContainsFunc(outputs, func(o output) bool {
-			return !strings.HasPrefix(o.key, "calculation") && !strings.HasPrefix(o.key, "sum")
-		}) {
+	if doc := w.vars["doc"]; doc != "" {
+		if !slices.ContainsFunc(w.outputs, func(o output) bool { return !isStep.MatchString(o.key) }) {
 			return doc
 		}
 		w.output("state", doc)
-		outputs = w.outputs
 	}
-	switch len(outputs) {
+	var parts []string
+	for _, o := range w.outputs {
+		parts = append(parts, quote(o.key)+": "+o.variable)
+	}
+	switch len(parts) {
 	case 0:
 		return "None"
 	case 1:
-		return outputs[0].variable
-	}
-	var parts []string
-	for _, o := range outputs {
-		parts = append(parts, quote(o.key)+": "+o.variable)
+		return w.outputs[0].variable
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
 }
+
+// isStep matches the keys of outputs that are steps towards a document.
+var isStep = regexp.MustCompile("^(?:calculation|sum)")
 
 // codeRequired returns the error for a task that is not understood.
 func (w *writer) codeRequired(reason string) *codegen.CodeRequiredError {
 	e := &codegen.CodeRequiredError{Reason: reason, Understood: w.understood, Unknown: w.unknown}
 	for i := range w.request.Tools {
 		t := &w.request.Tools[i]
-		imported := "from servers." + t.ModuleName() + " import " + t.FunctionName()
-		e.Signatures = append(e.Signatures, imported+"  # "+t.Stub())
+		e.Signatures = append(e.Signatures, importOf(t)+"  # "+t.Stub())
 		if len(w.understood) == 0 { // the skeleton begins with the tools
 			w.importTool(t)
 		}
