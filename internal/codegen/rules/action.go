@@ -11,9 +11,9 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// action is one line "operation [name:] template" of what a form writes. In a template of Python, {slot} is the value of
-// a slot, {"slot"} its text as a Python string, {~slot} its text as written, and {,slot} an optional argument with its
-// name. $name is a variable or the function of a tool.
+// action is one line of what a form writes: an operation, a name or nothing, and a template of Python. In a template,
+// {slot} is the value of a slot in Python, {"slot"} its text as a Python string, {~slot} its text as written, and
+// {,slot} an optional argument with its name. $name is a variable or the function of a tool.
 type action struct{ op, name, template string }
 
 var (

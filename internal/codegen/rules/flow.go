@@ -69,7 +69,8 @@ func (w *writer) branch(clauses []clause) (lines []string, found []output) {
 		w.step()
 	}
 	w.save()
-	if !slices.ContainsFunc(w.body, func(line string) bool { return !strings.HasPrefix(strings.TrimSpace(line), "#") }) {
+	isCode := func(line string) bool { return !strings.HasPrefix(strings.TrimSpace(line), "#") }
+	if !slices.ContainsFunc(w.body, isCode) {
 		w.line("pass")
 	}
 	lines, found = w.body, slices.Clone(w.outputs[len(outer.outputs):])

@@ -19,7 +19,7 @@ type grammar struct {
 	macros     map[string]string
 	tools      map[string]toolKind
 	forms      []*form
-	pair       []node          // the macro PAIR: "session to 2"
+	pair       [][]node        // the macro PAIR: "session to 2"
 	vocabulary map[string]bool // the words of all patterns and phrases, and other words that rules know
 }
 
@@ -74,7 +74,7 @@ var theGrammar = sync.OnceValue(func() *grammar {
 			last.patterns = append(last.patterns, g.compile(line)...)
 		}
 	}
-	g.pair = g.compile("PAIR")[0]
+	g.pair = g.compile("PAIR")
 	return g
 })
 

@@ -29,9 +29,14 @@ const (
 	maxSlot  = 400     // tokens of one slot
 )
 
-// match finds the ways in which the nodes match all remaining tokens. It calls done with the slots' values of each way,
-// until done returns true, and reports whether done has returned true.
-func (m *matcher) match(nodes []node, at int, values match, done func(match) bool) bool {
+// match finds the ways in which one of the patterns matches all tokens. It calls done with the slots' values of each
+// way, until done returns true, and reports whether done has returned true.
+func (m *matcher) match(patterns [][]node, done func(match) bool) bool {
+	return m.matchFrom(0, []node{{alternatives: patterns}}, match{}, done)
+}
+
+// matchFrom is match for the tokens from an index on, and for a list of nodes.
+func (m *matcher) matchFrom(at int, nodes []node, values match, done func(match) bool) bool {
 	m.furthest = max(m.furthest, at)
 	if m.steps++; m.steps > maxSteps || len(nodes) == 0 {
 		return m.steps <= maxSteps && at == len(m.tokens) && done(values)
@@ -39,7 +44,8 @@ func (m *matcher) match(nodes []node, at int, values match, done func(match) boo
 	n, rest := nodes[0], nodes[1:]
 	switch {
 	case n.words != nil:
-		return at < len(m.tokens) && slices.Contains(n.words, m.tokens[at].lower) && m.match(rest, at+1, values, done)
+		return at < len(m.tokens) && slices.Contains(n.words, m.tokens[at].lower) &&
+			m.matchFrom(at+1, rest, values, done)
 	case n.slot != "":
 		for end := min(len(m.tokens), at+maxSlot); end > at && m.steps <= maxSteps; end-- {
 			m.steps++
@@ -50,7 +56,7 @@ func (m *matcher) match(nodes []node, at int, values match, done func(match) boo
 			v.tokens, v.text = m.tokens[at:end], join(m.tokens[at:end])
 			with, furthest := maps.Clone(values), m.furthest
 			with[n.name] = v
-			if m.match(rest, end, with, done) {
+			if m.matchFrom(end, rest, with, done) {
 				return true
 			}
 			if n.slot == "rest" { // it matches any words
@@ -60,11 +66,11 @@ func (m *matcher) match(nodes []node, at int, values match, done func(match) boo
 		return false
 	}
 	for _, a := range n.alternatives {
-		if m.match(slices.Concat(a, rest), at, values, done) {
+		if m.matchFrom(at, slices.Concat(a, rest), values, done) {
 			return true
 		}
 	}
-	return n.optional && m.match(rest, at, values, done)
+	return n.optional && m.matchFrom(at, rest, values, done)
 }
 
 // notUnderstood returns what keeps a clause from becoming a program, besides its bullet list: the words that are not in

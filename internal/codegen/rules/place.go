@@ -119,8 +119,9 @@ func regionSize(t []token, city string) int {
 func cities(least, most int) func(*writer, []token) (value, bool) {
 	return func(_ *writer, t []token) (value, bool) {
 		v, ok := readPlaces(nil, t)
-		return v, ok && len(v.list) >= least && len(v.list) <= most && !slices.ContainsFunc(v.list, func(name string) bool {
+		country := slices.ContainsFunc(v.list, func(name string) bool {
 			return knownPlaces()[fold(strings.Trim(name, `"`))] == isCountry
 		})
+		return v, ok && !country && len(v.list) >= least && len(v.list) <= most
 	}
 }

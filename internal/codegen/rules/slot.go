@@ -27,7 +27,8 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 // slots are the other kinds of values, besides the phrases of the grammar.
 var slots = map[string]func(w *writer, t []token) (value, bool){
 	"number": readNumber, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
-	"operand": readOperand, "radicand": readRadicand, "value": readValue, "keys": readKeys, "date": readDate, "day": readDay,
+	"operand": readOperand, "radicand": readRadicand, "value": readValue, "keys": readKeys,
+	"date": readDate, "day": readDay,
 	"places": readPlaces, "city": cities(1, 1), "cities": cities(2, maxEach),
 	"rest": func(*writer, []token) (value, bool) { return value{}, true },
 }
@@ -228,7 +229,7 @@ func (w *writer) readPairs(t []token) (value, bool) {
 	set := map[string]bool{}
 	return listOf(t, func(part []token) (pair string, ok bool) {
 		m := &matcher{w: w, tokens: part}
-		ok = m.match(w.grammar.pair, 0, match{}, func(m match) bool {
+		ok = m.match(w.grammar.pair, func(m match) bool {
 			name := m["key"].py
 			pair, ok = name+", "+m["value"].py, !set[name]
 			set[name] = true

@@ -9,8 +9,8 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// toolKind describes a tool that forms use: patterns that its signature "server/name(required parameters)" in lower case
-// must and must not match, and the function of the prelude that replaces a missing tool.
+// toolKind describes a tool that forms use: patterns that its signature "server/name(required parameters)" must and must
+// not match in lower case, and the function of the prelude that replaces a missing tool.
 type toolKind struct {
 	signature, not *regexp.Regexp
 	fallback       string
@@ -22,8 +22,8 @@ func parseToolKind(s string) toolKind {
 	return toolKind{regexp.MustCompile(signature), regexp.MustCompile(cmp.Or(not, "^$")), fallback}
 }
 
-// resolve returns the function that the program calls for a kind of tool, or "" if there is none, and the first selected
-// tool of this kind, or nil.
+// resolve returns the function that the program calls for a kind of tool, or "" if there is none, and the first
+// selected tool of this kind, or nil.
 func (w *writer) resolve(k toolKind) (function string, tool *codegen.Tool) {
 	for i := range w.request.Tools {
 		t := &w.request.Tools[i]
@@ -144,7 +144,7 @@ func (c *toolCall) parameter(t []token) (name string, size int) {
 		size := len(strings.Split(p.Name, "_"))
 		if t[0].text == p.Name {
 			size = 1
-		} else if strings.ToLower(strings.ReplaceAll(p.Name, "_", " ")) != strings.ToLower(join(t[:min(size, len(t))])) {
+		} else if !strings.EqualFold(strings.ReplaceAll(p.Name, "_", " "), join(t[:min(size, len(t))])) {
 			continue
 		}
 		if size < len(t) && (t[size].is(":=") || slices.Contains([]string{"is", "as", "of"}, t[size].lower)) {

@@ -119,25 +119,22 @@ func (w *writer) loop(request clause) *form {
 // write writes the tokens of a matcher with the first form that fits: one of a group, or of all if group is empty. If
 // there is none, it returns nil and changes nothing.
 func (w *writer) write(group string, m *matcher) *form {
-	for _, f := range w.grammar.forms {
-		if (group == "" || f.group == group) && w.try(f, m) {
-			return f
-		}
-	}
-	return nil
-}
-
-func (w *writer) try(f *form, m *matcher) bool {
-	return m.match([]node{{alternatives: f.patterns}}, 0, match{}, func(values match) bool {
-		saved := *w
-		saved.vars, saved.imports, saved.names = maps.Clone(w.vars), maps.Clone(w.imports), maps.Clone(w.names)
-		saved.outputs, saved.body = slices.Clone(w.outputs), slices.Clone(w.body)
-		if len(w.clause.unread) == 0 && w.run(f.actions, values) {
-			return true
-		}
-		*w = saved
-		return false
+	i := slices.IndexFunc(w.grammar.forms, func(f *form) bool {
+		return (group == "" || f.group == group) && m.match(f.patterns, func(values match) bool {
+			saved := *w
+			saved.vars, saved.imports, saved.names = maps.Clone(w.vars), maps.Clone(w.imports), maps.Clone(w.names)
+			saved.outputs, saved.body = slices.Clone(w.outputs), slices.Clone(w.body)
+			if len(w.clause.unread) == 0 && w.run(f.actions, values) {
+				return true
+			}
+			*w = saved
+			return false
+		})
 	})
+	if i < 0 {
+		return nil
+	}
+	return w.grammar.forms[i]
 }
 
 func (w *writer) line(format string, args ...any) {
@@ -180,7 +177,7 @@ var preludeText string
 var prelude = sync.OnceValue(func() []function {
 	var out []function
 	for code := range strings.SplitSeq(preludeText, "\n\n\n") {
-		name := identifier.FindAllString(code, 2)[1]
+		name := call.FindStringSubmatch(code)[1]
 		out = append(out, function{name, strings.TrimSpace(code) + "\n", callsIn(code)})
 	}
 	return out
@@ -202,9 +199,8 @@ func callsIn(code string) map[string]bool {
 }
 
 var (
-	identifier = regexp.MustCompile(`[A-Za-z_]\w*`)
-	call       = regexp.MustCompile(`\b([A-Za-z_]\w*)\(`)
-	modules    = strings.Fields("csv datetime fnmatch importlib inspect json math pathlib sqlite3 statistics")
+	call    = regexp.MustCompile(`\b([A-Za-z_]\w*)\(`)
+	modules = strings.Fields("csv datetime fnmatch importlib inspect json math pathlib sqlite3 statistics")
 )
 
 // reserved reports whether a name is that of a module or function of the prelude, which a variable must not hide.
