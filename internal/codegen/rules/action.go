@@ -88,7 +88,7 @@ func (w *writer) check(op, python string, m match) bool {
 	case "await": // the next clause has the contents
 		return len(following) > 0 && following[0].tokens[len(following[0].tokens)-1].kind == jsonText
 	case "alone": // no other clause of the sentence follows, which may be meant for each or only once
-		return len(following) == 0 || following[0].sentence != w.clause.sentence
+		return len(w.rest()) == 0
 	case "bare": // "weather" includes the forecast
 		follows := len(following) > 0 && following[0].tokens[0].lower == "if"
 		return !follows && w.depth == 1 && !strings.Contains(strings.ToLower(w.request.Task), "forecast")

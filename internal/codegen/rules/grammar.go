@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"slices"
@@ -164,14 +165,11 @@ func (c *compiler) alternatives(closing string) [][]node {
 		case c.g.macros[item] != "":
 			c.items = slices.Concat(strings.Fields("( "+c.g.macros[item]+" )"), c.items)
 		case item[0] == '{':
-			slot, name, named := strings.Cut(strings.Trim(item, "{}"), ":")
-			if !named {
-				name = slot
-			}
+			slot, name, _ := strings.Cut(strings.Trim(item, "{}"), ":")
 			if slots[slot] == nil && wordSlots[slot] == nil && c.g.phrases[slot] == nil && slot != "pairs" {
 				panic(fmt.Sprintf("grammar.txt: unknown slot %q", slot))
 			}
-			*last = append(*last, node{slot: slot, name: name})
+			*last = append(*last, node{slot: slot, name: cmp.Or(name, slot)})
 		default:
 			words := strings.Split(strings.TrimPrefix(item, `\`), "|")
 			c.g.know(words)

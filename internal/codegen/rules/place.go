@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -41,17 +40,15 @@ var knownPlaces = sync.OnceValue(func() map[string]int {
 	return places
 })
 
+var (
+	accents   = regexp.MustCompile(`[\p{Mn}'’.]`)
+	noLetters = regexp.MustCompile(`\PL+`)
+)
+
 // fold returns a place's name in lower case, without accents and punctuation.
 func fold(name string) string {
-	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
-		switch {
-		case unicode.Is(unicode.Mn, r) || strings.ContainsRune("'’.", r):
-			return -1
-		case unicode.IsLetter(r):
-			return unicode.ToLower(r)
-		}
-		return ' '
-	}, norm.NFD.String(name))), " ")
+	plain := accents.ReplaceAllString(norm.NFD.String(name), "")
+	return strings.ToLower(strings.TrimSpace(noLetters.ReplaceAllString(plain, " ")))
 }
 
 const maxPlace = 6 // words

@@ -39,8 +39,9 @@ type token struct {
 // is reports whether the token is one of the symbols.
 func (t token) is(symbols string) bool { return t.kind == symbol && strings.Contains(symbols, t.text) }
 
-// The patterns of tokens. The first group of pathPattern is the path.
+// The patterns of tokens. The groups of quotation and pathPattern are the text.
 var (
+	quotation   = regexp.MustCompile(`^(?:"([^"\n]*)"|“([^”\n]*)”|‘([^’\n]*)’|'([^'\n]*)'|\x60([^\x60\n]*)\x60)`)
 	pathPattern = regexp.MustCompile(`^((?:~|\.{1,2})?/[\w.\-]+(?:/[\w.\-]+)*` +
 		`|[\w\-]+(?:/[\w.\-]+)*\.(?:json|txt|csv|md|log|yaml|yml|xml|html|py|tsv|db))(?:$|[^\w/\-])`)
 	datePattern  = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}(?:$|[^\w-])`)
@@ -91,8 +92,8 @@ func next(s string, starts bool) (token, int) {
 	if r, size := utf8.DecodeRuneInString(s); unicode.IsSpace(r) && r != '\n' {
 		return token{kind: space}, size
 	}
-	if text, size := quotation(s); size > 0 && (starts || s[0] != '\'') {
-		return token{kind: quoted, text: text}, size
+	if m := quotation.FindStringSubmatch(s); m != nil && (starts || s[0] != '\'') {
+		return token{kind: quoted, text: strings.Join(m[1:], "")}, len(m[0])
 	}
 	near := s[:min(len(s), maxLiteral)]
 	if m := pathPattern.FindStringSubmatch(near); starts && m != nil && len(m[0]) < maxLiteral {
@@ -117,23 +118,6 @@ func next(s string, starts bool) (token, int) {
 	}
 	m := symbolToken.FindString(near)
 	return token{kind: symbol, text: m, lower: m}, len(m)
-}
-
-// quotes are the pairs of quotation marks.
-var quotes = [][2]string{{`"`, `"`}, {"“", "”"}, {"‘", "’"}, {"`", "`"}, {"'", "'"}}
-
-// quotation returns the text of the quotation with which a line begins, and the quotation's size, which is 0 if there
-// is none.
-func quotation(s string) (text string, size int) {
-	for _, q := range quotes {
-		if rest, ok := strings.CutPrefix(s, q[0]); ok {
-			line, _, _ := strings.Cut(rest, "\n")
-			if text, _, ok := strings.Cut(line, q[1]); ok {
-				return text, len(q[0]) + len(text) + len(q[1])
-			}
-		}
-	}
-	return "", 0
 }
 
 // jsonToken returns the JSON value with which a text begins, in compact form, and its size, which is 0 if there is

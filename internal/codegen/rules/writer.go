@@ -85,8 +85,11 @@ func (w *writer) step() {
 	w.line("%s", comment(c.text))
 	m := &matcher{w: w, tokens: c.tokens}
 	f := w.write("", m)
-	if f == nil && w.at < len(w.clauses) && w.clauses[w.at].sentence == c.sentence {
-		f = w.loop(w.clauses[w.at])
+	if next := w.rest(); f == nil && len(next) > 0 && len(next[0].unread) == 0 { // "for each of 1 and 2", "double it"
+		w.at++
+		if f = w.write("loop", &matcher{w: w, tokens: slices.Concat(c.tokens, next[0].tokens)}); f == nil {
+			w.at--
+		}
 	}
 	if f != nil {
 		w.understood = append(w.understood, f.name+": "+c.text)
@@ -105,14 +108,11 @@ func (w *writer) step() {
 	w.line("%s", comment("TODO: "+c.text))
 }
 
-// loop writes a clause such as "for each of 1 and 2" whose request is the next clause.
-func (w *writer) loop(request clause) *form {
-	w.at++
-	tokens := slices.Concat(w.clause.tokens, request.tokens)
-	if f := w.write("loop", &matcher{w: w, tokens: tokens}); f != nil && len(request.unread) == 0 {
-		return f
+// rest returns the clauses after the one being read, if the next one belongs to the same sentence.
+func (w *writer) rest() []clause {
+	if next := w.clauses[w.at:]; len(next) > 0 && next[0].sentence == w.clause.sentence {
+		return next
 	}
-	w.at--
 	return nil
 }
 
