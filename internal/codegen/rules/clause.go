@@ -103,28 +103,33 @@ func endsSentence(t []token, i int) bool {
 	return t[i].is(marks) && (i+1 == len(t) || t[i+1].start > t[i].end || t[i+1].is(marks))
 }
 
-// requests divides a sentence into clauses.
+// requests divides a sentence into clauses: at "then", and at "and" or a comma before a verb.
 func requests(t []token) (out []clause) {
-	from, depth, then := 0, 0, false
-	add := func(t []token) {
-		if t = tidy(t); len(t) > 0 {
-			out = append(out, clause{tokens: t, then: then})
+	for _, c := range divideAtConnectors(t, func(next int, then bool) bool {
+		return next < len(t) && (then || theGrammar().has("verbs", t[next]))
+	}) {
+		if c.tokens = tidy(c.tokens); len(c.tokens) > 0 {
+			out = append(out, c)
 		}
 	}
-	for i := 0; i < len(t); i++ {
+	return out
+}
+
+// divideAtConnectors divides tokens at each connector for which isEnd is true, never inside parentheses.
+func divideAtConnectors(t []token, isEnd func(next int, then bool) bool) (out []clause) {
+	from, depth, after := 0, 0, false
+	for i := range t {
 		if t[i].is("(") {
 			depth++
 		} else if t[i].is(")") {
 			depth--
 		}
-		n, joined := connector(t[i:])
-		if n > 0 && depth <= 0 && i+n < len(t) && (joined || theGrammar().has("verbs", t[i+n])) {
-			add(t[from:i])
-			from, then, i = i+n, joined, i+n-1
+		if n, then := connector(t[i:]); n > 0 && i >= from && depth <= 0 && isEnd(i+n, then) {
+			out = append(out, clause{tokens: t[from:i], then: after})
+			from, after = i+n, then
 		}
 	}
-	add(t[from:])
-	return out
+	return append(out, clause{tokens: t[from:], then: after})
 }
 
 // connector returns the number of tokens in the connector with which t begins, such as "and", ", then" or ", and then",
@@ -137,17 +142,6 @@ func connector(t []token) (n int, then bool) {
 		}
 	}
 	return n, then
-}
-
-// enumeration divides tokens at ",", "and" and ", and".
-func enumeration(t []token) (out [][]token) {
-	from := 0
-	for i := range t {
-		if n, then := connector(t[i:]); n > 0 && !then && i >= from {
-			out, from = append(out, t[from:i]), i+n
-		}
-	}
-	return append(out, t[from:])
 }
 
 // tidy drops words without meaning for the rules, politeness, and punctuation at the ends of a clause.

@@ -134,10 +134,10 @@ func readSeveral(_ *writer, t []token) (v value, ok bool) {
 	return v, ok && len(v.list) > 1
 }
 
-// listOf reads the parts of an enumeration.
+// listOf reads what ",", "and" and ", and" separate.
 func listOf(t []token, read func(part []token) (string, bool)) (v value, ok bool) {
-	for _, part := range enumeration(t) {
-		item, ok := read(part)
+	for _, part := range divideAtConnectors(t, func(_ int, then bool) bool { return !then }) {
+		item, ok := read(part.tokens)
 		if !ok {
 			return v, false
 		}
