@@ -19,14 +19,8 @@ type clause struct {
 	text     string  // as written
 	sentence int
 	then     bool     // "then" precedes it
-	fields   []field  // the bullet list
+	fields   []string // the members of the bullet list, in JSON
 	unread   []string // values of the bullet list that no rule reads, and names that occur again
-}
-
-// field is an item "name: value" of a bullet list.
-type field struct {
-	name  string
-	value []token
 }
 
 // listNumber matches the number of a list's item: "1.", "(2)", "3)".
@@ -51,7 +45,7 @@ func split(task string) (out []clause) {
 		case last >= 0 && len(line) == 1 && line[0].kind == jsonText:
 			out[last].tokens = append(out[last].tokens, line[0])
 		case last >= 0 && isField && (line[0].kind == word || line[0].kind == quoted):
-			out[last].fields = append(out[last].fields, field{line[0].text, line[2:]})
+			out[last].addField(line[0].text, line[2:])
 		default:
 			for _, sentence := range divide(line, endsSentence) {
 				sentences++
@@ -63,27 +57,24 @@ func split(task string) (out []clause) {
 			}
 		}
 	}
-	for i := range out {
-		out[i].readFields()
+	for i, c := range out {
+		if len(c.fields) > 0 && len(c.unread) == 0 {
+			out[i].tokens = append(c.tokens, token{kind: jsonText, text: "{" + strings.Join(c.fields, ", ") + "}"})
+		}
 	}
 	return out
 }
 
-// readFields adds the bullet list to the tokens as a JSON object, if rules read all of it.
-func (c *clause) readFields() {
-	var members, names []string
-	for _, f := range c.fields {
-		value, ok := theGrammar().readJSON(f.value)
-		if !ok {
-			c.unread = append(c.unread, join(f.value))
-		} else if slices.Contains(names, f.name) {
-			c.unread = append(c.unread, f.name)
-		}
-		names, members = append(names, f.name), append(members, quote(f.name)+": "+value)
+// addField adds an item "name: value" of a bullet list.
+func (c *clause) addField(name string, t []token) {
+	member := quote(name) + ": "
+	value, ok := theGrammar().readJSON(t)
+	if !ok {
+		c.unread = append(c.unread, join(t))
+	} else if slices.ContainsFunc(c.fields, func(f string) bool { return strings.HasPrefix(f, member) }) {
+		c.unread = append(c.unread, name)
 	}
-	if len(members) > 0 && len(c.unread) == 0 {
-		c.tokens = append(c.tokens, token{kind: jsonText, text: "{" + strings.Join(members, ", ") + "}"})
-	}
+	c.fields = append(c.fields, member+value)
 }
 
 // divide splits tokens at each token for which isEnd is true. It drops these tokens and empty parts.
