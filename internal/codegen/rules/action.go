@@ -136,7 +136,7 @@ func (w *writer) perform(op, name, python string, m match) bool {
 	case "calc":
 		return w.calculate(tokenise(python))
 	case "if":
-		return w.condition(strings.ToLower(name), python, m["rest"].tokens)
+		return w.condition(strings.ToLower(python), m["rest"].tokens)
 	case "each":
 		return w.each(m)
 	case "tool":

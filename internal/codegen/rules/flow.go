@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// condition reads a condition with its branches: the rest of its sentence, and the sentence that begins with
-// "otherwise". rest is the part of the condition's own clause that belongs to the first branch.
-func (w *writer) condition(label, comparison string, rest []token) bool {
+// condition reads the branches of a condition, the last variable: the rest of its sentence, and the sentence that begins
+// with "otherwise". rest is the part of the condition's own clause that belongs to the first branch.
+func (w *writer) condition(label string, rest []token) bool {
 	then, otherwise := w.branches(rest)
 	if len(then) == 0 {
 		return false
 	}
-	outcome := w.let("condition", w.vars["measured"]+" "+comparison)
-	w.line("print(%s, %s, \"(\" + str(%s) + \")\")", quote(label+":"), outcome, w.vars["measured"])
+	outcome := w.last
 	w.output(label, outcome)
 	w.outputs[len(w.outputs)-1].condition = true
 	w.save()
@@ -79,8 +78,8 @@ func (w *writer) branch(clauses []clause) (lines []string, found []output) {
 	return lines, found
 }
 
-// each reads a loop over numbers with one calculation, in which "it" is the number. "double each of 1, 2" means
-// "double it".
+// each writes a loop over numbers with one calculation, in which "it" is the number, and makes the list of results the
+// last variable. "double each of 1, 2" means "double it".
 func (w *writer) each(m match) bool {
 	calculation := m["rest"].tokens
 	if m["verb"].text != "" {
@@ -104,8 +103,5 @@ func (w *writer) each(m match) bool {
 	w.names, w.imports = inner.names, inner.imports
 	w.body = append(w.body, slices.Delete(inner.body, 1, 2)...) // without the line that prints
 	w.line("    %s.append(%s)", results, inner.last)
-	w.line("print(%s, %s)", quote(m["numbers"].py+":"), results)
-	delete(w.vars, "number") // there are several now
-	w.output("results", results)
 	return true
 }

@@ -137,22 +137,17 @@ func longest(limit int, fits func(size int) bool) int {
 
 // compile compiles a line of patterns.
 func (g *grammar) compile(line string) [][]node {
-	c := compiler{g, strings.Fields(line)}
-	return c.alternatives("")
+	items := strings.Fields(line)
+	return g.alternatives(&items, "")
 }
 
-// compiler is the state while a line of patterns is compiled.
-type compiler struct {
-	g     *grammar
-	items []string // what is not compiled yet
-}
-
-// alternatives compiles the lists that "|" separates, up to the closing bracket, or up to the end if closing is empty.
-func (c *compiler) alternatives(closing string) [][]node {
+// alternatives compiles the lists that "|" separates, up to the closing bracket, or up to the end if closing is empty. It
+// removes their items.
+func (g *grammar) alternatives(items *[]string, closing string) [][]node {
 	out := [][]node{nil}
-	for len(c.items) > 0 {
-		item := c.items[0]
-		c.items = c.items[1:]
+	for len(*items) > 0 {
+		item := (*items)[0]
+		*items = (*items)[1:]
 		last := &out[len(out)-1]
 		switch {
 		case item == closing:
@@ -160,19 +155,19 @@ func (c *compiler) alternatives(closing string) [][]node {
 		case item == "|":
 			out = append(out, nil)
 		case item == "(" || item == "[":
-			inner := c.alternatives(map[string]string{"(": ")", "[": "]"}[item])
+			inner := g.alternatives(items, map[string]string{"(": ")", "[": "]"}[item])
 			*last = append(*last, node{alternatives: inner, optional: item == "["})
-		case c.g.macros[item] != "":
-			c.items = slices.Concat(strings.Fields("( "+c.g.macros[item]+" )"), c.items)
+		case g.macros[item] != "":
+			*items = slices.Concat(strings.Fields("( "+g.macros[item]+" )"), *items)
 		case item[0] == '{':
 			slot, name, _ := strings.Cut(strings.Trim(item, "{}"), ":")
-			if slots[slot] == nil && wordSlots[slot] == nil && c.g.phrases[slot] == nil && slot != "pairs" {
+			if slots[slot] == nil && wordSlots[slot] == nil && g.phrases[slot] == nil && slot != "pairs" {
 				panic(fmt.Sprintf("grammar.txt: unknown slot %q", slot))
 			}
 			*last = append(*last, node{slot: slot, name: cmp.Or(name, slot)})
 		default:
 			words := strings.Split(strings.TrimPrefix(item, `\`), "|")
-			c.g.know(words)
+			g.know(words)
 			*last = append(*last, node{words: words})
 		}
 	}

@@ -76,6 +76,11 @@ func (w *writer) callTool(m match) bool {
 	return false
 }
 
+// arguments are the patterns of arguments by the parameter's type.
+var arguments = map[string]*regexp.Regexp{
+	"str": regexp.MustCompile(`^"`), "float": numeral, "int": regexp.MustCompile(`^-?\d+$`),
+}
+
 // toolCall is a call while its arguments are read.
 type toolCall struct {
 	w         *writer
@@ -94,10 +99,9 @@ func (c *toolCall) add(name string, t []token) bool {
 	}
 	p := c.tool.Params[i]
 	v, ok := readValue(c.w, t)
-	switch isNumber := signedNumber(t) != ""; {
-	case !ok, !c.isValue(t[0]), len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text),
-		p.Type == "str" && t[0].kind != quoted, p.Type == "float" && !isNumber,
-		p.Type == "int" && (!isNumber || strings.Contains(v.py, ".")):
+	pattern := arguments[p.Type]
+	if !ok || !c.isValue(t[0]) || pattern != nil && !pattern.MatchString(v.py) ||
+		len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text) {
 		return false
 	}
 	c.given[p.Name] = true
