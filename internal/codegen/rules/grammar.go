@@ -45,6 +45,8 @@ var theGrammar = sync.OnceValue(func() *grammar {
 		phrases: map[string]map[string]string{}, macros: map[string]string{}, tools: map[string]toolKind{},
 		vocabulary: map[string]bool{},
 	}
+	var last *form
+	shared := map[string]*form{} // actions of several forms
 	for line := range strings.Lines(strings.ReplaceAll(grammarText, "\\\n", "")) {
 		line = strings.TrimSpace(line)
 		kind, rest, _ := strings.Cut(line, " ")
@@ -66,12 +68,18 @@ var theGrammar = sync.OnceValue(func() *grammar {
 			g.tools[name] = parseToolKind(list)
 		case "form":
 			name, group, _ := strings.Cut(rest, " @")
-			g.forms = append(g.forms, &form{name: name, group: group})
+			last = &form{name: name, group: group}
+			g.forms = append(g.forms, last)
+		case "actions":
+			last = &form{name: rest}
+			shared[rest] = last
 		case ">":
-			last := g.forms[len(g.forms)-1]
-			last.actions = append(last.actions, parseAction(rest))
+			actions := []action{parseAction(rest)}
+			if f := shared[rest]; f != nil {
+				actions = f.actions
+			}
+			last.actions = append(last.actions, actions...)
 		default:
-			last := g.forms[len(g.forms)-1]
 			last.patterns = append(last.patterns, g.compile(line)...)
 		}
 	}
