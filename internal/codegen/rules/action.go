@@ -37,7 +37,7 @@ func (w *writer) run(actions []action, m match) bool {
 		if a.op == "for" { // each value of a list, with the rest of the actions
 			return w.forEach(m[python].list, actions[i+1:], m)
 		}
-		if !w.check(a.op, python, m) || !w.perform(a.op, name, python, m) {
+		if !w.perform(a.op, name, python, m) {
 			return false
 		}
 	}
@@ -96,7 +96,7 @@ func (w *writer) check(op, python string, m match) bool {
 		does := append(strings.Split(strings.ToLower(w.vars["does"]), "_"), "", "number", "numbers")
 		return slices.Contains(does, strings.ToLower(m["verb"].text))
 	}
-	return true
+	panic("grammar.txt: unknown operation " + op)
 }
 
 // perform performs one action. It returns false if the clause does not fit the form after all.
@@ -141,6 +141,8 @@ func (w *writer) perform(op, name, python string, m match) bool {
 		return w.each(m)
 	case "tool":
 		return w.callTool(m)
+	default:
+		return w.check(op, python, m)
 	}
 	return true
 }
