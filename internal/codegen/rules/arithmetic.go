@@ -44,7 +44,7 @@ var (
 
 // parseArithmetic reads tokens that are one arithmetic expression and nothing else.
 func (w *writer) parseArithmetic(t []token) (e expression) {
-	var text string
+	var text strings.Builder
 	for i := 0; i < len(t); {
 		py, size := w.grammar.prefix("operator", t[i:])
 		if size == 0 {
@@ -53,10 +53,10 @@ func (w *writer) parseArithmetic(t []token) (e expression) {
 				return e
 			}
 		}
-		text += py + " "
+		text.WriteString(py + " ")
 		i += size
 	}
-	n, err := arithGrammar.Parse(text)
+	n, err := arithGrammar.Parse(text.String())
 	if err != nil {
 		return e
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// condition reads the branches of a condition, the last variable: the rest of its sentence, and the sentence that begins
-// with "otherwise". rest is the part of the condition's own clause that belongs to the first branch.
+// condition reads the branches of a condition, the last variable: the rest of its sentence, and the sentence that
+// begins with "otherwise". rest is the part of the condition's own clause that belongs to the first branch.
 func (w *writer) condition(label string, rest []token) bool {
 	then, otherwise := w.branches(rest)
 	if len(then) == 0 {

@@ -149,8 +149,8 @@ func (g *grammar) compile(line string) [][]node {
 	return g.alternatives(&items, "")
 }
 
-// alternatives compiles the lists that "|" separates, up to the closing bracket, or up to the end if closing is empty. It
-// removes their items.
+// alternatives compiles the lists that "|" separates, up to the closing bracket, or up to the end if closing is empty.
+// It removes their items.
 func (g *grammar) alternatives(items *[]string, closing string) [][]node {
 	out := [][]node{nil}
 	for len(*items) > 0 {

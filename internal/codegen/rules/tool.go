@@ -9,8 +9,8 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// toolKind describes a tool that forms use: patterns that its signature "server/name(required parameters)" must and must
-// not match in lower case, and the function of the prelude that replaces a missing tool.
+// toolKind describes a tool that forms use: patterns that its signature "server/name(required parameters)" must and
+// must not match in lower case, and the function of the prelude that replaces a missing tool.
 type toolKind struct {
 	signature, not *regexp.Regexp
 	fallback       string
