@@ -62,9 +62,11 @@ func placeSize(t []token) int {
 }
 
 // readPlaces reads "Paris", "San Francisco, CA", "'Springfield' and Oslo", "Rome, Italy and Paris, France". In a list
-// either all cities or none have a region: "Rome, Italy and Paris" may be three places or two.
+// either all cities or none have a region: "Rome, Italy and Paris" may be three places or two. So may "Paris, Jordan and
+// Chad".
 func readPlaces(_ *writer, t []token) (v value, ok bool) {
 	bare, regions, and := 0, 0, true
+	countries, inCountry := false, false
 	for {
 		size := placeSize(t)
 		name := join(t[:size])
@@ -75,7 +77,9 @@ func readPlaces(_ *writer, t []token) (v value, ok bool) {
 		case size == 0:
 			return v, false
 		case knownPlaces()[fold(name)]&isCountry != 0:
+			countries = true
 		case region > 0:
+			inCountry = inCountry || !regionCode.MatchString(t[size+1].text)
 			name += ", " + join(t[size+1:size+region])
 			size, regions = size+region, regions+1
 		default:
@@ -83,7 +87,7 @@ func readPlaces(_ *writer, t []token) (v value, ok bool) {
 		}
 		v.list = append(v.list, quote(name))
 		if t = t[size:]; len(t) == 0 {
-			return v, and && (bare == 0 || regions == 0)
+			return v, and && (bare == 0 || regions == 0) && !(countries && inCountry)
 		}
 		n, _ := connector(t)
 		if n == 0 {
