@@ -604,3 +604,44 @@ func TestContradictionStopsTheProgram(t *testing.T) {
 		t.Errorf("10 * 5 = 60: %v, want the program to say that it is 50\n%s", err, output)
 	}
 }
+
+// A value of a tool's parameter has the parameter's type.
+func TestTypesOfParameters(t *testing.T) {
+	for _, c := range []struct {
+		kind, value string
+		fits        bool
+	}{
+		{"bool", "true", true},
+		{"bool", "False", true},
+		{"bool", "5", false},
+		{"bool", "'true'", false},
+		{"bool", "done", false},
+		{"int", "5", true},
+		{"int", "-5", true},
+		{"int", "5.5", false},
+		{"float", "5.5", true},
+		{"str", "'5'", true},
+		{"str", "5", false},
+		{"list", `[1, "a"]`, true},
+		{"list", "5", false},
+		{"List[str]", `["a", "b"]`, true},
+		{"List[str]", "[]", true},
+		{"List[str]", `["a", 5]`, false},
+		{"List[str]", "'a'", false},
+		{"List[List[int]]", "[[1], [2]]", true},
+		{"List[List[int]]", "[[1], 2]", false},
+		{"dict", `{"a": 1}`, true},
+		{"Dict[str, Any]", "[1]", false},
+		{"Dict[str, Any]", "'a'", false},
+		{"Optional[bool]", "none", true},
+		{"Optional[bool]", "5", false},
+		{"Any", "5", true},
+	} {
+		_, err := Write(codegen.Request{
+			Task: "Call set_light with on = " + c.value, Tools: []codegen.Tool{sample("home", "set_light", "on:"+c.kind)},
+		})
+		if (err == nil) != c.fits {
+			t.Errorf("%s for %s: %v, want it to fit: %t", c.value, c.kind, err, c.fits)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -76,9 +77,25 @@ func (w *writer) callTool(m match) bool {
 	return false
 }
 
-// arguments are the patterns of arguments by the parameter's type.
-var arguments = map[string]*regexp.Regexp{
+// types are the patterns of JSON values by the parameter's type.
+var types = map[string]*regexp.Regexp{
 	"str": regexp.MustCompile(`^"`), "float": numeral, "int": regexp.MustCompile(`^-?\d+$`),
+	"bool": regexp.MustCompile(`^(?:true|false)$`), "list": regexp.MustCompile(`^\[`), "dict": regexp.MustCompile(`^\{`),
+}
+
+// fits reports whether a JSON value is of a parameter's type, such as Optional[List[str]]. Other types than those in
+// types have any value.
+func fits(value, kind string) bool {
+	kind, inner, _ := strings.Cut(strings.TrimSuffix(strings.ToLower(kind), "]"), "[")
+	var items []json.RawMessage
+	switch pattern := types[kind]; {
+	case kind == "optional":
+		return value == "null" || fits(value, inner)
+	case kind == "list" && json.Unmarshal([]byte(value), &items) == nil && items != nil:
+		return !slices.ContainsFunc(items, func(item json.RawMessage) bool { return !fits(string(item), inner) })
+	default:
+		return pattern == nil || pattern.MatchString(value)
+	}
 }
 
 // toolCall is a call while its arguments are read.
@@ -98,14 +115,13 @@ func (c *toolCall) add(name string, t []token) bool {
 		return false
 	}
 	p := c.tool.Params[i]
-	v, ok := readValue(c.w, t)
-	pattern := arguments[p.Type]
-	if !ok || !c.isValue(t[0]) || pattern != nil && !pattern.MatchString(v.py) ||
-		len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text) {
+	value, ok := c.w.grammar.readJSON(t)
+	python, isValue := pythonLiteral(value)
+	if !ok || !isValue || !c.isValue(t[0]) || !fits(value, p.Type) || len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text) {
 		return false
 	}
 	c.given[p.Name] = true
-	c.arguments = append(c.arguments, p.Name+"="+v.py)
+	c.arguments = append(c.arguments, p.Name+"="+python)
 	return true
 }
 
