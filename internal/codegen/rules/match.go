@@ -73,14 +73,17 @@ func (m *matcher) matchFrom(at int, nodes []node, values match, done func(match)
 	return n.optional && m.matchFrom(at, rest, values, done)
 }
 
-// notUnderstood returns what keeps a clause from becoming a program, besides its bullet list: the words that are not in
-// the grammar's vocabulary, and the unmatched rest if it begins after them.
+// notUnderstood returns what keeps a clause from becoming a program, besides its bullet list: the first value with
+// two readings, or else the words that are not in the grammar's vocabulary, and the unmatched rest if it begins after them.
 func (m *matcher) notUnderstood() (out []string) {
+	if i := slices.IndexFunc(m.tokens, func(t token) bool { return t.kind == ambiguous }); i >= 0 {
+		return []string{m.tokens[i].text}
+	}
 	last := -1
 	for i := 0; i < len(m.tokens); {
 		t, size := m.tokens[i], placeSize(m.tokens[i:])
 		known := size > 0 || m.w.grammar.vocabulary[t.lower] || t.lower == m.w.vars["table"]
-		if t.kind == ambiguous || (t.kind == word || t.kind == symbol) && !known {
+		if (t.kind == word || t.kind == symbol) && !known {
 			out, last = append(out, t.text), i
 		}
 		i += max(1, size)
