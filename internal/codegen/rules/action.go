@@ -66,7 +66,7 @@ func (w *writer) check(op, python string, m match) bool {
 	case "need": // variables
 		return !slices.ContainsFunc(strings.Fields(python), func(v string) bool {
 			name, absent := strings.CutPrefix(v, "!")
-			return absent == (w.variable(name) != "")
+			return absent == (w.variable(name) != "") || v == "rows" && w.severalRows()
 		})
 	case "only": // "the result" can only mean the last number
 		plural := slices.ContainsFunc(w.clause.tokens, func(t token) bool { return t.lower == "results" })
@@ -162,7 +162,7 @@ func (w *writer) fill(template string, m match) (string, bool) {
 			return v.py
 		}
 		switch {
-		case v.text == "":
+		case v.text == "" && v.py == "":
 			return w.grammar.phrases["default"][name]
 		case s[1] == '"':
 			return quote(v.text)
@@ -220,6 +220,9 @@ func (w *writer) calculate(t []token) bool {
 		}
 	}
 	if python != e.python || isRounded.MatchString(e.python) {
+		if python == e.python {
+			python = operand.ReplaceAllString(python, "exact($0)")
+		}
 		python = "calculated(lambda: " + python + ", " + quote(e.python) + ")"
 	}
 	w.emitNumber(e.python, python)
@@ -232,6 +235,13 @@ func (w *writer) emitNumber(label, python string) {
 	w.vars["number"] = w.let("value", python)
 	w.line("print(%s, %s)", quote(label+" ="), w.last)
 	w.output("calculation", w.last)
+}
+
+// severalRows reports whether the last two outputs are rows: "them" may mean both.
+func (w *writer) severalRows() bool {
+	isRows := func(o output) bool { return strings.HasPrefix(o.variable, "rows") }
+	last := len(w.outputs) - 2
+	return last >= 0 && isRows(w.outputs[last]) && isRows(w.outputs[last+1])
 }
 
 // foundSince reports whether there is a later output than the last number, which "it" may mean as well.

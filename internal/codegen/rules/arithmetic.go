@@ -39,7 +39,8 @@ var (
 	// arithNumber matches a number without an exponent and without a point at its end.
 	arithNumber = regexp.MustCompile(`^[\d,]*\.?\d+$`)
 	notDigit    = regexp.MustCompile(`[^\d.]`)
-	isRounded   = regexp.MustCompile(`/|%|\*\*`) // its value may be a float, or too large
+	isRounded   = regexp.MustCompile(`[/%.]|\*\*`) // its value may be a float, or too large
+	operand     = regexp.MustCompile(`[\w.]+`)
 )
 
 // parseArithmetic reads tokens that are one arithmetic expression and nothing else.

@@ -34,8 +34,6 @@ def is_number(value):
 
 def as_number(value, what):
     """A number. A whole number has no fraction."""
-    if isinstance(value, dict):
-        value = value.get("result", value.get("value"))
     if not is_number(value):
         raise Failure("%s is %s, not a number" % (what, json.dumps(value, ensure_ascii=False, default=str)[:100]))
     if isinstance(value, int) or not math.isfinite(value):
@@ -43,10 +41,41 @@ def as_number(value, what):
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
+def number_of(value, what):
+    """The number in a tool's result."""
+    return as_number(value.get("result", value.get("value")) if isinstance(value, dict) else value, what)
+
+
+def exact(value):
+    """A number as a fraction. A decimal number is what it prints."""
+    value = as_number(value, "a value")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Failure("%s is not a finite number" % value)
+    return fractions.Fraction(value if isinstance(value, int) else str(value))
+
+
+def difference(value, limit):
+    """The difference of two numbers; 0 if it is within the rounding of a decimal number."""
+    apart = exact(value) - exact(limit)
+    if not limit and 0 < abs(apart) < 1e-12:
+        raise Failure("%s is too close to 0 for a comparison" % value)
+    rounded = isinstance(value, float) or isinstance(limit, float)
+    return 0 if rounded and abs(apart) * 10**12 <= abs(limit) else apart
+
+
 def calculated(compute, what):
     """The value of a calculation."""
     try:
-        return as_number(compute(), what)
+        value = compute()
+        if isinstance(value, fractions.Fraction):
+            whole = value.denominator == 1
+            if not whole and not float(value):
+                raise Failure("cannot calculate %s: the value is too small" % what)
+            value = int(value) if whole else float(value)
+        value = number_of(value, what)
+        if isinstance(value, int) and value.bit_length() > 14000:
+            raise OverflowError
+        return value
     except ZeroDivisionError:
         raise Failure("cannot calculate %s: division by zero" % what) from None
     except OverflowError:
@@ -63,7 +92,7 @@ def square_root(value):
 
 def check_claim(value, claim, text):
     """Stops when the task claims another value."""
-    if value != claim:
+    if difference(value, claim):
         raise Failure("the task says %s = %s, but it is %s" % (text, claim, value))
 
 
@@ -88,9 +117,21 @@ def existing(path):
 
 def read_text(path):
     try:
-        return file_at(path).read_text(encoding="utf-8")
+        return file_at(path).read_bytes().decode("utf-8")
     except UnicodeDecodeError:
         raise Failure("%s is not a text file" % display_path(path)) from None
+
+
+def text_file(path):
+    """The path of a text file."""
+    read_text(path)
+    return path
+
+
+def lines_of(path):
+    """The lines of a text file, without their ends."""
+    lines = read_text(path).split("\n")
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
 def text_of(value):
@@ -133,25 +174,27 @@ def check_unlike(path, text):
 
 def check_text(path, text):
     """Reads a written file back."""
-    if file_at(path).read_text(encoding="utf-8") != text:
+    if read_text(path) != text:
         raise Failure("%s does not hold what was written" % display_path(path))
     print("Wrote", display_path(path))
 
 
-def write_text(path, text):
+def write_text(path, text, mode="w"):
     file = pathlib.Path(path)
     if file.is_dir():
         raise Failure("%s is a directory, not a file" % display_path(path))
     pathlib.Path(kept(path)).parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    with file.open(mode, encoding="utf-8", newline="") as out:
+        out.write(text)
 
 
 def append_text(path, text):
     """Adds a line to a file, which may be missing, and returns its path."""
     old = read_text(path) if pathlib.Path(path).exists() else ""
-    new = old + ("" if old.endswith("\n") or not old else "\n") + text + "\n"
-    write_text(path, new)
-    check_text(path, new)
+    end = "\r\n" if "\r\n" in old else "\n"
+    new = ("" if old.endswith("\n") or not old else end) + text + end
+    write_text(path, new, "a")
+    check_text(path, old + new)
     return display_path(path)
 
 
@@ -191,7 +234,7 @@ def files_in(path):
 
 
 def lines_with(path, text):
-    return [line for line in read_text(path).splitlines() if text in line]
+    return [line for line in lines_of(path) if text in line]
 
 
 def load(path):
@@ -215,6 +258,22 @@ def load_or_new(path):
     return document
 
 
+def name_in(names, name):
+    """The one of names that is name, or else the only one that is in another case, or else None."""
+    found = [key for key in names if str(key).lower() == name.lower()]
+    if name in found or not found:
+        return name if found else None
+    if len(found) > 1:
+        raise Failure("%s can mean %s" % (name, listed(found)))
+    return found[0]
+
+
+def named(document, name):
+    """The key of a field that may be new."""
+    key = name_in(document, name)
+    return name if key is None else key
+
+
 def merged(path, value):
     """The document of a JSON file with the fields of value; its other fields stay."""
     if not pathlib.Path(path).exists():
@@ -224,7 +283,10 @@ def merged(path, value):
         return value
     if not isinstance(document, dict) or not isinstance(value, dict):
         raise Failure("%s holds something else already; say overwrite to replace it" % display_path(path))
-    return {**document, **value}
+    fields = {named(document, name): new for name, new in value.items()}
+    if len(fields) < len(value):
+        raise Failure("fields for %s differ only in case: %s" % (display_path(path), listed(value)))
+    return {**document, **fields}
 
 
 def check_saved(path, value):
@@ -244,17 +306,17 @@ def save(path, value):
     print("Saved", display_path(path))
 
 
+def field_key(record, name, of):
+    """The key of a field by its name, or else by its name in another case."""
+    names = record if isinstance(record, dict) else []
+    key = name_in(names, name)
+    if key is None:
+        raise Failure("%s has no field %s; its fields are: %s" % (of, name, listed(names)))
+    return key
+
+
 def field(record, name, of):
-    """A field by its name, or else by its name in another case."""
-    if isinstance(record, dict):
-        for key, value in record.items():
-            if key == name:
-                return value
-        for key, value in record.items():
-            if str(key).lower() == name.lower():
-                return value
-    raise Failure("%s has no field %s; its fields are: %s"
-                  % (of, name, listed(record if isinstance(record, dict) else [])))
+    return record[field_key(record, name, of)]
 
 
 def check_fields(document, names, of):
@@ -272,30 +334,30 @@ def list_field(document, name, of):
 
 def change(document, name, by, of):
     """Adds to a field that holds a number."""
-    document[name] = as_number(field(document, name, of), "the field %s of %s" % (name, of)) + by
+    key = field_key(document, name, of)
+    old = as_number(document[key], "the field %s of %s" % (key, of))
+    document[key] = calculated(lambda: exact(old) + exact(by), "the field %s of %s" % (key, of))
 
 
 def put(document, name, value, of):
     """Sets a field."""
     if not isinstance(document, dict):
         raise Failure("%s holds no object with fields" % of)
-    document[name] = value
+    document[named(document, name)] = value
 
 
 def remove(document, name, of):
-    field(document, name, of)
-    if name not in document:
-        raise Failure("%s has no field %s" % (of, name))
-    del document[name]
+    del document[field_key(document, name, of)]
 
 
 def measure(values, name, what):
     """A measure of numbers."""
-    values = [as_number(value, "a value of " + what) for value in values]
+    values = [exact(as_number(value, "a value of " + what)) for value in values]
     if not values and name != "sum":
         raise Failure("there are no values of %s" % what)
-    return as_number({"sum": sum, "min": min, "max": max, "mean": statistics.fmean,
-                      "median": statistics.median}[name](values), what)
+    compute = {"sum": sum, "product": math.prod, "min": min, "max": max, "mean": statistics.mean,
+               "median": statistics.median}[name]
+    return calculated(lambda: compute(values), "the %s of %s" % (name, what))
 
 
 def rows_of(ask):
@@ -319,8 +381,11 @@ def table_rows(ask, table):
 
 def csv_rows(path):
     """The rows of a CSV file with a header. Values that are numbers are converted."""
-    reader = csv.DictReader(read_text(path).lstrip("\ufeff").splitlines())
-    rows, names = list(reader), reader.fieldnames or []
+    reader = csv.DictReader(io.StringIO(read_text(path).lstrip("\ufeff"), newline=""))
+    try:
+        rows, names = list(reader), reader.fieldnames or []
+    except csv.Error as error:
+        raise Failure("%s is not CSV: %s" % (display_path(path), error)) from None
     if not rows:
         raise Failure("%s has no rows below a header" % display_path(path))
     twice = [name for name in names if names.count(name) > 1]
@@ -345,10 +410,11 @@ def csv_rows(path):
 
 def column(rows, name):
     """The values of a column; a missing value is None."""
-    names = {str(key).lower(): key for row in rows for key in row}
-    if rows and name.lower() not in names:
-        raise Failure("the rows have no column %s; their columns are: %s" % (name, listed(names.values())))
-    return [row.get(names[name.lower()]) for row in rows]
+    names = dict.fromkeys(key for row in rows for key in row)
+    key = name_in(names, name)
+    if rows and key is None:
+        raise Failure("the rows have no column %s; their columns are: %s" % (name, listed(names)))
+    return [row.get(key) for row in rows]
 
 
 def column_values(rows, name):
@@ -388,13 +454,13 @@ def ordered(rows, name, reverse):
 def marked(rows, word):
     """The rows to which a word such as active applies: by a column active or is_active with yes and no, or by a column
     status or state with the value active."""
-    names = {str(key).lower(): key for row in rows for key in row}
+    names = dict.fromkeys(key for row in rows for key in row)
     yes, no = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no", "none", "")
 
     def flag(name):
-        for key in (name, "is_" + name):
-            if key in names:
-                said = [str(row.get(names[key])).lower() for row in rows]
+        for key in (name_in(names, name), name_in(names, "is_" + name)):
+            if key is not None:
+                said = [str(row.get(key)).lower() for row in rows]
                 if all(text in yes + no for text in said):
                     return [text in yes for text in said]
         return None
@@ -405,12 +471,12 @@ def marked(rows, word):
     if is_so is None and word.startswith("in") and flag(word[2:]) is not None:
         is_so = [not so for so in flag(word[2:])]
     for key in ("status", "state"):
-        said = [str(row.get(names.get(key))).lower() for row in rows]
+        said = [str(row.get(name_in(names, key))).lower() for row in rows]
         if is_so is None and word in said:
             is_so = [text == word for text in said]
     if is_so is None:
         raise Failure("cannot tell which rows are %s: no column says so; the columns are: %s"
-                      % (word, listed(names.values())))
+                      % (word, listed(names)))
     return [row for row, so in zip(rows, is_so) if so]
 
 
@@ -423,8 +489,7 @@ def statistics_of(rows):
             continue
         values = [row[key] for row in rows if row.get(key) is not None]
         if values and all(is_number(value) for value in values):
-            found[key] = {"min": min(values), "max": max(values), "mean": statistics.fmean(values),
-                          "median": statistics.median(values), "sum": sum(values)}
+            found[key] = {name: measure(values, name, key) for name in ("min", "max", "mean", "median", "sum")}
     return found
 
 

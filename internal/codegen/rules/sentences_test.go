@@ -122,6 +122,21 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 		{"a.csv", "price\n1e999\n", "What is the average price in a.csv?", `a value of price is "1e999", not a number`},
 		{"a.csv", "price\n1_0\n", "What is the average price in a.csv?", `a value of price is "1_0", not a number`},
 		{"a.csv", "price,price\n1,2\n", "What is the average price in a.csv?", "a.csv has several columns price"},
+		{"a.csv", "Price,price\n1,5\n3,7\n", "What is the average price in a.csv?", "6"},
+		{"a.csv", "Price,price\n1,5\n", "What is the average PRICE in a.csv?", "PRICE can mean Price, price"},
+		{"a.csv", "name,price\na\u2028b,1\nc\x0cd,2\n", "What is the total price in a.csv?", "3"},
+		{"a.csv", "name,price\n\"a\r\nb\",1\r\nc,2\r\n", "How many rows are in a.csv?", "2"},
+		{"a.csv", "price\n0.1\n0.2\n", "What is the total price in a.csv?", "0.3"},
+		{
+			"a.csv", "a\n" + strings.Repeat("1", 140_000), "How many rows are in a.csv?",
+			"a.csv is not CSV: field larger than field limit (131072)",
+		},
+		{"a.txt", "a\u2028b\x0cc\r\nd", "How many lines are in a.txt?", "2"},
+		{"a.txt", "a\u2028b\r\nc\r\n", "Find lines containing 'b' in a.txt", `["a\u2028b"]`},
+		{"a.txt", "a\r\nb\r\n", "How many characters are in a.txt?", "6"},
+		{"a.txt", "a\r\nb", "Append 'c' to a.txt. How big is a.txt?", `{"bytes":9,"file":"a.txt"}`},
+		{"a.txt", "caf\xe9\n", "Read a.txt", "a.txt is not a text file"},
+		{"my a.txt", "a b\n", "How many words are in 'my a.txt'?", "2"},
 		{
 			"a.csv", "name;amount\nA;1,50\n", "What is the average amount in a.csv?",
 			"a.csv has a row with more values than its columns: name;amount",
@@ -168,8 +183,8 @@ func TestLargeNumbers(t *testing.T) {
 		"Calculate 12345678901234567 * 3":        "12345678901234567 * 3 = 37037036703703701\n",
 		"Calculate 123456789 * 987654321 * 1000": "123456789 * 987654321 * 1000 = 121932631112635269000\n",
 		"Calculate 99999999 * 99999999":          "99999999 * 99999999 = 9999999800000001\n",
-		// A division yields a rounded float.
-		"Calculate 12345678901234567 * 3 / 3": "12345678901234567 * 3 / 3 = 1.2345678901234568e+16\n",
+		// Only the result of a division is rounded.
+		"Calculate 12345678901234567 * 3 / 3": "12345678901234567 * 3 / 3 = 12345678901234567\n",
 		"square of 123456789":                 "123456789 ** 2 = 15241578750190521\n",
 		"square root of 15241578750190521":    "square root of 15241578750190521 = 123456789\n",
 		"Calculate 99999999 + 1":              "99999999 + 1 = 100000000\n",

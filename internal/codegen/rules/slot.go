@@ -14,10 +14,16 @@ import (
 // wordSlots are the kinds of values in a sentence that are one token.
 var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 	"count": readCount, "key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
+	"text": readText,
+	"unquoted": func(w *writer, t token) (string, bool) {
+		python, ok := readFile(w, t)
+		return python, ok && t.kind == path
+	},
 	"quoted":    literal(quoted, ``),
 	"select":    literal(quoted, `(?i)^\s*(?:select|with)\b`),
 	"change":    literal(quoted, `(?i)^\s*(?:insert|update|delete|create|drop|alter)\b`),
 	"object":    literal(jsonText, `^\{`),
+	"document":  literal(jsonText, ``),
 	"skill":     literal(word, snakeCase.String()),
 	"text-file": literal(path, `\.(?:txt|csv|md|log|yaml|yml|xml|html|py|tsv|db)$|/[^.]*$`),
 	"json-file": literal(path, `\.json$`),
@@ -59,7 +65,7 @@ var (
 	firstPoint = regexp.MustCompile(`^(-?)\.`)
 	zeros      = regexp.MustCompile(`^(-?)0+(\d)`)
 	ordinal    = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
-	inside     = regexp.MustCompile(`^/(?:workspace|tmp)(?:/|$)`)
+	inside     = regexp.MustCompile(`^/workspace(?:/|$)`)
 	outside    = regexp.MustCompile(`/\.\.(?:/|$)|~`)
 )
 
@@ -151,7 +157,7 @@ func literal(k kind, pattern string) func(*writer, token) (string, bool) {
 	re := regexp.MustCompile(pattern)
 	return func(_ *writer, t token) (string, bool) {
 		switch {
-		case t.kind != k || !re.MatchString(t.text):
+		case t.kind != k && (k != path || t.kind != quoted) || !re.MatchString(t.text):
 			return "", false
 		case k == path:
 			return readFile(nil, t)
@@ -231,21 +237,27 @@ func (w *writer) readPairs(t []token) (value, bool) {
 		m := &matcher{w: w, tokens: part}
 		ok = m.match(w.grammar.pair, func(m match) bool {
 			name := m["key"].py
-			pair, ok = name+", "+m["value"].py, !set[name]
-			set[name] = true
+			pair, ok = name+", "+m["value"].py, !set[strings.ToLower(name)]
+			set[strings.ToLower(name)] = true
 			return ok
 		})
 		return pair, ok
 	})
 }
 
-// readFile reads a path in the workspace or in /tmp.
+// readText reads quoted text that is no file name: "replace a.txt with 'b.txt'" may mean the text or the file.
+func readText(_ *writer, t token) (string, bool) {
+	return quote(t.text), t.kind == quoted && !quotedPath.MatchString(t.text)
+}
+
+// readFile reads a path in the workspace. It may stand in quotes.
 func readFile(_ *writer, t token) (string, bool) {
 	p := strings.TrimPrefix(t.text, "./")
 	if !strings.HasPrefix(p, "/") {
 		p = "/workspace/" + p
 	}
-	return quote(p), t.kind == path && inside.MatchString(p) && !outside.MatchString(p)
+	isPath := t.kind == path || t.kind == quoted && quotedPath.MatchString(t.text)
+	return quote(p), isPath && inside.MatchString(p) && !outside.MatchString(p)
 }
 
 // parseDate parses a date that exists and has one reading; 03/04/2026 has two.

@@ -39,11 +39,14 @@ type token struct {
 // is reports whether the token is one of the symbols.
 func (t token) is(symbols string) bool { return t.kind == symbol && strings.Contains(symbols, t.text) }
 
+const extension = `(?:json|txt|csv|md|log|yaml|yml|xml|html|py|tsv|db)`
+
 // The patterns of tokens. The groups of quotation and pathPattern are the text.
 var (
 	quotation   = regexp.MustCompile(`^(?:"([^"\n]*)"|“([^”\n]*)”|‘([^’\n]*)’|'([^'\n]*)'|\x60([^\x60\n]*)\x60)`)
 	pathPattern = regexp.MustCompile(`^((?:~|\.{1,2})?/[\w.\-]+(?:/[\w.\-]+)*` +
-		`|[\w\-]+(?:/[\w.\-]+)*\.(?:json|txt|csv|md|log|yaml|yml|xml|html|py|tsv|db))(?:$|[^\w/\-])`)
+		`|[\w\-]+(?:/[\w.\-]+)*\.` + extension + `)(?:$|[^\w/\-])`)
+	quotedPath   = regexp.MustCompile(`^[\w./-][\w./ -]*\.` + extension + `$`) // may have spaces
 	datePattern  = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}(?:$|[^\w-])`)
 	numberToken  = regexp.MustCompile(`^(?:\d+(?:[.,]\d+)*|\.\d+)`)
 	wordToken    = regexp.MustCompile(`^(?:St\.|[\pL\d_][\pL\pM\d_]*(?:['’-][\pL\pM\d_]+)*)`)

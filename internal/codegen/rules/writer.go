@@ -200,7 +200,7 @@ func callsIn(code string) map[string]bool {
 
 var (
 	call    = regexp.MustCompile(`\b([A-Za-z_]\w*)\(`)
-	modules = strings.Fields("csv datetime fnmatch importlib inspect json math pathlib sqlite3 statistics")
+	modules = strings.Fields("csv datetime fnmatch fractions importlib inspect io json math pathlib sqlite3 statistics")
 )
 
 // reserved reports whether a name is that of a module or function of the prelude, which a variable must not hide.
