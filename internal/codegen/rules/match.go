@@ -73,8 +73,8 @@ func (m *matcher) matchFrom(at int, nodes []node, values match, done func(match)
 	return n.optional && m.matchFrom(at, rest, values, done)
 }
 
-// notUnderstood returns what keeps a clause from becoming a program, besides its bullet list: the first value with
-// two readings, or else the words that are not in the grammar's vocabulary, and the unmatched rest if it begins after them.
+// notUnderstood returns what keeps a clause from becoming a program, besides its bullet list: the first value with two
+// readings, or else the words that are not in the grammar's vocabulary, and the unmatched rest if it begins after them.
 func (m *matcher) notUnderstood() (out []string) {
 	if i := slices.IndexFunc(m.tokens, func(t token) bool { return t.kind == ambiguous }); i >= 0 {
 		return []string{m.tokens[i].text}

@@ -62,8 +62,8 @@ func placeSize(t []token) int {
 }
 
 // readPlaces reads "Paris", "San Francisco, CA", "'Springfield' and Oslo", "Rome, Italy and Paris, France". In a list
-// either all cities or none have a region: "Rome, Italy and Paris" may be three places or two. So may "Paris, Jordan and
-// Chad".
+// either all cities or none have a region: "Rome, Italy and Paris" may be three places or two. So may "Paris, Jordan
+// and Chad".
 func readPlaces(_ *writer, t []token) (v value, ok bool) {
 	bare, regions, and := 0, 0, true
 	countries, inCountry := false, false
