@@ -24,7 +24,8 @@ type (
 
 // AddTrigger stores a trigger that submits task for each event that t matches, with the event's data as inputs. t.Task
 // is ignored. The task must not set Inputs, IdempotencyKey, Source, ExpiresAt or NotBefore. Adding the same trigger
-// again changes nothing; if a different trigger has the name, the error has the code "automation_exists". Over NATS, all methods for triggers fail with the code "http_only".
+// again changes nothing; if a different trigger has the name, the error has the code "automation_exists". Over NATS,
+// all methods for triggers fail with the code "http_only".
 func (c *Client) AddTrigger(ctx context.Context, t TriggerSpec, task Submission) (Trigger, error) {
 	var err error
 	if t.Task, err = json.Marshal(task); err != nil {

@@ -87,7 +87,8 @@ func readPlaces(_ *writer, t []token) (v value, ok bool) {
 		}
 		v.list = append(v.list, quote(name))
 		if t = t[size:]; len(t) == 0 {
-			return v, and && (bare == 0 || regions == 0) && !(countries && inCountry)
+			mixed := bare > 0 && regions > 0 || countries && inCountry
+			return v, and && !mixed
 		}
 		n, _ := connector(t)
 		if n == 0 {

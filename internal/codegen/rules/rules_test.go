@@ -638,7 +638,8 @@ func TestTypesOfParameters(t *testing.T) {
 		{"Any", "5", true},
 	} {
 		_, err := Write(codegen.Request{
-			Task: "Call set_light with on = " + c.value, Tools: []codegen.Tool{sample("home", "set_light", "on:"+c.kind)},
+			Task:  "Call set_light with on = " + c.value,
+			Tools: []codegen.Tool{sample("home", "set_light", "on:"+c.kind)},
 		})
 		if (err == nil) != c.fits {
 			t.Errorf("%s for %s: %v, want it to fit: %t", c.value, c.kind, err, c.fits)

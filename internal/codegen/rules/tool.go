@@ -117,7 +117,8 @@ func (c *toolCall) add(name string, t []token) bool {
 	p := c.tool.Params[i]
 	value, ok := c.w.grammar.readJSON(t)
 	python, isValue := pythonLiteral(value)
-	if !ok || !isValue || !c.isValue(t[0]) || !fits(value, p.Type) || len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text) {
+	if !ok || !isValue || !c.isValue(t[0]) || !fits(value, p.Type) ||
+		len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text) {
 		return false
 	}
 	c.given[p.Name] = true
