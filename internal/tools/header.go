@@ -34,6 +34,8 @@ func Seal(h Header, body []byte) []byte {
 	if err != nil {
 		panic("tools: header does not encode: " + err.Error())
 	}
+	// Python would read "encoding: str" in a comment on the first line as the encoding of the file (PEP 263).
+	line = bytes.ReplaceAll(line, []byte("coding"), []byte(`\u0063oding`))
 	return slices.Concat([]byte(headerPrefix), line, body)
 }
 
