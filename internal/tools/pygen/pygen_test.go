@@ -602,7 +602,8 @@ func TestEncodingOfModules(t *testing.T) {
 	d := def("read", `{"type":"object","properties":{"encoding":{"type":"string"},"coding":{"type":"string"}}}`)
 	d.Description = "Caf\u00e9 +ACIAIgAi-"
 	for _, version := range []string{"1", "coding: utf_7 ", "-*- coding=latin-1 -*-"} {
-		pkg, err := Generate(Source{Server: "files", About: tools.About{Version: version}, Tools: []tools.Definition{d}})
+		about := tools.About{Version: version}
+		pkg, err := Generate(Source{Server: "files", About: about, Tools: []tools.Definition{d}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -610,8 +611,8 @@ func TestEncodingOfModules(t *testing.T) {
 		py.write(pkg)
 		got := py.call(t, request{Server: "files", Function: "read", Kwargs: map[string]any{"encoding": "é"}})
 		if string(got.Value.Arguments) != `{"encoding": "\u00e9"}` || !strings.Contains(got.Doc, d.Description) {
-			t.Errorf("version %q: read(encoding='é') = %+v, doc %q (%s), want the argument", version, got.Value, got.Doc,
-				got.Error)
+			t.Errorf("version %q: read(encoding='é') = %+v, doc %q (%s), want the argument",
+				version, got.Value, got.Doc, got.Error)
 		}
 	}
 }
