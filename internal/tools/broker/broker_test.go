@@ -249,7 +249,8 @@ func TestOrderOfEffects(t *testing.T) {
 	}
 	w.reply["put"] = func(tools.Request) (tools.Result, error) { return text("sent to a@b.c"), nil }
 	e := w.open()
-	got, err := w.call(e, "put", `{"to":"[EMAIL_1]"}`)
+	const sent = "\t{ \"t\\u006f\" : \"[EMAIL_1]\" }\n"
+	got, err := w.call(e, "put", sent)
 	if err != nil || got != `"sent to [EMAIL_1]"` {
 		t.Errorf("put = %s, %v; want \"sent to [EMAIL_1]\"", got, err)
 	}
@@ -258,7 +259,7 @@ func TestOrderOfEffects(t *testing.T) {
 		t.Errorf("order of effects (-want +got):\n%s", diff)
 	}
 	if w.made[0] != `put{"to":"a@b.c"}` {
-		t.Errorf("the tool got %s, want the restored value", w.made[0])
+		t.Errorf("the tool got %s, want the restored value, and the arguments re-encoded", w.made[0])
 	}
 	for _, r := range w.journal {
 		if string(r.Value) != `"sent to [EMAIL_1]"` {
@@ -267,7 +268,7 @@ func TestOrderOfEffects(t *testing.T) {
 	}
 	record := w.ended[0]
 	if record.Tenant != "acme" || record.Server != "s" || record.Tool != "put" || !record.OK ||
-		record.ArgsBytes != 18 || record.ResultBytes != len(got) || len(e.Calls()) != 1 {
+		record.ArgsBytes != len(sent) || record.ResultBytes != len(got) || len(e.Calls()) != 1 {
 		t.Errorf("audit = %+v, want one audited call of acme", record)
 	}
 }
