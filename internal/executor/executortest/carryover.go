@@ -94,8 +94,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 x86 = os.uname().machine == "x86_64"
 def call(number, *arguments):
     return libc.syscall(number[0] if x86 else number[1], *arguments)
-shmget, shmat, semget, msgget, msgsnd = (29, 194), (30, 196), (64, 190), (68, 186), (69, 189)
-mq_open, add_key, unshare, clone3 = (240, 180), (248, 217), (272, 97), (435, 435)
+shmget, semget, msgget = (29, 194), (64, 190), (68, 186)
+mq_open, add_key, unshare = (240, 180), (248, 217), (272, 97)
 places = ["/workspace", "/tmp", "/dev/shm"]
 def attempt(f):
     try:

@@ -212,6 +212,16 @@ var hostile = []struct {
 		want: want{status: "failed", code: "exception", message: "Errno 1", line: 3},
 	},
 	{
+		name: "makes a namespace with clone",
+		code: clone + "made(56 if os.uname().machine == 'x86_64' else 220, 0x10020011, 0, 0, 0, 0)",
+		want: want{status: "failed", code: "exception", message: "Errno 1]", line: 6},
+	},
+	{
+		name: "makes a namespace with clone3",
+		code: clone + "made(435, struct.pack('8Q', 0x10020000, 0, 0, 0, 17, 0, 0, 0), ctypes.c_size_t(64))",
+		want: want{status: "failed", code: "exception", message: "Errno 38", line: 6},
+	},
+	{
 		name: "needs much memory to be parsed", code: "x = [" + strings.Repeat("1,", 1<<20) + "]",
 		limits: executor.Limits{MemoryMB: 64},
 		want:   want{status: "failed", code: "memory_limit", message: "64 MB"},
@@ -297,6 +307,15 @@ os.execv(sys.executable, ['python3', '-c', 'while True: open("became", "a").writ
 		want: want{},
 	},
 }
+
+// clone is the start of a program that makes a child in namespaces in which it would be permitted to mount.
+const clone = `import ctypes, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def made(*arguments):
+  child = libc.syscall(*arguments)
+  if child == 0: os._exit(libc.mount(b"x", b"/tmp", b"tmpfs", 0, None))
+  if child < 0: raise OSError(ctypes.get_errno(), "clone")
+`
 
 // send is the start of a program that writes a frame to the runner.
 const send = "import os\ndef send(data): os.write(3, len(data).to_bytes(4, 'big') + data)\n"
