@@ -158,6 +158,29 @@ func TestToolsSearch(t *testing.T) {
 	}
 }
 
+// TestFoundTools checks that a match at the level full has the tool's parameters and the types of nested arguments.
+func TestFoundTools(t *testing.T) {
+	const types = "class ShowPointsItem(TypedDict):\n    lat: float"
+	found, err := selection.Build([]selection.Tool{{
+		Server: "map", Name: "show", Description: "Show points.", Import: "from servers.map import show",
+		Signature: "show(points: List[ShowPointsItem]) -> Any", Types: types,
+		Params: []selection.Param{{Name: "points", Type: "List[ShowPointsItem]", Required: true}},
+	}}).Select(selection.Request{Queries: []string{"show points"}, Detail: selection.DetailFull})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := schemas.ToolMatch{
+		ID: "map/show", Tool: "show", Description: "Show points.", Import: "from servers.map import show",
+		Signature: "show(points: List[ShowPointsItem]) -> Any", Types: types,
+		Params: []schemas.ToolParam{{Name: "points", Type: "List[ShowPointsItem]", Required: true}},
+	}
+	got := ingest.FoundTools(found).Servers[0].Tools[0]
+	got.Score = 0
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("match at the level full (-want +got):\n%s", diff)
+	}
+}
+
 func TestToolsRefusals(t *testing.T) {
 	f := withTools(t)
 	for path, want := range map[string]string{

@@ -131,6 +131,30 @@ func TestIndexCountsPermittedTools(t *testing.T) {
 	}
 }
 
+// TestFullDetail checks that the level full has all that a program needs for a call, with the types of nested arguments.
+func TestFullDetail(t *testing.T) {
+	const types = "class ShowPointsItem(TypedDict):\n    lat: float"
+	x := newIndex(tools.NewListing([]tools.Tool{{
+		Server: "map", Name: "show", State: tools.Approved, Module: "servers.map.show", Function: "show",
+		Description: "Show points.", Signature: "show(points: List[ShowPointsItem]) -> Any", Types: types,
+		InputSchema: json.RawMessage(`{"type":"object","properties":{"points":{"type":"array"}},"required":["points"]}`),
+	}}), nil)
+	found, err := x.Select(t.Context(), selection.Request{Queries: []string{"show points"}, Detail: selection.DetailFull})
+	if err != nil || len(found.Servers) != 1 {
+		t.Fatalf("Select = %+v, %v, want one tool", found, err)
+	}
+	want := &selection.Tool{
+		Server: "map", Name: "show", Description: "Show points.", Import: "from servers.map import show",
+		Signature: "show(points: List[ShowPointsItem]) -> Any", Types: types,
+		Params: []selection.Param{{Name: "points", Type: "List[ShowPointsItem]", Required: true}},
+	}
+	got := found.Servers[0].Tools[0].Definition
+	got.ServerDescription = ""
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("definition (-want +got):\n%s", diff)
+	}
+}
+
 // TestPickSearchesServerDescriptions checks that a server's description helps to find its tools, but is never sent to
 // a model.
 func TestPickSearchesServerDescriptions(t *testing.T) {
