@@ -5,11 +5,33 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 type transportFunc func(*http.Request) *http.Response
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
+
+// TestLimitsByTransport checks the default time to connect, and that settings replace the defaults.
+func TestLimitsByTransport(t *testing.T) {
+	usual := Limits{
+		Concurrency: 8, ConnectTimeout: 2 * time.Minute, CallTimeout: time.Minute, MaxResultBytes: 8 << 20,
+		IdleTimeout: 10 * time.Minute,
+	}
+	soon := usual
+	soon.ConnectTimeout = 30 * time.Second
+	set := Limits{Concurrency: 1, ConnectTimeout: 2, CallTimeout: 3, MaxResultBytes: 4, IdleTimeout: 5}
+	for _, c := range []struct {
+		server Server
+		want   Limits
+	}{
+		{Server{Command: "uvx"}, usual}, {Server{URL: "https://x"}, soon}, {Server{Command: "uvx", Limits: set}, set},
+	} {
+		if got := c.server.withDefaults().Limits; got != c.want {
+			t.Errorf("limits of %+v = %+v, want %+v", c.server, got, c.want)
+		}
+	}
+}
 
 // Headers are sent to the configured host over the configured scheme, and nowhere else.
 func TestRedirects(t *testing.T) {
