@@ -28,9 +28,13 @@ func TestDoctorFleet(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "fleet.json")
 	p := &hostCheck{Config: &config.Config{}, app: &app{fleet: path}}
-	got := p.fleet(t.Context())
+	if got := p.fleet(t.Context()); got.Status != problem || !strings.Contains(got.Detail, path) {
+		t.Errorf("without the file that --fleet names: %+v, want a problem with its name", got)
+	}
+	t.Setenv("CODEFLEET_DATA", t.TempDir())
+	got := (&hostCheck{Config: &config.Config{}, app: &app{}}).fleet(t.Context())
 	if want := (checkResult{"fleet", warning, "no fleet is running or configured", "codefleet up"}); got != want {
-		t.Errorf("without a file: %+v, want %+v", got, want)
+		t.Errorf("without a fleet: %+v, want %+v", got, want)
 	}
 	for text, want := range map[string]checkResult{
 		string(located): {"fleet", warning, srv.URL + ": the token lacks the scope operator", "ask"},

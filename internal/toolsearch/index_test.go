@@ -131,7 +131,8 @@ func TestIndexCountsPermittedTools(t *testing.T) {
 	}
 }
 
-// TestFullDetail checks that the level full has all that a program needs for a call, with the types of nested arguments.
+// TestFullDetail checks that the level full has all that a program needs for a call, with the types of nested
+// arguments.
 func TestFullDetail(t *testing.T) {
 	const types = "class ShowPointsItem(TypedDict):\n    lat: float"
 	x := newIndex(tools.NewListing([]tools.Tool{{
