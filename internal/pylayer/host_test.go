@@ -52,7 +52,8 @@ func TestVersionOfTheHost(t *testing.T) {
 	if len(hashes) != 2 {
 		t.Errorf("%d layers for two versions of the host's interpreter, want 2", len(hashes))
 	}
-	o.Requirements = requirements(t, filepath.Dir(o.Requirements), "greeting\n") // without markers, the host's interpreter does not matter
+	// Without markers, the host's interpreter does not matter.
+	o.Requirements = requirements(t, filepath.Dir(o.Requirements), "greeting\n")
 	if _, err := pylayer.Build(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}

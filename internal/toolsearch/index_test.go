@@ -140,7 +140,9 @@ func TestFullDetail(t *testing.T) {
 		Description: "Show points.", Signature: "show(points: List[ShowPointsItem]) -> Any", Types: types,
 		InputSchema: json.RawMessage(`{"type":"object","properties":{"points":{"type":"array"}},"required":["points"]}`),
 	}}), nil)
-	found, err := x.Select(t.Context(), selection.Request{Queries: []string{"show points"}, Detail: selection.DetailFull})
+	found, err := x.Select(t.Context(), selection.Request{
+		Queries: []string{"show points"}, Detail: selection.DetailFull,
+	})
 	if err != nil || len(found.Servers) != 1 {
 		t.Fatalf("Select = %+v, %v, want one tool", found, err)
 	}
