@@ -268,6 +268,21 @@ func (w *fixture) pull(p dirsync.Policy) dirsync.Report {
 	return r
 }
 
+// wantRefused checks that Pull and Push report conflicts at these paths, and change nothing.
+func (w *fixture) wantRefused(paths ...string) {
+	w.Helper()
+	here, there := w.files(), w.remote.current()
+	_, pull := w.folder.Pull(w.Context(), dirsync.Refuse)
+	_, push := w.folder.Push(w.Context(), "", dirsync.Refuse)
+	for _, err := range []error{pull, push} {
+		if e, ok := errors.AsType[*dirsync.ConflictError](err); !ok || !slices.Equal(e.Paths, paths) {
+			w.Errorf("error = %v, want the conflicts %q", err, paths)
+		}
+	}
+	w.want("here", w.files(), here)
+	w.want("there", w.remote.current(), there)
+}
+
 func (w *fixture) sync() dirsync.Report {
 	w.Helper()
 	r, err := w.folder.Sync(w.Context(), "sync")
@@ -440,17 +455,7 @@ func TestFileReplacesDirectory(t *testing.T) {
 		}
 		t.Run("refuse "+content, func(t *testing.T) {
 			w := setup(t)
-			here, there := w.files(), w.remote.current()
-			_, pull := w.folder.Pull(t.Context(), dirsync.Refuse)
-			_, push := w.folder.Push(t.Context(), "", dirsync.Refuse)
-			for _, err := range []error{pull, push} {
-				e, ok := errors.AsType[*dirsync.ConflictError](err)
-				if !ok || !slices.Equal(e.Paths, []string{"d"}) {
-					t.Errorf("error = %v, want the conflict d", err)
-				}
-			}
-			w.want("here", w.files(), here)
-			w.want("there", w.remote.current(), there)
+			w.wantRefused("d")
 		})
 		t.Run("keep both "+content, func(t *testing.T) {
 			w := setup(t)
@@ -498,17 +503,7 @@ func TestTheirFileReplacesDirectory(t *testing.T) {
 		conflicts := []string{"d", "d/e/new"}
 		t.Run("refuse "+content, func(t *testing.T) {
 			w := setup(t)
-			here, there := w.files(), w.remote.current()
-			_, pull := w.folder.Pull(t.Context(), dirsync.Refuse)
-			_, push := w.folder.Push(t.Context(), "", dirsync.Refuse)
-			for _, err := range []error{pull, push} {
-				e, ok := errors.AsType[*dirsync.ConflictError](err)
-				if !ok || !slices.Equal(e.Paths, conflicts) {
-					t.Errorf("error = %v, want the conflicts %q", err, conflicts)
-				}
-			}
-			w.want("here", w.files(), here)
-			w.want("there", w.remote.current(), there)
+			w.wantRefused(conflicts...)
 		})
 		t.Run("keep both "+content, func(t *testing.T) {
 			w := setup(t)
