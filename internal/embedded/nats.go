@@ -19,6 +19,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sys/unix"
 )
 
 // NATSOptions configure StartNATS. Dir is required.
@@ -29,7 +30,7 @@ type NATSOptions struct {
 	Fleet   NATSUser            // for workers and ingest; generated if empty
 	Tenants map[string]NATSUser // by tenant; see NATSAccounts
 
-	MaxStoreBytes int64 // limit of all streams together; 0 means 75 % of the free disk space
+	MaxStoreBytes int64 // limit of all streams together; 0 means storeLimit
 	Log           *slog.Logger
 }
 
@@ -87,6 +88,11 @@ func serverOptions(ctx context.Context, opts NATSOptions) (*server.Options, erro
 	conf.ServerName = "codefleet"
 	conf.JetStream, conf.StoreDir, conf.SyncAlways = true, opts.Dir, true
 	conf.JetStreamMaxStore = opts.MaxStoreBytes
+	if conf.JetStreamMaxStore == 0 {
+		if conf.JetStreamMaxStore, err = storeLimitIn(opts.Dir); err != nil {
+			return nil, err
+		}
+	}
 	conf.MaxPayload = maxPayload
 	conf.NoSigs = true
 	if opts.Addr == "-" {
@@ -99,6 +105,36 @@ func serverOptions(ctx context.Context, opts NATSOptions) (*server.Options, erro
 	}
 	conf.Host, conf.Port = host, port
 	return conf, nil
+}
+
+// minStore is more than the streams of a fleet reserve: below that, the server refuses to create or update any stream.
+const minStore = 16 << 30
+
+// storeLimit returns how many bytes all streams may have: three quarters of what the disk could give them, so that they
+// do not fill it, and at least minStore. The server's own limit is three quarters of what is free when it starts, so
+// that after a restart it would refuse messages if the streams had more than that.
+func storeLimit(stored, free int64) int64 {
+	return max(minStore, (stored+free)/4*3)
+}
+
+// storeLimitIn returns the limit of the streams in dir.
+func storeLimitIn(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("read the free space of %s: %w", dir, err)
+	}
+	var stored int64
+	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			stored += info.Size()
+		}
+		return err
+	})
+	return storeLimit(stored, int64(st.Bavail)*int64(st.Bsize)), err //nolint:unconvert // the types differ on darwin
 }
 
 // listenAddr parses addr and tries to listen on it, so that an address in use becomes an error instead of a fatal

@@ -54,9 +54,16 @@ func isTooFewServers(err error) bool {
 	return ok && (api.ErrorCode == codeNoPeers || api.ErrorCode == codeInsufficientResources)
 }
 
+// isTooLittleSpace reports whether the server refused a stream because it has reserved as much as its disk has.
+func isTooLittleSpace(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == codeInsufficientStorage
+}
+
 const (
 	codeNoPeers               = 10005
 	codeInsufficientResources = 10023
+	codeInsufficientStorage   = 10047
 )
 
 // currentReplicas returns the number of replicas of a stream, or 0 if it does not exist.
@@ -76,10 +83,50 @@ func (c *Client) provisionStream(ctx context.Context, conf jetstream.StreamConfi
 		if conf.PersistMode == jetstream.AsyncPersistMode {
 			err = c.provisionUnsynced(ctx, conf)
 		} else {
-			_, err = c.js.CreateOrUpdateStream(ctx, conf)
+			err = c.createOrUpdate(ctx, conf)
 		}
 	}
 	return provisionError("stream "+conf.Name, conf.Replicas, err)
+}
+
+// minReserved is the least number of bytes to which createOrUpdate lowers the limit of a stream.
+const minReserved = 16 << 20
+
+// createOrUpdate creates or updates a stream. The server reserves conf.MaxBytes; if it cannot, createOrUpdate leaves an
+// existing stream as it is, and lowers the limit of a new one so that about half of the free space remains for others.
+func (c *Client) createOrUpdate(ctx context.Context, conf jetstream.StreamConfig) error {
+	lowered := false
+	for {
+		_, err := c.js.CreateOrUpdateStream(ctx, conf)
+		switch {
+		case err == nil && lowered:
+			conf.MaxBytes, lowered = conf.MaxBytes/2, false
+		case !isTooLittleSpace(err):
+			return err
+		default:
+			if info, infoErr := c.streamInfo(ctx, conf.Name); infoErr != nil || info != nil {
+				return c.keep(ctx, conf.Name, err)
+			}
+			if conf.MaxBytes <= minReserved {
+				return err
+			}
+			conf.MaxBytes, lowered = conf.MaxBytes/2, true
+		}
+	}
+}
+
+// keep returns nil instead of err if the server refused to update a stream because more is reserved than its disk now
+// has: the stream then keeps its settings, which are those of this or an earlier version.
+func (c *Client) keep(ctx context.Context, stream string, err error) error {
+	if !isTooLittleSpace(err) {
+		return err
+	}
+	info, infoErr := c.streamInfo(ctx, stream)
+	if info == nil {
+		return errors.Join(err, infoErr)
+	}
+	c.opts.Log.WarnContext(ctx, "stream not updated: the NATS server has too little free disk space", "stream", stream)
+	return nil
 }
 
 // provisionError wraps err with what could not be provisioned. It returns nil if err is nil.
@@ -99,6 +146,7 @@ func (c *Client) provisionBucket(ctx context.Context, conf jetstream.KeyValueCon
 	if err == nil {
 		conf.Replicas = max(conf.Replicas, current)
 		_, err = c.js.CreateOrUpdateKeyValue(ctx, conf)
+		err = c.keep(ctx, "KV_"+conf.Bucket, err)
 	}
 	return provisionError("bucket "+conf.Bucket, conf.Replicas, err)
 }
@@ -139,8 +187,7 @@ func (c *Client) provisionUnsynced(ctx context.Context, conf jetstream.StreamCon
 			return err
 		}
 	}
-	_, err = c.js.CreateOrUpdateStream(ctx, next)
-	return err
+	return c.createOrUpdate(ctx, next)
 }
 
 // unsyncedConfig returns conf with the replicas and the persist mode that the stream is to have, and whether the stream

@@ -99,6 +99,54 @@ func TestServerForgetsDuplicates(t *testing.T) {
 	}
 }
 
+// With little free disk space, new streams reserve less. A server that has reserved more than its disk now has refuses
+// every update: the fleet starts nevertheless, and its streams keep their limits until there is space again.
+func TestLittleDiskSpace(t *testing.T) {
+	dir := t.TempDir()
+	user := embedded.NATSUser{User: "fleet", Password: "p"}
+	limits := func(dir string, space int64) (log, submitted int64) {
+		srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{
+			Dir: dir, Fleet: user, MaxStoreBytes: space, Log: noLog,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer srv.Close()
+		c := connect(t, Options{
+			Server:      Server{InProcess: srv.InProcess()},
+			Credentials: Credentials{User: user.User, Password: user.Password}, Log: noLog,
+		})
+		defer c.Close()
+		if err := c.Provision(t.Context()); err != nil {
+			t.Fatalf("Provision with space for %d MiB: %v", space>>20, err)
+		}
+		var got [2]int64
+		for i, name := range []string{streamLogs, streamSubmitted} {
+			info, err := c.streamInfo(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[i] = info.Config.MaxBytes
+		}
+		return got[0], got[1]
+	}
+	for _, tt := range []struct {
+		name            string
+		dir             string
+		space           int64
+		logs, submitted int64
+	}{
+		{"enough", dir, 5 << 30, maxLogBytes, maxSubmittedBytes},
+		{"less than is reserved", dir, 1 << 30, maxLogBytes, maxSubmittedBytes},
+		{"little", t.TempDir(), 900 << 20, 256 << 20, 512 << 20},
+		{"very little", t.TempDir(), 100 << 20, 32 << 20, 32 << 20},
+	} {
+		if logs, submitted := limits(tt.dir, tt.space); logs != tt.logs || submitted != tt.submitted {
+			t.Errorf("%s: limits = %d and %d bytes, want %d and %d", tt.name, logs, submitted, tt.logs, tt.submitted)
+		}
+	}
+}
+
 // The server republishes stored messages only: a write that fails causes no notification.
 func TestServerRepublishesWhatIsStored(t *testing.T) {
 	f := newFleet(t)

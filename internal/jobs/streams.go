@@ -116,6 +116,7 @@ func (c *Client) Provision(ctx context.Context) error {
 			TTL: c.opts.Storage.Retention + 24*time.Hour, Storage: jetstream.FileStorage,
 			Replicas: replicas,
 		})
+		err = c.keep(ctx, "OBJ_"+bucketObjects, err)
 	}
 	if err != nil {
 		return provisionError("bucket "+bucketObjects, replicas, err)
