@@ -59,7 +59,7 @@ func Of(err error) *Error {
 		}
 		return e
 	}
-	if a, ok := errors.AsType[*jobs.AnswerError](err); ok {
+	if a, ok := errors.AsType[*jobs.ApprovalError](err); ok {
 		e := New(jobs.AnswerCode(a), "%s", a.Message)
 		if errors.Is(a, jobs.ErrApprovalNotFound) {
 			e.Hint = "GET /v1/approvals lists pending calls"

@@ -73,7 +73,7 @@ func (c *Client) requestApproval(
 	case errors.Is(sentinel, ErrUnknownTask):
 		return response, sentinel
 	default:
-		return response, &AnswerError{response.Message, sentinel}
+		return response, &ApprovalError{response.Message, sentinel}
 	}
 }
 

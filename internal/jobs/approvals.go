@@ -79,7 +79,7 @@ func cutLast(subject string) (before, last string, found bool) {
 
 // AnswerApproval approves or denies one pending call of a task, or all of them. by is the name of the person who
 // answers. AnswerApproval returns the task's record after the change. The first answer counts; the same person may
-// repeat the same answer. The error is ErrUnknownTask if there is no such task, and an *AnswerError if the answer is
+// repeat the same answer. The error is ErrUnknownTask if there is no such task, and an *ApprovalError if the answer is
 // refused.
 func (c *Client) AnswerApproval(
 	ctx context.Context, tenant, id, by string, a schemas.Decision,

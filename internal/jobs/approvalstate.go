@@ -13,21 +13,21 @@ import (
 // Approvals of tool calls are part of the task's record, which changes by compare-and-swap: the first answer
 // counts, and none is lost. The functions in this file make these changes.
 
-// Errors of AnswerApproval, besides ErrUnknownTask. AnswerError wraps one of them.
+// Errors of AnswerApproval, besides ErrUnknownTask. An ApprovalError wraps one of them.
 var (
 	ErrApprovalNotFound = errors.New("no such call waits for approval")
 	ErrAlreadyAnswered  = errors.New("the call is answered already")
 	ErrNotPending       = errors.New("the call no longer waits for an answer")
 )
 
-// AnswerError says why an answer was refused, in text for the person who gave it.
-type AnswerError struct {
+// ApprovalError says why an answer to an approval was refused, in text for the person who gave it.
+type ApprovalError struct {
 	Message string
 	Err     error // ErrApprovalNotFound, ErrAlreadyAnswered or ErrNotPending
 }
 
-func (e *AnswerError) Error() string { return e.Message }
-func (e *AnswerError) Unwrap() error { return e.Err }
+func (e *ApprovalError) Error() string { return e.Message }
+func (e *ApprovalError) Unwrap() error { return e.Err }
 
 const (
 	maxPending   = 32  // calls of a task that wait at once; more are refused
@@ -112,7 +112,7 @@ func closeApproval(a *schemas.Approval, state string) {
 }
 
 // answerApproval records an answer by a person, and reports whether that changed anything: the same answer may
-// be given twice. An answer without a call is for all pending calls. The error is an *AnswerError.
+// be given twice. An answer without a call is for all pending calls. The error is an *ApprovalError.
 func answerApproval(r *schemas.Record, a schemas.Decision, by string, now time.Time) (changed bool, err error) {
 	r.Approvals = slices.Clone(r.Approvals)
 	if a.Call == "" {
@@ -123,13 +123,13 @@ func answerApproval(r *schemas.Record, a schemas.Decision, by string, now time.T
 			}
 		}
 		if !changed {
-			return false, &AnswerError{"no call of this task waits for approval", ErrApprovalNotFound}
+			return false, &ApprovalError{"no call of this task waits for approval", ErrApprovalNotFound}
 		}
 		return true, nil
 	}
 	i := findApproval(r, a.Call)
 	if i < 0 {
-		return false, &AnswerError{"no call of this task waits for approval under that name", ErrApprovalNotFound}
+		return false, &ApprovalError{"no call of this task waits for approval under that name", ErrApprovalNotFound}
 	}
 	switch q := &r.Approvals[i]; {
 	case q.State == schemas.ApprovalApproved || q.State == schemas.ApprovalDenied:
@@ -139,12 +139,12 @@ func answerApproval(r *schemas.Record, a schemas.Decision, by string, now time.T
 		}
 		at := q.AnsweredAt.Format(time.RFC3339)
 		text := fmt.Sprintf("the call was already %s, by %s at %s", q.State, q.By, at)
-		return false, &AnswerError{text, ErrAlreadyAnswered}
+		return false, &ApprovalError{text, ErrAlreadyAnswered}
 	case q.State == schemas.ApprovalWithdrawn || r.Status.Terminal():
-		return false, &AnswerError{fmt.Sprintf("the call no longer waits: its task is %s", r.Status), ErrNotPending}
+		return false, &ApprovalError{fmt.Sprintf("the call no longer waits: its task is %s", r.Status), ErrNotPending}
 	case q.State == schemas.ApprovalExpired || !now.Before(q.ExpiresAt):
 		at := q.ExpiresAt.Format(time.RFC3339)
-		return false, &AnswerError{"the call no longer waits: it expired without an answer at " + at, ErrNotPending}
+		return false, &ApprovalError{"the call no longer waits: it expired without an answer at " + at, ErrNotPending}
 	default:
 		decide(q, a, by, now)
 		return true, nil

@@ -23,7 +23,7 @@ type Pins struct {
 }
 
 // EncodePins returns the stored bytes of a workspace's pins. It returns an error that wraps ErrQuota if there are too
-// many, but never for Kept and Lost, of which it stores the first MaxKept and MaxGaps.
+// many, but never for Kept and Lost, of which it stores the first MaxKept and MaxLost.
 func EncodePins(ref Ref, keys *Keyring, p Pins) ([]byte, error) {
 	pins, err := json.Marshal(p.Pins)
 	if err != nil {
@@ -32,7 +32,7 @@ func EncodePins(ref Ref, keys *Keyring, p Pins) ([]byte, error) {
 	if len(pins) > maxPins {
 		return nil, OverLimit(errors.New("there are too many pins"))
 	}
-	p.Kept, p.Lost = p.Kept[:min(len(p.Kept), MaxKept)], p.Lost[:min(len(p.Lost), MaxGaps)]
+	p.Kept, p.Lost = p.Kept[:min(len(p.Kept), MaxKept)], p.Lost[:min(len(p.Lost), MaxLost)]
 	body, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ type Gap struct {
 // Limits of the object, which together keep it below 128 KiB, the largest object that can be swapped.
 const (
 	MaxKept = 600
-	MaxGaps = 40
+	MaxLost = 40
 	maxPins = 8 << 10 // bytes of the pins
 )
 
