@@ -127,7 +127,8 @@ func (a *AcquiredBox) isReleased() bool {
 	return a.released
 }
 
-// Release returns the box to the pool, bound to its key. After a Dirty verdict, or while a program still
+// Release returns the box to the pool, bound to its key. A box in which the program has left files or memory gets no
+// other task before these are gone; if that takes too long, the pool replaces the box. Release does not wait. After a Dirty verdict, or while a program still
 // runs, it discards the box instead. Further calls, and calls after Discard, do nothing.
 func (a *AcquiredBox) Release() { a.release(false) }
 
@@ -158,15 +159,21 @@ func (a *AcquiredBox) release(discard bool) {
 
 // release ends the use of a box. It returns the box to the pool, or discards it.
 func (p *Pool) release(b *pooledBox, discard bool) {
+	discard = discard || p.opts.Reuse == ReuseNever
+	clean := discard || b.isClean()
 	p.update(func() {
 		b.inUse = false
 		if b.state != acquired { // the pool has been closed
 			return
 		}
 		p.sched.trace("released", b, "")
-		p.sched.unassign(b)
-		if discard || p.opts.Reuse == ReuseNever || !b.runner.alive() {
+		switch {
+		case discard || !b.runner.alive():
 			p.sched.discard(b)
+		case clean:
+			p.sched.unassign(b)
+		default:
+			p.sched.unclean = append(p.sched.unclean, b)
 		}
 	})
 }

@@ -14,8 +14,8 @@ type Driver interface {
 	Create(ctx context.Context, spec Spec) (Box, error)
 }
 
-// A Box is one isolated container or machine. It may also be a [Limiter], a [StatsReporter], an
-// [OOMReporter], a [Snapshotter], a [ModeResetter] and a [GuestReporter].
+// A Box is one isolated container or machine. It may also be a [Limiter], a [StatsReporter], a
+// [MemoryMeter], an [OOMReporter], a [Snapshotter], a [ModeResetter] and a [GuestReporter].
 type Box interface {
 	// Exec starts argv in the box, with the environment in the box's Spec. The context bounds only the
 	// start; the process lives until it ends or the box is destroyed.
@@ -77,6 +77,15 @@ type Limiter interface {
 // A StatsReporter is a Box that reports the resources it uses.
 type StatsReporter interface {
 	Stats(ctx context.Context) (Stats, error)
+}
+
+// A MemoryMeter is a StatsReporter whose memory may stay in use after the program that used it, so that the next
+// program has less of the outer limit.
+type MemoryMeter interface {
+	StatsReporter
+	// UsesMoreThan compares Stats.MemoryMB with mb. It takes microseconds, because the result of a program may wait for
+	// it. It returns false if the box has no outer memory limit.
+	UsesMoreThan(mb float64) bool
 }
 
 // An OOMReporter is a Box that knows whether the host's kernel has killed one of its processes because of its outer

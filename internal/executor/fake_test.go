@@ -41,6 +41,7 @@ type fakeBox struct {
 	busy   bool // a program is running
 	limits Limits
 	mb     float64
+	files  chan struct{} // closed when the files of the last program are removed; nil if it has left none
 	play   func(ctx context.Context, p Program) (Verdict, error)
 }
 
@@ -121,6 +122,43 @@ func (b *fakeBox) Stats(context.Context) (Stats, error) {
 		return Stats{}, errors.New("unknown")
 	}
 	return Stats{MemoryMB: b.mb}, nil
+}
+
+func (b *fakeBox) UsesMoreThan(mb float64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mb > mb
+}
+
+// set sets what the last program has left in the box.
+func (b *fakeBox) set(files chan struct{}, mb float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.files, b.mb = files, mb
+}
+
+func (b *fakeBox) hasLeft() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.files != nil
+}
+
+func (b *fakeBox) awaitReady(ctx context.Context) error {
+	b.mu.Lock()
+	files := b.files
+	b.files = nil
+	b.mu.Unlock()
+	if files == nil {
+		return nil
+	}
+	select {
+	case <-files:
+		return nil
+	case <-b.end:
+		return errors.New("the runner has ended")
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (b *fakeBox) alive() bool {

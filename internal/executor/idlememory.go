@@ -91,7 +91,7 @@ func (p *Pool) watchIdle(ctx context.Context) {
 		case <-ticker.C:
 		}
 		for _, b := range p.unmeasured() {
-			mb := p.memoryOf(ctx, b)
+			mb := memoryOf(ctx, b.box)
 			p.update(func() { b.idleMB = mb })
 		}
 		p.trimDisk()
@@ -129,9 +129,9 @@ func (p *Pool) unmeasured() []*pooledBox {
 
 // memoryOf measures the memory of a box. It returns typicalBoxMB if that fails, for example because the box is being
 // destroyed.
-func (p *Pool) memoryOf(ctx context.Context, b *pooledBox) float64 {
-	reporter, ok := b.box.(StatsReporter)
-	if !ok || p.opts.IdleMemoryMB == 0 {
+func memoryOf(ctx context.Context, b Box) float64 {
+	reporter, ok := b.(StatsReporter)
+	if !ok {
 		return typicalBoxMB
 	}
 	stats, err := reporter.Stats(ctx)

@@ -97,9 +97,11 @@ type PoolStats struct {
 type boxRunner interface {
 	run(ctx context.Context, p Program, hooks Hooks) (Verdict, error)
 	alive() bool
-	ended() <-chan struct{}          // closed when the runner has ended for any reason
-	restored() bool                  // whether the box was restored from a snapshot
-	close(ctx context.Context) error // destroys the box; may be called again
+	hasLeft() bool                        // whether the last program has left files that the runner still removes
+	awaitReady(ctx context.Context) error // waits until they are removed
+	ended() <-chan struct{}               // closed when the runner has ended for any reason
+	restored() bool                       // whether the box was restored from a snapshot
+	close(ctx context.Context) error      // destroys the box; may be called again
 }
 
 // NewPool returns a pool without boxes. Run creates them.
@@ -287,6 +289,7 @@ func (p *Pool) dispatch(ctx context.Context, work *sync.WaitGroup) <-chan time.T
 	}
 	p.mu.Unlock()
 	p.destroyDiscarded(ctx, work)
+	p.cleanReleased(ctx, work)
 	for _, b := range begun {
 		work.Go(func() { p.create(ctx, b, work) })
 	}

@@ -23,8 +23,8 @@ const (
 	destroying // discarded, and not yet destroyed
 )
 
-// pooledBox is a box in a pool. Its fields are guarded by Pool.mu, except dir, hasDisk, box, runner, views
-// and bootTime, which are written before the box is ready, and reset, which AcquiredBox.running guards.
+// pooledBox is a box in a pool. Its fields are guarded by Pool.mu, except dir, hasDisk, box, runner, views,
+// bootTime and freshMB, which are written before the box is ready, and reset, which AcquiredBox.running guards.
 type pooledBox struct {
 	id    string // never reused
 	env   *environment
@@ -40,6 +40,7 @@ type pooledBox struct {
 	runner   boxRunner
 	views    *views
 	bootTime time.Duration
+	freshMB  float64   // memory that it used before its first program
 	reset    time.Time // when the workspace was reset, see resetWorkspace
 
 	idleMB    float64        // memory that it uses while idle, as last measured
@@ -172,7 +173,8 @@ func (p *Pool) boot(ctx context.Context, b *pooledBox, spec Spec, preload []stri
 		return errors.Join(err, b.box.Destroy(context.WithoutCancel(ctx)))
 	}
 	b.bootTime = time.Since(began)
-	b.idleMB = p.memoryOf(ctx, b)
+	b.freshMB = memoryOf(ctx, b.box)
+	b.idleMB = b.freshMB
 	return nil
 }
 

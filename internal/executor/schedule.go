@@ -12,6 +12,7 @@ type scheduler struct {
 	envs      []*environment     // at least one
 	boxes     map[int]*pooledBox // by slot; a box that is being destroyed keeps its slot
 	discarded []*pooledBox       // boxes that Pool.Run has yet to destroy
+	unclean   []*pooledBox       // released boxes that Pool.Run has yet to clean; they still count as acquired
 	waiting   []*acquireRequest  // in order of arrival
 	memoryMB  int                // limits of all acquired boxes, added up
 	closed    error              // wraps ErrPoolClosed; nil while the pool accepts requests
@@ -249,7 +250,7 @@ func (s *scheduler) close(reason error) {
 	for _, r := range s.waiting {
 		r.fail(reason)
 	}
-	s.waiting = nil
+	s.waiting, s.unclean = nil, nil
 	for _, b := range s.boxes {
 		if b.state != warming { // Pool.created discards warming boxes
 			s.discard(b)

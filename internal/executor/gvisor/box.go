@@ -33,7 +33,7 @@ const destroyGrace = time.Second
 // searchInterval is the time between two searches for the sandbox process, which may not have started yet.
 const searchInterval = 50 * time.Millisecond
 
-// box is one sandbox. It is an executor.Box, Limiter, StatsReporter, OOMReporter and GuestReporter.
+// box is one sandbox. It is an executor.Box, Limiter, MemoryMeter, OOMReporter and GuestReporter.
 type box struct {
 	driver *Driver
 	owner  *owner
@@ -182,6 +182,10 @@ func (b *box) Stats(context.Context) (executor.Stats, error) {
 	}
 	return processStats(b.dir)
 }
+
+// UsesMoreThan compares the memory of the box with mb. The engine keeps memory that programs made it allocate, such as
+// that of their pipes.
+func (b *box) UsesMoreThan(mb float64) bool { return b.group.usesMoreThan(mb) }
 
 // OutOfMemory reports whether the host's kernel killed a process of the box because of the box's memory limit.
 func (b *box) OutOfMemory() bool {

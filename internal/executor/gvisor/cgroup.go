@@ -220,19 +220,37 @@ func (g group) outOfMemory() bool {
 // cache, which the kernel can reclaim. Shared memory counts, although the kernel reports it as part of the page cache:
 // it is the memory of the sandbox.
 func (g group) stats() executor.Stats {
-	const mib = 1 << 20
+	stats := executor.Stats{MemoryMB: g.chargedMB() - g.reclaimableMB()}
 	if g.v2 {
-		files := g.field("memory.stat", "file") - g.field("memory.stat", "shmem")
-		return executor.Stats{
-			MemoryMB: float64(g.field("memory.current", "")-files) / mib,
-			CPUMS:    float64(g.field("cpu.stat", "usage_usec")) / 1e3,
-		}
+		stats.CPUMS = float64(g.field("cpu.stat", "usage_usec")) / 1e3
+	} else {
+		stats.CPUMS = float64(g.field("cpuacct.usage", "")) / 1e6
 	}
-	files := g.field("memory.stat", "total_cache") - g.field("memory.stat", "total_shmem")
-	return executor.Stats{
-		MemoryMB: float64(g.field("memory.usage_in_bytes", "")-files) / mib,
-		CPUMS:    float64(g.field("cpuacct.usage", "")) / 1e6,
+	return stats
+}
+
+// usesMoreThan reports whether the memory in stats is more than mb. It reads one small file if all memory is less.
+func (g group) usesMoreThan(mb float64) bool {
+	charged := g.chargedMB()
+	return charged > mb && charged-g.reclaimableMB() > mb
+}
+
+const mib = 1 << 20
+
+// chargedMB returns the memory that the kernel charges to the group, with the page cache and the kernel's own.
+func (g group) chargedMB() float64 {
+	if g.v2 {
+		return float64(g.field("memory.current", "")) / mib
 	}
+	return float64(g.field("memory.usage_in_bytes", "")) / mib
+}
+
+// reclaimableMB returns the page cache of the group without its shared memory.
+func (g group) reclaimableMB() float64 {
+	if g.v2 {
+		return float64(g.field("memory.stat", "file")-g.field("memory.stat", "shmem")) / mib
+	}
+	return float64(g.field("memory.stat", "total_cache")-g.field("memory.stat", "total_shmem")) / mib
 }
 
 // field returns the number after name in a file with lines of "name number", or the only number of a file if

@@ -5,6 +5,7 @@ It has no privileges. Once the program has started, nothing that this process se
 
 import ast
 import atexit
+import itertools
 import json
 import linecache
 import os
@@ -13,6 +14,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 import traceback
 import types
 
@@ -27,6 +29,7 @@ MAX_REPORTS = 1000  # reports of calls that are made in this process
 USE_FILE = "write it to a file and return the file's name"
 HINTS = ("", USE_FILE) + statevar.HINTS  # all that a child may send: readers take a hint for the fleet's advice
 CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+MAX_LEFT, EMPTY_S = 10_000, 1  # entries of the scratch directories that are removed, and time for that
 SPARE = 32 << 20  # bytes of address space for reporting that the memory limit was reached
 
 
@@ -76,10 +79,11 @@ def warm(boot):
 
 def prepare(boot):
     """Prepares the process for a program. Returns the address space in use, in bytes."""
+    budget = Budget(MAX_LEFT, EMPTY_S)
     for directory in boot["scratch"]:
         if not boot["separate_user"]:  # a program may have removed its own access, which is also this process's
             os.chmod(directory, boot["modes"][directory])
-        empty(directory)
+        empty(directory, budget)
     if boot["stale_caches"]:  # the host resets them too, but this kernel does not notice
         os.stat(boot["workspace"])  # a mount's root directory seems to be root's until its owner is read
         os.chmod(boot["workspace"], 0o700)
@@ -126,17 +130,34 @@ def text_stream(descriptor):
     return open(descriptor, "w", 1, "utf-8", "backslashreplace", closefd=False)
 
 
-def empty(directory):
-    """Removes everything in a directory. Raises an error if something is left.
+class TooMuchLeft(Exception):
+    """The scratch directories cannot be emptied within the budget, so the box must be replaced."""
+
+
+class Budget:
+    """What the removal of files may cost: a number of entries, and seconds."""
+
+    def __init__(self, entries, seconds):
+        self.left, self.deadline = entries, time.monotonic() + seconds
+
+    def spend(self):
+        """Accounts for one entry."""
+        self.left -= 1
+        if self.left < 0 or time.monotonic() > self.deadline:
+            raise TooMuchLeft("the program left more in the scratch directories than can be removed at once")
+
+
+def empty(directory, budget):
+    """Removes everything in a directory. Raises an error if something is left, or if the budget is exceeded.
 
     It moves nested directories to the top before it removes their parents, so neither their depth nor the length of
     their paths matters.
     """
     moved = 0
-    below = _remove_files(directory)
+    below = _remove_files(directory, budget)
     while below:
         inner = os.path.join(directory, below.pop())
-        for name in _remove_files(inner):
+        for name in _remove_files(inner, budget):
             while os.path.lexists(os.path.join(directory, str(moved))):
                 moved += 1
             os.rename(os.path.join(inner, name), os.path.join(directory, str(moved)))
@@ -144,12 +165,13 @@ def empty(directory):
         os.rmdir(inner)
 
 
-def _remove_files(directory):
+def _remove_files(directory, budget):
     """Removes everything but directories in a directory. Returns the names of the directories, made accessible."""
     with os.scandir(directory) as scan:
-        entries = list(scan)
+        entries = list(itertools.islice(scan, budget.left + 1))
     below = []
     for entry in entries:
+        budget.spend()
         if entry.is_dir(follow_symlinks=False):
             os.chmod(entry.path, 0o700)
             below.append(entry.name)

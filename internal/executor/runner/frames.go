@@ -133,6 +133,7 @@ type Frame struct {
 	Dropped int64    `json:"dropped,omitempty"` // bytes of output that were not forwarded
 	Left    string   `json:"left,omitempty"`    // what the program left behind that cannot be removed
 	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed a process for lack of memory
+	Scratch bool     `json:"scratch,omitempty"` // the scratch directories are not empty; they are before ready
 	// Checkpoint is the session's new checkpoint, as JSON (untrusted).
 	Checkpoint string `json:"checkpoint,omitempty"`
 	StateSaved bool   `json:"state_saved,omitempty"` // the variable state was saved (untrusted)

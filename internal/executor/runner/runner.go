@@ -31,7 +31,8 @@
 //	both             data, ack, eof, reset
 //
 // The runner sends preload before it imports each preloaded module, and then hello. Between done and ready it
-// waits briefly, unless the host sends next. If a snapshot is to be taken, the runner sends warm before
+// waits briefly, unless the host sends next, and empties the scratch directories. It ends if a program has left more
+// there than it can remove at once. If a snapshot is to be taken, the runner sends warm before
 // hello and waits for resume; boxes that are restored from the snapshot continue there.
 //
 // A program with network access connects to a listener of the runner on the box's loopback interface. The

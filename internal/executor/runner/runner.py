@@ -98,7 +98,7 @@ def preload(boot):
         os.dup2(descriptor, number)
         os.close(descriptor)
     for directory in boot["scratch"]:
-        child.empty(directory)
+        child.empty(directory, child.Budget(1 << 40, 1 << 40))
 
 
 def pause(host, ready, compiled):
@@ -623,6 +623,8 @@ class Execution:
         self.child.close()
         header = {"t": "done", "how": self.how, "cpu_ms": self.cpu * 1000, "peak_kb": self.peak}
         header.update(dropped=self.dropped, left=self.left(), oom=oom_kills(self.child.boot) > self.oom_kills)
+        if not all(map(is_empty, self.child.boot["scratch"])):
+            header["scratch"] = True
         if self.how == "exit":
             code = os.waitstatus_to_exitcode(self.status)
             header.update({"signal": signal_name(-code)} if code < 0 else {"code": code})
@@ -705,6 +707,15 @@ class Execution:
                 pass
         except KeyError:  # the stream has already ended
             pass
+
+
+def is_empty(directory):
+    """Returns whether a directory is known to be empty. A program may have removed the runner's access to it."""
+    try:
+        with os.scandir(directory) as scan:
+            return next(scan, None) is None
+    except OSError:
+        return False
 
 
 def oom_kills(boot):

@@ -1,0 +1,75 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/clock"
+)
+
+const (
+	// leftMB is how much more memory a box may use after a program than before its first one. It covers the processes
+	// that the runner keeps for the next programs, and the growth of the engine.
+	leftMB = 96
+
+	// cleanTime is how long a released box may take to become clean.
+	cleanTime = 3 * time.Second
+
+	// cleanInterval is the time between two looks at the memory of a box that is becoming clean.
+	cleanInterval = 10 * time.Millisecond
+)
+
+// isClean reports whether the last program has left neither files nor memory in the box, as far as is known. It does
+// not wait for the runner.
+func (b *pooledBox) isClean() bool { return !b.runner.hasLeft() && !b.holdsMemory() }
+
+// holdsMemory reports whether the box uses much more memory than before its first program, so that the next program has
+// less.
+func (b *pooledBox) holdsMemory() bool {
+	meter, ok := b.box.(MemoryMeter)
+	return ok && meter.UsesMoreThan(b.freshMB+leftMB)
+}
+
+// awaitClean waits until the runner has removed the files that the last program has left, and the memory of the program
+// is free. An error means that the box must be replaced.
+func (b *pooledBox) awaitClean(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, cleanTime, fmt.Errorf("the box is not clean after %s", cleanTime))
+	defer cancel()
+	if err := b.runner.awaitReady(ctx); err != nil {
+		return err
+	}
+	for b.holdsMemory() {
+		if clock.Sleep(ctx, cleanInterval) != nil {
+			return fmt.Errorf("%w: it uses over %d MB more than when it was new", context.Cause(ctx), leftMB)
+		}
+	}
+	return nil
+}
+
+// cleanReleased starts to clean the boxes that were released unclean.
+func (p *Pool) cleanReleased(ctx context.Context, work *sync.WaitGroup) {
+	p.mu.Lock()
+	unclean := p.sched.unclean
+	p.sched.unclean = nil
+	p.mu.Unlock()
+	for _, b := range unclean {
+		work.Go(func() { p.clean(ctx, b) })
+	}
+}
+
+// clean returns a released box to the pool as soon as it is clean, or discards it.
+func (p *Pool) clean(ctx context.Context, b *pooledBox) {
+	err := b.awaitClean(ctx)
+	p.update(func() {
+		if b.state != acquired { // the pool has been closed
+			return
+		}
+		p.sched.unassign(b)
+		if err != nil {
+			p.sched.discard(b)
+			p.log.InfoContext(ctx, "unclean box discarded", "box", b.id, "tenant", b.key.Tenant, "error", err)
+		}
+	})
+}
