@@ -53,6 +53,8 @@ def main(boot, drop_privileges):
             use_proxy(run["port"])
             run, body = channel.receive()
         Program(boot, channel, run, body, space).run()
+    except TooMuchLeft as error:
+        print(error, file=sys.stderr, flush=True)
     except BaseException:
         traceback.print_exc()
     os._exit(LOST)
