@@ -128,8 +128,9 @@ func (a *AcquiredBox) isReleased() bool {
 }
 
 // Release returns the box to the pool, bound to its key. A box in which the program has left files or memory gets no
-// other task before these are gone; if that takes too long, the pool replaces the box. Release does not wait. After a Dirty verdict, or while a program still
-// runs, it discards the box instead. Further calls, and calls after Discard, do nothing.
+// other task before these are gone; if that takes too long, the pool replaces the box. Release does not wait. After a
+// Dirty verdict, or while a program still runs, it discards the box instead. Further calls, and calls after Discard, do
+// nothing.
 func (a *AcquiredBox) Release() { a.release(false) }
 
 // Discard releases the box and makes the pool destroy it. Use it when the workspace directory or the

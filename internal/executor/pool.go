@@ -19,8 +19,9 @@ var ErrPoolClosed = errors.New("the pool is closed")
 // A Pool keeps boxes warm for tasks to acquire.
 //
 // A box is warming, then ready and unbound, then acquired. From then on it is bound to the request's key:
-// after its release it serves only requests that may share it (see Key). It is discarded when it breaks, when its
-// workspace is in an unknown state, after a long idle time, or to make room for another box.
+// after its release, and after the removal of what programs have left in it, it serves only requests that may share it
+// (see Key). It is discarded when it breaks, when its workspace is in an unknown state, when it cannot be cleaned, after
+// a long idle time, or to make room for another box.
 //
 // The scheduler makes all decisions, under one mutex. Only Run creates and destroys boxes, and it waits for
 // all goroutines that it starts.
@@ -78,7 +79,7 @@ type PoolEvent struct {
 
 // PoolStats counts boxes by state, and events since the start.
 type PoolStats struct {
-	Warming, Ready, Bound, Acquired, Destroying int
+	Warming, Ready, Bound, Acquired, Destroying int // a box that is being cleaned counts as acquired
 	Max                                         int // the most boxes that may exist; 0 if only memory limits them
 	Waiting                                     int // requests
 	MemoryMB, MemoryMBTotal                     int // sum of the acquired boxes' memory limits; the most that it may be

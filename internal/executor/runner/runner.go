@@ -32,8 +32,8 @@
 //
 // The runner sends preload before it imports each preloaded module, and then hello. Between done and ready it
 // waits briefly, unless the host sends next, and empties the scratch directories. It ends if a program has left more
-// there than it can remove at once. If a snapshot is to be taken, the runner sends warm before
-// hello and waits for resume; boxes that are restored from the snapshot continue there.
+// there than it can remove at once. If a snapshot is to be taken, the runner sends warm before hello and waits for
+// resume; boxes that are restored from the snapshot continue there.
 //
 // A program with network access connects to a listener of the runner on the box's loopback interface. The
 // runner announces each connection with open and an id, counting from 1. Then both sides send data, ack, eof
