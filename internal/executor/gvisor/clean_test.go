@@ -66,7 +66,8 @@ for _ in range(400):
 			})
 			limits := executor.Limits{MemoryMB: 512, OpenFiles: 1000}
 			box := acquire(t, p, "a", limits)
-			v, err := box.Run(t.Context(), executor.Program{TaskID: "t", Code: c.code, Limits: limits}, executor.Hooks{})
+			program := executor.Program{TaskID: "t", Code: c.code, Limits: limits}
+			v, err := box.Run(t.Context(), program, executor.Hooks{})
 			if err != nil || v.Status != executor.Succeeded || v.Dirty {
 				t.Fatalf("program that leaves something = %+v, %+v, %v, want success", v, v.Error, err)
 			}
