@@ -353,7 +353,7 @@ everywhere(write)`,
 	"many files": `
 def write(place):
     os.mkdir(place + "/left")
-    for i in range(3000):
+    for i in range(1500):
         open(place + "/left/%d" % i, "w").close()
 everywhere(write)`,
 	"holes and links": `
