@@ -17,7 +17,6 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/statedoc"
-	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -163,10 +162,7 @@ func decodeState(contentType, name string, data []byte) ([]byte, error) {
 	media, _, _ := mime.ParseMediaType(contentType)
 	switch {
 	case isJSON(contentType):
-		sent := data
-		if data, err = statedoc.FromJSON(name, data); err == nil {
-			err = strictjson.Check(sent)
-		}
+		data, err = statedoc.FromJSON(name, data)
 	case statedoc.IsYAML(name) && strings.Contains(media, "yaml"):
 		err = statedoc.CheckYAML(data)
 	default:

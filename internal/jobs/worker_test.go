@@ -225,9 +225,11 @@ func refusal(err error) string {
 func TestSubmitRefuses(t *testing.T) {
 	f := newFleet(t)
 	past := time.Now().Add(-time.Second).Format(time.RFC3339)
+	long := strings.Repeat("9", 4301)
 	for _, c := range []struct{ tenant, data, attr, value, want string }{
 		{"acme", `{"code":1}`, "", "", "bad_data: /code"},
 		{"acme", `{}`, "", "", "bad_data: /"},
+		{"acme", `{"code":"x","inputs":{"n":[-` + long + `]}}`, "", "", "bad_data: a number has more than 4300 digits"},
 		{"acme", `{"code":"x"}`, "tenant", "other", "tenant_mismatch: tenant"},
 		{"acme", `{"code":"x"}`, "replyto", "tasks.default.normal.acme", "bad_replyto: replyto"},
 		{"acme", `{"code":"x"}`, "replyto", "notify.acme.reply.>", "bad_replyto: replyto"},

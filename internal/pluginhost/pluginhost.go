@@ -15,8 +15,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/plugin"
 	"github.com/codefleet/codefleet/schemas"
@@ -278,25 +278,6 @@ func size(r plugin.Result) int {
 	return n
 }
 
-// tooDeep reports whether a valid JSON value has more than maxDepth levels.
-func tooDeep(value json.RawMessage) bool {
-	depth := 0
-	for d := json.NewDecoder(bytes.NewReader(value)); ; {
-		token, err := d.Token()
-		if err != nil {
-			return false // the end of a valid value
-		}
-		switch token {
-		case json.Delim('['), json.Delim('{'):
-			if depth++; depth > maxDepth {
-				return true
-			}
-		case json.Delim(']'), json.Delim('}'):
-			depth--
-		}
-	}
-}
-
 // checkCheckpoint returns an error if a hook has added a checkpoint, or changed it to an invalid one.
 func checkCheckpoint(changed, original json.RawMessage) error {
 	switch {
@@ -306,8 +287,11 @@ func checkCheckpoint(changed, original json.RawMessage) error {
 		return errors.New("a hook must not add a checkpoint")
 	case len(changed) > schemas.MaxCheckpoint:
 		return fmt.Errorf("the checkpoint is %d bytes; the limit is %d", len(changed), schemas.MaxCheckpoint)
-	case !isObject(changed) || !utf8.Valid(changed) || tooDeep(changed):
-		return fmt.Errorf("the checkpoint is not a JSON object in UTF-8 of at most %d levels", maxDepth)
+	case !isObject(changed):
+		return errors.New("the checkpoint is not a JSON object")
+	}
+	if err := strictjson.CheckDepth(changed, maxDepth); err != nil {
+		return fmt.Errorf("the checkpoint: %w", err)
 	}
 	return nil
 }
@@ -329,12 +313,12 @@ func sanitize(changed *plugin.Result, original plugin.Result) error {
 	if err := checkCheckpoint(changed.Checkpoint, original.Checkpoint); err != nil {
 		return err
 	}
-	switch {
-	case changed.Value != nil && !json.Valid(changed.Value):
-		return errors.New("the value is not JSON")
-	case changed.Value != nil && (!utf8.Valid(changed.Value) || tooDeep(changed.Value)):
-		return fmt.Errorf("the value is not UTF-8, or has more than %d levels", maxDepth)
-	case (changed.Error == nil) != (original.Error == nil):
+	if changed.Value != nil {
+		if err := strictjson.CheckDepth(changed.Value, maxDepth); err != nil {
+			return fmt.Errorf("the value: %w", err)
+		}
+	}
+	if (changed.Error == nil) != (original.Error == nil) {
 		return errors.New("a hook must not set or remove the error")
 	}
 	for i, n := range changed.Notes {

@@ -388,6 +388,10 @@ func TestFloods(t *testing.T) {
 			r.Value = json.RawMessage(strings.Repeat("[", 9990) + strings.Repeat("]", 9990))
 			return nil
 		},
+		"digits": func(_ context.Context, r *plugin.Result) error {
+			r.Value = json.RawMessage("-" + strings.Repeat("9", 4301))
+			return nil
+		},
 		"added checkpoint": func(_ context.Context, r *plugin.Result) error {
 			r.Checkpoint = json.RawMessage(`{}`)
 			return nil

@@ -16,6 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -130,13 +131,20 @@ func FromJSON(name string, data []byte) ([]byte, error) {
 	if !ok {
 		return nil, errors.New("it must be a JSON object, as in {\"step\": 2}")
 	}
+	if err := strictjson.Check(data); err != nil {
+		return nil, err
+	}
 	if !IsYAML(name) {
 		return append(text.IndentJSON(bytes.TrimSpace(data), "  ", MaxSize), '\n'), nil
 	}
 	if text.IndentedSize(data, yamlIndent) > MaxSize {
 		return nil, errors.New("it is nested too deeply for YAML: use a .json document")
 	}
-	return yaml.Marshal(node(object))
+	content, err := yaml.Marshal(node(object))
+	if err == nil && CheckYAML(content) != nil { // an integer above float64's range
+		err = errors.New("a number is too large for YAML: use a .json document")
+	}
+	return content, err
 }
 
 const yamlIndent = 4 // the indent that package yaml writes
@@ -146,6 +154,9 @@ func CheckYAML(content []byte) error {
 	data, err := ToJSON("x.yaml", content)
 	if err == nil && (len(data) == 0 || data[0] != '{') {
 		err = errors.New("it must be a mapping, as in step: 2")
+	}
+	if err == nil {
+		err = strictjson.Check(data)
 	}
 	return err
 }
@@ -169,7 +180,9 @@ func node(v any) *yaml.Node {
 		n.Tag = "!!str"
 	case json.Number:
 		n.Tag, n.Value = "!!float", v.String()
-		if _, err := strconv.ParseInt(n.Value, 10, 64); err == nil { // YAML reads larger integers as floats
+		_, tooLarge := strconv.ParseInt(n.Value, 10, 64)
+		_, tooLargeUnsigned := strconv.ParseUint(n.Value, 10, 64)
+		if tooLarge == nil || tooLargeUnsigned == nil { // YAML reads larger integers as floats
 			n.Tag = "!!int"
 		}
 	case bool:

@@ -1,6 +1,7 @@
 package statedoc_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func TestCheckName(t *testing.T) {
 }
 
 func TestYAMLRoundTrip(t *testing.T) {
-	const state = `{"a":{"b":[1,2.50,1e3,-7]},"big":12345678901234567890123,"empty":"","map":{},"multi":"x\ny: z\n","no":"no","null":null,"num":"12","t":true,"time":"2026-01-02","u":"é😀\u2028"}`
+	const state = `{"a":{"b":[1,2.50,1e3,-7]},"big":12345678901234567890123,"bigger":-1e308,"unsigned":18446744073709551615,"empty":"","map":{},"multi":"x\ny: z\n","no":"no","null":null,"num":"12","t":true,"time":"2026-01-02","u":"é😀\u2028"}`
 	text, err := statedoc.FromJSON("x.yaml", []byte(state))
 	if err != nil {
 		t.Fatal(err)
@@ -74,6 +75,37 @@ func TestInvalidContent(t *testing.T) {
 		if err := statedoc.CheckYAML([]byte(text)); err == nil {
 			t.Errorf("CheckYAML(%.40q) = nil, want an error", text)
 		}
+	}
+}
+
+// TestLimits checks that a document that is accepted can be read again, as JSON and by programs.
+func TestLimits(t *testing.T) {
+	long := strings.Repeat("9", 4300)
+	deep := func(n int) string { return strings.Repeat(`{"":`, n) + "1" + strings.Repeat("}", n) }
+	const tooLong, tooLarge = "a number has more than 4300 digits", "a number is too large for a float: 1e999"
+	const tooDeep = "it is nested more than 500 levels deep"
+	for content, want := range map[string][2]string{
+		`{"n":-` + long + "}":      {"", "a number is too large for YAML: use a .json document"},
+		`{"n":-` + long + "9}":     {tooLong, tooLong},
+		`{"n":` + long[:309] + "}": {"", "a number is too large for YAML: use a .json document"},
+		`{"n":` + long[:308] + "}": {"", ""},
+		`{"n":1e999}`:              {tooLarge, tooLarge},
+		`{"n":"\ud800"}`:           {"a text has half of a surrogate pair", "a text has half of a surrogate pair"},
+		deep(500):                  {"", ""},
+		deep(501):                  {tooDeep, tooDeep},
+	} {
+		for i, name := range []string{"x.json", "x.yaml"} {
+			data, err := statedoc.FromJSON(name, []byte(content))
+			if got := fmt.Sprint(err); got != cmp.Or(want[i], "<nil>") {
+				t.Errorf("FromJSON(%s, %.40s) = %.100s, want %q", name, content, got, want[i])
+			}
+			if _, unreadable := statedoc.ToJSON(name, data); err == nil && unreadable != nil {
+				t.Errorf("ToJSON(FromJSON(%s, %.40s)) = %.100v, want nil", name, content, unreadable)
+			}
+		}
+	}
+	if err := statedoc.CheckYAML([]byte(deep(501))); err == nil {
+		t.Error("CheckYAML of 501 levels = nil, want an error")
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -105,10 +106,78 @@ func DecodeOpen(data []byte, v any, limits ...Limit) error {
 	return explain(jsonv2.Unmarshal(data, v, withLimits(limits, nil)))
 }
 
-// Check returns an error unless data is one JSON value. It permits null.
-func Check(data []byte) error {
+// Limits of what Check accepts. Beyond them Python's json fails, and so do many other JSON libraries.
+const (
+	MaxDigits = 4300 // of a number; its sign is no digit
+	MaxDepth  = 500  // levels of arrays and objects
+)
+
+// Check returns an error unless data is one JSON value that programs can decode. It permits null.
+func Check(data []byte) error { return CheckDepth(data, MaxDepth) }
+
+// CheckDepth is like Check, but with its own limit of levels.
+func CheckDepth(data []byte, maxDepth int) error {
 	var value jsontext.Value
-	return explain(jsonv2.Unmarshal(data, &value))
+	if err := jsonv2.Unmarshal(data, &value); err != nil {
+		return explain(err)
+	}
+	return checkLimits(data, maxDepth)
+}
+
+// checkLimits returns an error if JSON is nested too deeply, or has a number with too many digits or beyond the range
+// of float64. data must be valid.
+func checkLimits(data []byte, maxDepth int) error {
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '[' || c == '{':
+			if depth++; depth > maxDepth {
+				return &Error{Offset: -1, Reason: fmt.Sprintf("it is nested more than %d levels deep", maxDepth)}
+			}
+		case c == ']' || c == '}':
+			depth--
+		case c == '"':
+			i = endOfString(data, i)
+		case c == '-' || c >= '0' && c <= '9':
+			end := i + 1
+			for end < len(data) && strings.IndexByte("+-.eE0123456789", data[end]) >= 0 {
+				end++
+			}
+			if err := checkNumber(string(data[i:end])); err != nil {
+				return err
+			}
+			i = end - 1
+		}
+	}
+	return nil
+}
+
+// endOfString returns the index of the closing quote of the string that begins at data[i]. data must be valid JSON.
+func endOfString(data []byte, i int) int {
+	for i++; data[i] != '"'; i++ {
+		if data[i] == '\\' {
+			i++
+		}
+	}
+	return i
+}
+
+func checkNumber(number string) error {
+	digits := 0
+	for _, c := range number {
+		if c >= '0' && c <= '9' {
+			digits++
+		}
+	}
+	if digits > MaxDigits {
+		return &Error{Offset: -1, Reason: fmt.Sprintf("a number has more than %d digits", MaxDigits)}
+	}
+	if strings.ContainsAny(number, ".eE") {
+		if _, err := strconv.ParseFloat(number, 64); err != nil {
+			return &Error{Offset: -1, Reason: "a number is too large for a float: " + quote(text.Truncate(number, 40))}
+		}
+	}
+	return nil
 }
 
 var errNull = errors.New("it is null: leave it out, or give it a value")

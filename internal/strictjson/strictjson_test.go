@@ -3,6 +3,7 @@ package strictjson_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +115,29 @@ func TestMaxElements(t *testing.T) {
 	err := strictjson.DecodeOpen([]byte(`{"items":[{"name":"a"},{"other":1}]}`), &got, limit)
 	if diff := cmp.Diff(list{[]Embedded{{"a"}, {}}}, got); err != nil || diff != "" {
 		t.Errorf("DecodeOpen = %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestCheckLimits checks what Python's json could not decode.
+func TestCheckLimits(t *testing.T) {
+	nested := func(n int) string { return strings.Repeat(`{"":[`, n/2) + strings.Repeat("]}", n/2) }
+	long := strings.Repeat("9", strictjson.MaxDigits)
+	for in, want := range map[string]string{
+		long: "", "-" + long: "", "[-" + long + "]": "", `{"` + long + `9":"\\\"` + long + `9"}`: "",
+		long + "9":                                "a number has more than 4300 digits",
+		`{"a":-9` + long + "}":                    "a number has more than 4300 digits",
+		"-1." + long:                              "a number has more than 4300 digits",
+		"1e-999":                                  "",
+		"[-1e999]":                                "a number is too large for a float: -1e999",
+		nested(strictjson.MaxDepth):               "",
+		nested(strictjson.MaxDepth + 2):           "it is nested more than 500 levels deep",
+		`"` + strings.Repeat("[", 1000) + `"`:     "",
+		"[" + strings.Repeat("[],", 1000) + "[]]": "",
+	} {
+		err := strictjson.Check([]byte(in))
+		if want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("Check(%.40s… of %d bytes) = %v, want %q", in, len(in), err, want)
+		}
 	}
 }
 

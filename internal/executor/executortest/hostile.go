@@ -198,7 +198,7 @@ var hostile = []struct {
 		want: want{status: "failed", code: "channel_broken"},
 	},
 	{
-		name: "sends a long number", code: send + `send(b'{"t":"end"}\n' + b'9' * 5000)` + "\nwhile True: pass",
+		name: "sends a long number", code: send + `send(b'{"t":"end"}\n-' + b'9' * 4301)` + "\nwhile True: pass",
 		want: want{status: "failed", code: "channel_broken"},
 	},
 	{

@@ -88,6 +88,11 @@ Pair = collections.namedtuple('Pair', 'a b')
 		"a repr that raises", "class A:\n  def __repr__(self): 1/0\nA()",
 		want{result: `{"$type":"__main__.A","$repr":"<repr: ZeroDivisionError>"}`},
 	},
+	{"the longest integer", "1 - 10**4300", want{result: "-" + strings.Repeat("9", 4300)}},
+	{
+		"a longer integer", "import sys\nsys.set_int_max_str_digits(0)\n[-10**4300]",
+		want{result: `[{"$type":"builtins.int","$repr":"-1` + strings.Repeat("0", 1998) + `"}]`},
+	},
 	{"a large result", "'x' * 980_000", want{result: `"` + strings.Repeat("x", 980_000) + `"`}},
 	{
 		"a result above the limit", "'x' * 1_000_000",

@@ -74,10 +74,57 @@ var stateCases = []struct {
 		status: executor.Failed, code: "bad_state",
 		message: "state['a'] cannot be saved as JSON",
 	}},
+	{
+		"the longest integer", "", "state['n'] = 1 - 10**4300",
+		"{\n  \"n\": -" + strings.Repeat("9", 4300) + "\n}\n",
+		want{},
+	},
+	{"a longer integer", "", "import sys\nsys.set_int_max_str_digits(0)\nstate['n'] = [-10**4300]", "", want{
+		status: executor.Failed, code: "bad_state",
+		message: "state['n'] cannot be saved as JSON: an integer has more than 4300 digits",
+	}},
+	{"nested deeply", "", nest + "state['n'] = nested(499)", indented(499), want{}},
+	{"nested too deeply", "", "import sys\nsys.setrecursionlimit(9000)\n" + nest + "state['n'] = nested(500)", "", want{
+		status: executor.Failed, code: "bad_state",
+		message: "state['n'] cannot be saved as JSON: it is nested too deeply",
+	}},
+	{
+		"a document nested too deeply", `{"n":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}`, "state", "",
+		want{
+			status: executor.Failed, code: "bad_state",
+			message: "state.json is not JSON: maximum recursion depth exceeded",
+		},
+	},
+	{"surrogates", "", "state['a'] = {'b\\udcff': 1}", "", want{
+		status: executor.Failed, code: "bad_state", message: "state['a'] cannot be saved as JSON: 'utf-8' codec",
+	}},
+	{"a key with surrogates", "", "state['b\\udcff'] = 1", "", want{
+		status: executor.Failed, code: "bad_state",
+		message: `state['b\udcff'] cannot be saved as JSON: 'utf-8' codec`,
+	}},
+	{"a document with NaN", `{"a": NaN}`, "state['b'] = 1", "", want{
+		status: executor.Failed, code: "bad_state", message: "state.json is not JSON: JSON has no NaN",
+	}},
+	{"a document with a number beyond floats", `{"a": 1e999}`, "state['b'] = 1", "", want{
+		status: executor.Failed, code: "bad_state", message: "state.json is not JSON: the number 1e999 is too large",
+	}},
 	{"a key that is not a string", "", "state[1] = 2", "", want{
 		status: executor.Failed, code: "bad_state",
 		message: "state: the key 1 is not a string",
 	}},
+}
+
+// nest is the start of a program that nests lists.
+const nest = "def nested(levels):\n  value = 1\n  for _ in range(levels): value = [value]\n  return value\n"
+
+// indented returns a state document with nested lists.
+func indented(levels int) string {
+	var open, end strings.Builder
+	for i := 1; i <= levels; i++ {
+		open.WriteString("[\n" + strings.Repeat("  ", i+1))
+		end.WriteString("\n" + strings.Repeat("  ", levels+1-i) + "]")
+	}
+	return "{\n  \"n\": " + open.String() + "1" + end.String() + "\n}\n"
 }
 
 // testState tests the variable state, and the module client.session.
@@ -138,6 +185,16 @@ func testState(t *testing.T, newDriver driverFunc) {
 		}
 		emptyWorkspace(t, b.spec.Workspace)
 	})
+	t.Run("an integer that is too large for YAML", func(t *testing.T) {
+		v := b.runProgram(t, executor.Program{
+			Code:  "state['n'] = -10**308",
+			State: &executor.StateDocument{File: "state/plan.yaml", Content: json.RawMessage(`{"n":40}`), Save: true},
+		}, executor.Hooks{})
+		want{
+			status: executor.Failed, code: "bad_state",
+			message: "state['n'] cannot be saved as JSON: an integer has more than 308 digits",
+		}.check(t, v)
+	})
 	t.Run("session", func(t *testing.T) { testSession(t, b) })
 }
 
@@ -177,6 +234,29 @@ func testSession(t *testing.T, b *box) {
 			status: executor.Failed, code: "exception",
 			message: `UnicodeEncodeError: 'utf-8' codec can't encode character '\udcff'`,
 			cause:   "UnicodeEncodeError", line: 2,
+		}},
+		{
+			"the longest integer", importSession + "checkpoint(n=1 - 10**4300)", session,
+			`{"n": -` + strings.Repeat("9", 4300) + `}`,
+			want{},
+		},
+		{
+			"a longer integer",
+			importSession + "import sys\nsys.set_int_max_str_digits(0)\ncheckpoint(n=-10**4300)", session, "",
+			want{
+				status: executor.Failed, code: "exception",
+				message: "ValueError: an integer has more than 4300 digits",
+				cause:   "ValueError", line: 4,
+			},
+		},
+		{
+			"nested deeply", importSession + nest + "checkpoint(n=nested(63))", session,
+			`{"n": ` + strings.Repeat("[", 63) + "1" + strings.Repeat("]", 63) + "}",
+			want{},
+		},
+		{"nested too deeply", importSession + nest + "checkpoint(n=nested(64))", session, "", want{
+			status: executor.Failed, code: "exception", message: "ValueError: it is nested too deeply",
+			cause: "ValueError", line: 6,
 		}},
 		{"keys with one name", importSession + "checkpoint({1: 'a', '1': 'b'})", session, `{"1": "b"}`, want{}},
 		{

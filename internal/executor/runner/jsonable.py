@@ -1,4 +1,4 @@
-"""Converts a program's result to JSON."""
+"""Converts a program's result to JSON, and decodes JSON."""
 
 import base64
 import json
@@ -6,6 +6,8 @@ import math
 
 MAX_DEPTH = 60  # levels of nesting
 MAX_REPR = 2000  # characters of the repr of a value that has no JSON form
+MAX_DIGITS = 4300  # of an integer: Python's limit, which a program may raise for itself, but not for later readers
+TOO_LONG = 10**MAX_DIGITS
 
 
 class TooLarge(Exception):
@@ -13,8 +15,39 @@ class TooLarge(Exception):
 
 
 def load(data):
-    """Returns the value of JSON. A number beyond the range of floats is a ValueError: json would return infinity."""
-    return json.loads(data, parse_float=finite)
+    """Returns the value of JSON. Unlike json, it refuses numbers beyond the range of floats, and NaN."""
+    return json.loads(data, parse_float=finite, parse_constant=constant)
+
+
+def load_kept(data, levels, digits=MAX_DIGITS):
+    """Like load, for JSON that is to be kept: raises a ValueError if later programs or the fleet could not decode it."""
+
+    def integer(number):
+        if len(number.lstrip("-")) > digits:
+            raise ValueError("an integer has more than %d digits" % digits)
+        return int(number)
+
+    value = json.loads(data, parse_int=integer, parse_float=finite, parse_constant=constant)
+    check(value, levels)
+    return value
+
+
+def check(value, levels):
+    """Raises a ValueError if decoded JSON has more levels of arrays and objects, or text with surrogates."""
+    if isinstance(value, str):
+        value.encode()
+    if isinstance(value, (dict, list)):
+        if levels == 0:
+            raise ValueError("it is nested too deeply")
+        for member in value:
+            check(member, levels - 1)
+    if isinstance(value, dict):
+        for member in value.values():
+            check(member, levels - 1)
+
+
+def constant(name):
+    raise ValueError("JSON has no %s" % name)
 
 
 def finite(number):
@@ -66,8 +99,8 @@ class Converter:
             self.budget -= len(value)
             return text(value)
         if isinstance(value, int):
-            str(value)  # ValueError if it has too many digits
-            return int(value)
+            str(value)  # ValueError if it has more digits than the program permits
+            return int(value) if -TOO_LONG < int(value) < TOO_LONG else opaque(value)
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else None
         if isinstance(value, (bytes, bytearray, memoryview)):

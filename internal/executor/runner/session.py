@@ -13,7 +13,10 @@ data into files of the workspace, and their names into the checkpoint.
 
 import json
 
+from codefleet import jsonable
+
 LIMIT = 16 << 10  # bytes of a checkpoint as JSON
+LEVELS = 64  # of arrays and objects: executor.maxResultDepth on the host
 
 name = None  # of the task's session
 saved = None  # the program's last checkpoint, as JSON
@@ -25,9 +28,8 @@ def checkpoint(data=None, /, **fields):
     global saved
     _need_session()
     value = {**(data or {}), **fields}
-    text = json.dumps(value, allow_nan=False, ensure_ascii=False)
-    text.encode()  # ValueError for surrogates, which the fleet refuses, as in names of files that are not UTF-8
-    text = json.dumps(json.loads(text))  # with each name once, although {1: "a", "1": "b"} has two keys
+    text = json.dumps(value, allow_nan=False)
+    text = json.dumps(jsonable.load_kept(text, LEVELS))  # each name once, although {1: "a", "1": "b"} has two keys
     if len(text) > LIMIT:
         message = "the checkpoint is %d bytes of JSON; the limit is %d: put data into files of the workspace"
         raise ValueError(message % (len(text), LIMIT))

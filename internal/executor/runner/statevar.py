@@ -4,8 +4,12 @@ import ast
 import json
 import os
 
+from codefleet import jsonable
+
 NAME = "state"
 LIMIT = 4 << 20  # bytes of a state document; statedoc.MaxSize on the host
+LEVELS = 500  # of arrays and objects: strictjson.MaxDepth on the host
+YAML_DIGITS = 308  # of an integer: YAML reads large ones as floats
 REPLACE = "replace the document with a JSON object, or assign `state` in the program"
 USE_STRINGS = "use strings as keys"
 USE_FILES = "store numbers, strings, booleans, lists and dictionaries; put anything else into a file"
@@ -35,7 +39,10 @@ class Variable:
     def load(self):
         """Returns the variable's first value: an empty dictionary if the document does not exist."""
         value = self.document()
-        self.before = {key: json.dumps(member, sort_keys=True) for key, member in value.items()}
+        try:
+            self.before = {key: json.dumps(member, sort_keys=True) for key, member in value.items()}
+        except RecursionError as error:
+            raise Invalid("%s cannot be read: %s" % (self.file, error), REPLACE) from None
         return value
 
     def document(self):
@@ -53,7 +60,7 @@ class Variable:
                 raise Invalid("%s cannot be read: %s" % (self.file, error.strerror), REPLACE) from None
         self.exists = bool(content)
         try:
-            value = json.loads(content) if content else {}
+            value = jsonable.load(content) if content else {}
         except (ValueError, RecursionError) as error:
             raise Invalid("%s is not JSON: %s" % (self.file, error), REPLACE) from None
         if not isinstance(value, dict):
@@ -65,15 +72,17 @@ class Variable:
         if not self.save or not isinstance(value, dict):
             return
         changed = {}
+        digits = jsonable.MAX_DIGITS if self.read_file else YAML_DIGITS
         for key, member in value.items():
             if not isinstance(key, str):
                 raise Invalid("state: the key %.80r is not a string" % (key,), USE_STRINGS)
             try:
                 text = json.dumps(member, sort_keys=True, allow_nan=False, default=encodable)
+                if self.before.get(key) != text:
+                    jsonable.check(key, 0)
+                    changed[key] = jsonable.load_kept(text, LEVELS - 1, digits)
             except (TypeError, ValueError, RecursionError) as error:
                 raise Invalid("state[%.80r] cannot be saved as JSON: %s" % (key, error), USE_FILES) from None
-            if self.before.get(key) != text:
-                changed[key] = json.loads(text)
         removed = [key for key in self.before if key not in value]
         if not changed and not removed:
             return
@@ -81,7 +90,11 @@ class Variable:
         document.update(changed)
         for key in removed:
             document.pop(key, None)
-        data = (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        try:
+            text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        except (ValueError, RecursionError) as error:
+            raise Invalid("%s cannot be saved as JSON: %s" % (self.file, error), USE_FILES) from None
+        data = text.encode("utf-8", "backslashreplace")
         if len(data) > LIMIT:
             raise Invalid("state: %s would be %d bytes; the limit is %d" % (self.file, len(data), LIMIT), STORE_LESS)
         os.makedirs(os.path.dirname(os.path.abspath(self.file)), exist_ok=True)

@@ -18,6 +18,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/violation"
@@ -76,12 +77,6 @@ func (s *Schemas) get(t tools.Tool) *compiled {
 // maxProblem is the maximum size of the description of one problem, in bytes.
 const maxProblem = 300 + len("…")
 
-// strictJSON rejects JSON that two servers may read in different ways: objects with duplicate names, and invalid
-// Unicode.
-var strictJSON = []jsontext.Options{
-	jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false), jsontext.PreserveRawStrings(false),
-}
-
 // noLoader prevents untrusted schemas from reading files or the network.
 type noLoader struct{}
 
@@ -117,11 +112,11 @@ func compile(raw json.RawMessage) *boundedSchema {
 }
 
 // arguments rejects arguments that do not match the schema, and suggests parameter names. Arguments that pass
-// mean the same to every server: no name occurs twice or differs from a parameter only in case.
+// mean the same to every server, which can decode them: no name occurs twice or differs from a parameter only in case.
 func arguments(schemas *Schemas) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		args := jsontext.Value(slices.Clone(c.Args))
-		if err := args.Compact(strictJSON...); err != nil {
+		if err := cmp.Or(strictjson.Check(args), args.Compact(jsontext.PreserveRawStrings(false))); err != nil {
 			return Result{}, fail(c, errcode.BadArguments, "the arguments must be a JSON object: %s",
 				text.Printable(text.Truncate(err.Error(), maxProblem)))
 		}

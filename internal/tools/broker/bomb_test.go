@@ -23,11 +23,11 @@ func TestSchemaThatNeverEnds(t *testing.T) {
 	nested := `{"type":"object","properties":{"a":{"$ref":"#/$defs/d"}},"$defs":{"d":{"allOf":[` +
 		`{"items":{"$ref":"#/$defs/d"}},{"items":{"$ref":"#/$defs/d"}}]}}}`
 	cycle := `{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}`
-	exponent := `{"type":"object","properties":{"a":{"type":"number","minimum":1}}}`
+	exponent := `{"type":"object","properties":{"a":{"type":"number","maximum":1}}}`
 	exponents := `{"type":"object","properties":{"a":{"type":"number","minimum":1,"maximum":1e9999999,` +
 		`"multipleOf":1e-9999999},"b":{"type":"string","minLength":-1e9999999}}}`
 	for schema, args := range map[string]string{
-		schema: `{"a":"x"}`, exponent: `{"a":1e9999999}`, exponents: `{"a":2}`, cycle: `{"a":1}`,
+		schema: `{"a":"x"}`, exponent: `{"a":1e-9999999}`, exponents: `{"a":2}`, cycle: `{"a":1}`,
 		nested: `{"a":` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}`,
 	} {
 		d := tools.Definition{InputSchema: json.RawMessage(schema)}
@@ -38,6 +38,10 @@ func TestSchemaThatNeverEnds(t *testing.T) {
 		if err := callBomb(t, d, `{}`, args); err != nil {
 			t.Errorf("Call() with result %.80s = %v, want nil", args, err)
 		}
+	}
+	large := tools.Definition{InputSchema: object(`{"type":"object"}`), OutputSchema: json.RawMessage(exponents)}
+	if err := callBomb(t, large, `{}`, `{"a":1e9999999}`); err != nil {
+		t.Errorf("Call() with a result that no float can be = %v, want nil", err)
 	}
 }
 

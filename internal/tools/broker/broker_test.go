@@ -316,10 +316,11 @@ func TestRejectedCalls(t *testing.T) {
 		{"s", "free", `{"a":1,"c":"s3cr3t"}`, errcode.BadArguments, "longlo… (the tool"},
 		{"s", "get", `[1]`, errcode.BadArguments, "a JSON object"},
 		{"s", "get", `{`, errcode.BadArguments, "a JSON object"},
-		{"s", "get", `{"location":"x","location":"y"}`, errcode.BadArguments, `duplicate object member name "location"`},
-		{"s", "get", `{"location":"x","loc\u0061tion":"y"}`, errcode.BadArguments, "duplicate object member name"},
-		{"s", "put", `{"a":[{"b":{"c":1,"c":2}}]}`, errcode.BadArguments, `duplicate object member name "c"`},
+		{"s", "get", `{"location":"x","location":"y"}`, errcode.BadArguments, `/location: the name occurs twice`},
+		{"s", "get", `{"location":"x","loc\u0061tion":"y"}`, errcode.BadArguments, "/location: the name occurs twice"},
+		{"s", "put", `{"a":[{"b":{"c":1,"c":2}}]}`, errcode.BadArguments, "/a/0/b/c: the name occurs twice"},
 		{"s", "get", "{\"location\":\"\xff\"}", errcode.BadArguments, "invalid UTF-8"},
+		{"s", "put", `{"a":-9` + strings.Repeat("9", 4300) + "}", errcode.BadArguments, "more than 4300 digits"},
 		{"s", "open", `{"a":1,"A":2}`, errcode.Unknown, `unknown argument "A"; did you mean a`},
 		{"s", "new", `{}`, errcode.Forbidden, "tools approve s/new"},
 		{"s", "other", `{}`, errcode.ToolChanged, "changed after it was approved; it is now other(...)"},
@@ -336,8 +337,8 @@ func TestRejectedCalls(t *testing.T) {
 	if len(w.made) != 0 || len(w.journal) != 0 {
 		t.Errorf("calls %v, journal %v, want both empty", w.made, w.journal)
 	}
-	if len(w.begun) != 23 || len(w.ended) != 23 {
-		t.Errorf("the audit has %d beginnings and %d ends, want 23 of each", len(w.begun), len(w.ended))
+	if len(w.begun) != 24 || len(w.ended) != 24 {
+		t.Errorf("the audit has %d beginnings and %d ends, want 24 of each", len(w.begun), len(w.ended))
 	}
 	// If a schema does not compile, validation is left to the server. Its references are not loaded.
 	if _, err := w.call(e, "remote", `{"x":1}`); err != nil {
