@@ -202,6 +202,34 @@ Pair = collections.namedtuple('Pair', 'a b')
 	},
 }
 
+// testOwnLines checks that errors quote the program, although the workspace has a file with its name.
+func testOwnLines(t *testing.T, b *box) {
+	defer emptyWorkspace(t, b.spec.Workspace)
+	writeFiles(t, b.spec.Workspace, map[string]string{"program.py": strings.Repeat("another = 'file'\n", 10)})
+	for name, code := range map[string]string{
+		"syntax":         "x = 1\n= own_line",
+		"compiler":       "x = 1\nreturn own_line",
+		"exception":      "x = 1\nown_line",
+		"other newlines": "x = '\u2028\x0c'\nown_line",
+		"cleared cache":  "import linecache\nlinecache.clearcache()\nlinecache.checkcache()\nown_line",
+		"printed": "import linecache, traceback\nlinecache.clearcache()\n" +
+			"try: own_line\nexcept NameError: traceback.print_exc()",
+		"thread":          "import threading\ndef f(): own_line\nt = threading.Thread(target=f)\nt.start()\nt.join()",
+		"thread's exit":   "import sys, threading\nt = threading.Thread(target=sys.exit)\nt.start()\nt.join()\nown_line",
+		"without a catch": "class A:\n  def __del__(self): own_line\nA()\nNone",
+		"at exit":         "import atexit\ndef f(): own_line\natexit.register(f)\nNone",
+	} {
+		v := b.run(t, code)
+		said := v.Stderr
+		if v.Error != nil {
+			said += v.Error.Cause
+		}
+		if !strings.Contains(said, "own_line\n") || strings.Contains(said, "another") {
+			t.Errorf("%s: the error is\n%s\nwant it to quote the program's own_line", name, said)
+		}
+	}
+}
+
 func testPrograms(t *testing.T, newDriver driverFunc) {
 	t.Setenv("SECRET_OF_THE_HOST", "secret")
 	b := open(t, newDriver(t), executor.Spec{})
@@ -219,6 +247,7 @@ func testPrograms(t *testing.T, newDriver driverFunc) {
 			emptyWorkspace(t, b.spec.Workspace)
 		})
 	}
+	t.Run("own lines", func(t *testing.T) { testOwnLines(t, b) })
 	t.Run("randomness", func(t *testing.T) { testRandomness(t, b) })
 	t.Run("resources", func(t *testing.T) {
 		v := b.run(t, "x = bytearray(50_000_000)\nfor i in range(3_000_000): pass")

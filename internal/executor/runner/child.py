@@ -5,6 +5,7 @@ It has no privileges. Once the program has started, nothing that this process se
 
 import ast
 import atexit
+import io
 import itertools
 import json
 import linecache
@@ -312,19 +313,20 @@ class Program:
         last = sys.path[-2 if run.get("catalogue") else -1 :]
         os.environ["PYTHONPATH"] = os.pathsep.join([path for path in sys.path if path == PACKAGES] + last)
         os.environ.update(run.get("env") or {})
-        os.chdir(boot["workspace"])
+        self.workspace = boot["workspace"]
 
     def run(self):
         self.limit()
         try:
+            os.chdir("/")  # the parser's errors quote lines of a file with the program's name in the working directory
             program = self.parse()
         except BaseException as error:
-            self.end(unparsed(error, self.limits["memory"]))
+            self.end(unparsed(error, self.code, self.limits["memory"]))
+        os.chdir(self.workspace)
         reseed(self.task)
         mcp_client._call, mcp_client._report = self.channel.call, self.channel.report
         os.register_at_fork(after_in_child=forget_calls)
-        lines = self.code.splitlines(True)
-        linecache.cache[FILENAME] = (len(self.code), None, lines, FILENAME)
+        show_own_lines(self.code)
         self.end(*self.outcome(program))
 
     def parse(self):
@@ -446,6 +448,41 @@ class Program:
             signal.pause()
 
 
+def show_own_lines(code):
+    """Makes tracebacks quote the program, although the workspace may have a file with its name.
+
+    The interpreter's own hooks read that file.
+    """
+    lines = lines_of(code)
+    others = linecache.updatecache
+
+    def updatecache(filename, module_globals=None):
+        if filename != FILENAME:
+            return others(filename, module_globals)
+        linecache.cache[FILENAME] = (len(code), None, lines, FILENAME)
+        return lines
+
+    linecache.updatecache = updatecache
+    updatecache(FILENAME)
+    threading.excepthook, sys.unraisablehook = thread_failed, ignored
+
+
+def lines_of(code):
+    """Returns the lines as Python counts them. str.splitlines also splits at characters such as form feeds."""
+    return io.StringIO(code, None).readlines()
+
+
+def thread_failed(args):
+    if args.exc_type != SystemExit:
+        print("Exception in thread %s:" % getattr(args.thread, "name", None), file=sys.stderr)
+        traceback.print_exception(args.exc_type, args.exc_value, args.exc_traceback)
+
+
+def ignored(args):
+    print("%s: %r" % (args.err_msg or "Exception ignored in", args.object), file=sys.stderr)
+    traceback.print_exception(args.exc_type, args.exc_value, args.exc_traceback)
+
+
 def forget_calls():
     """Keeps a forked process from using the channel of its parent."""
     mcp_client._call = mcp_client._report = None
@@ -465,10 +502,12 @@ def flush():
             pass
 
 
-def unparsed(error, memory):
+def unparsed(error, code, memory):
     """Returns why a program could not be parsed. memory is its limit, in bytes."""
     failure = {"code": "syntax_error", "message": "%s: %s" % (type(error).__name__, error)}
     if isinstance(error, SyntaxError):
+        if error.text is None and error.lineno:  # the compiler has no text
+            error.text = "".join(lines_of(code)[error.lineno - 1 : error.lineno])
         failure["message"] = "%s: %s" % (type(error).__name__, error.msg)
         failure["line"] = error.lineno or 0
         failure["cause"] = "".join(traceback.format_exception_only(type(error), error))[:4000]
