@@ -223,9 +223,13 @@ func TestLocate(t *testing.T) {
 	t.Setenv("CODEFLEET_FLEET", file("f.json", `{"url":"http://127.0.0.1:3","token":"f"}`))
 	check("by file", "", "http://127.0.0.1:3", "f")
 	check("by argument", file("g.json", `{"url":"http://127.0.0.1:4","token":"g"}`), "http://127.0.0.1:4", "g")
-	for name, content := range map[string]string{"broken": `{`, "empty": `{}`} {
-		if _, err := client.Locate(file(name, content)); err == nil {
-			t.Errorf("Locate of a %s file = nil, want an error", name)
+	check("with a newline", file("h.json", `{"url":"http://127.0.0.1:7","token":"h\r\n"}`), "http://127.0.0.1:7", "h")
+	for name, content := range map[string]string{
+		"broken": `{`, "empty": `{}`, "unusable": `{"url":"http://127.0.0.1:8","token":"i\nj"}`,
+	} {
+		_, err := client.Locate(file(name, content))
+		if _, ok := errors.AsType[*client.OptionsError](err); !ok {
+			t.Errorf("Locate of the %s file = %v, want an OptionsError", name, err)
 		}
 	}
 	if _, err := client.Locate(filepath.Join(dir, "absent")); !errors.Is(err, os.ErrNotExist) {

@@ -117,13 +117,17 @@ func (w wait) over(r Record) bool {
 const waitStep = 30 * time.Second
 
 // New returns a client of the fleet at o.URL. Over NATS it connects to the server. Over HTTP it makes no request, so it
-// succeeds even while the fleet is unreachable.
+// succeeds even while the fleet is unreachable. The error is an *OptionsError if o cannot be used, and an *APIError with
+// the code "unauthorized" if the NATS server refuses the credentials.
 func New(ctx context.Context, o Options) (*Client, error) {
+	if err := o.cleanToken("the token"); err != nil {
+		return nil, err
+	}
 	u, err := url.Parse(o.URL)
 	if o.URL == "" && o.Located.Path != "" {
 		u = &url.URL{Scheme: "http"} // until the file names the fleet
 	} else if err != nil || u.Scheme == "" {
-		return nil, fmt.Errorf("fleet address %q: want http://, https://, nats:// or tls:// and a host", o.URL)
+		return nil, badOptions("fleet address %q: want http://, https://, nats:// or tls:// and a host", o.URL)
 	}
 	c := &Client{source: cmp.Or(o.Source, "codefleet/client")}
 	switch u.Scheme {
@@ -132,7 +136,7 @@ func New(ctx context.Context, o Options) (*Client, error) {
 	case "nats", "tls":
 		c.conn, err = newNATSConn(ctx, o)
 	default:
-		err = fmt.Errorf("fleet address %q: want http://, https://, nats:// or tls://", o.URL)
+		err = badOptions("fleet address %q: want http://, https://, nats:// or tls://", o.URL)
 	}
 	if err != nil {
 		return nil, err

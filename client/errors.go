@@ -40,6 +40,26 @@ func (e *APIError) Error() string {
 	return s
 }
 
+// OptionsError is the error of Locate, LocateNATS and New for a fleet.json, an address or credentials that cannot be
+// used.
+type OptionsError struct {
+	message string
+	err     error // its cause, if any
+}
+
+func (e *OptionsError) Error() string {
+	if e.err == nil {
+		return e.message
+	}
+	return e.message + ": " + e.err.Error()
+}
+
+func (e *OptionsError) Unwrap() error { return e.err }
+
+func badOptions(format string, args ...any) error {
+	return &OptionsError{message: fmt.Sprintf(format, args...)}
+}
+
 // TaskError is the error of Execute and ExecuteTask for a task that ended without success.
 type TaskError struct {
 	TaskID string

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -74,7 +73,7 @@ const (
 
 func newHTTPConn(u *url.URL, o Options) (*httpConn, error) {
 	if u.Host == "" && o.Located.Path == "" {
-		return nil, fmt.Errorf("fleet address %q: no host", o.URL)
+		return nil, badOptions("fleet address %q: no host", o.URL)
 	}
 	if o.HTTPClient == nil {
 		t := &http.Transport{
@@ -337,7 +336,15 @@ func (d *httpConn) sendTo(ctx context.Context, at *location, r httpRequest) (*ht
 	if err != nil {
 		return nil, backoff.Permanent(err)
 	}
-	maps.Copy(req.Header, r.header)
+	for name, values := range r.header {
+		if slices.ContainsFunc(values, hasControl) {
+			return nil, backoff.Permanent(&APIError{
+				Status: http.StatusBadRequest, Code: errcode.BadParameter, Path: name,
+				Message: "the value contains a newline or another control character",
+			})
+		}
+		req.Header[name] = values
+	}
 	if at.token != "" {
 		req.Header.Set("Authorization", "Bearer "+at.token)
 	}

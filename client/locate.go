@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/codefleet/codefleet/internal/limited"
 )
@@ -36,7 +37,8 @@ func locate(path string, env func(string) string) (Options, error) {
 		return ReadFleetFile(path)
 	}
 	if u := env("CODEFLEET_URL"); u != "" {
-		return Options{URL: u, Token: env("CODEFLEET_TOKEN")}, nil
+		o := Options{URL: u, Token: env("CODEFLEET_TOKEN")}
+		return o, o.cleanToken("CODEFLEET_TOKEN")
 	}
 	dir, err := dataDir(env)
 	if err != nil {
@@ -57,10 +59,25 @@ func ReadFleetFile(path string) (Options, error) {
 		return o, err
 	}
 	if f.URL == "" {
-		return o, fmt.Errorf("read fleet file %s: url is missing", path)
+		return o, badOptions("read fleet file %s: url is missing", path)
 	}
 	o.URL, o.Token = f.URL, f.Token
-	return o, nil
+	return o, o.cleanToken("token in " + path)
+}
+
+// cleanToken removes the newline at the end of the token, which a file with a token usually has. It returns an error
+// that begins with name if the token contains another character that a request cannot carry.
+func (o *Options) cleanToken(name string) error {
+	o.Token = strings.TrimRight(o.Token, "\r\n")
+	if hasControl(o.Token) {
+		return badOptions("%s contains a newline or another control character; want the token alone", name)
+	}
+	return nil
+}
+
+// hasControl reports whether s contains a control character, which the header of a request cannot carry.
+func hasControl(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
 // maxFleetFile is the size limit of a fleet.json in bytes.
@@ -69,11 +86,14 @@ const maxFleetFile = 1 << 20
 // decodeFleetFile decodes a fleet.json into v.
 func decodeFleetFile(path string, v any) error {
 	data, err := limited.ReadFile(path, maxFleetFile)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) { // the fleet may not have started yet
 		return fmt.Errorf("read fleet file: %w", err)
 	}
+	if err != nil {
+		return &OptionsError{"read fleet file", err}
+	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("read fleet file %s: %w", path, err)
+		return &OptionsError{"read fleet file " + path, err}
 	}
 	return nil
 }
@@ -118,7 +138,7 @@ func locateNATS(path, tenant string, env func(string) string) (Options, error) {
 	tenant = cmp.Or(tenant, f.Tenant)
 	u, ok := f.NATS.Tenants[tenant]
 	if !ok || f.NATS.URL == "" {
-		return Options{}, fmt.Errorf("read fleet file %s: no queue credentials for the tenant %q", path, tenant)
+		return Options{}, badOptions("read fleet file %s: no queue credentials for the tenant %q", path, tenant)
 	}
 	return Options{
 		URL: f.NATS.URL, Located: Located{path, true}, Tenant: tenant,

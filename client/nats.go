@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"time"
 
@@ -34,7 +35,7 @@ const redrivePage = 100
 func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
 	tenant := cmp.Or(o.Tenant, "default")
 	if err := schemas.CheckName("tenant", tenant); err != nil {
-		return nil, err
+		return nil, &OptionsError{"tenant", err}
 	}
 	c, err := jobs.Connect(ctx, jobs.Options{
 		Server: jobs.Server{URL: o.URL, TLS: o.TLS},
@@ -45,6 +46,15 @@ func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
 		Name:     cmp.Or(o.Source, "codefleet/client"),
 		Producer: !o.NATSFleet,
 	})
+	if jobs.RefusesCredentials(err) {
+		return nil, &APIError{
+			Status: http.StatusUnauthorized, Code: errcode.Unauthorized,
+			Message: "the queue does not accept the credentials", Cause: err.Error(),
+		}
+	}
+	if file, ok := errors.AsType[*fs.PathError](err); ok { // of NATSCredentials
+		return nil, &OptionsError{"read NATS credentials", file}
+	}
 	if err != nil {
 		return nil, err
 	}

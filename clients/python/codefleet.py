@@ -168,7 +168,7 @@ class Agent:
         if url is None:
             url, found = _locate(fleet)
             token = found if token is None else token
-        self._url, self._token = _address(url), token
+        self._url, self._token = _address(url), _token(token)
         self._defaults = {"workspace": workspace, "session": session, "pool": pool, "priority": priority, "model": model,
                           "tools": {"allow": list(tools)} if tools else None, "limits": limits, "labels": labels,
                           "network": {"allow": list(network)} if network else None}
@@ -776,6 +776,15 @@ def _address(url):
         if parts.scheme in ("http", "https") and parts.hostname:
             return url.rstrip("/")
     raise FleetError(f"fleet address {url!r}: want http:// or https:// and a host", code="no_fleet")
+
+
+def _token(token):
+    """Return a token without a newline at its end. Other control characters are an error: a request cannot carry them."""
+    token = token.rstrip("\r\n") if token else token
+    if token and any(c < " " or c == "\x7f" for c in token):
+        raise FleetError("the token of the fleet contains a newline or another control character", code="no_fleet",
+                         hint="check token, CODEFLEET_TOKEN or fleet.json")
+    return token
 
 
 def _opener(url):

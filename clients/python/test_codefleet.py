@@ -436,6 +436,11 @@ class Failures(unittest.TestCase):
             with self.assertRaisesRegex(FleetError, "want http:// or https:// and a host"):
                 create_agent(url=url)
 
+    def test_token(self):
+        self.assertEqual(create_agent(url="http://127.0.0.1:1", token="a\r\n")._token, "a")
+        with self.assertRaisesRegex(FleetError, "token of the fleet contains a newline"):
+            create_agent(url="http://127.0.0.1:1", token="a\nb")
+
 
 class Locate(unittest.TestCase):
     def test_order(self):

@@ -44,6 +44,8 @@ type app struct {
 	watchInterval time.Duration
 
 	explain bool // --explain of run and result: if no program was written, print an unfinished one
+
+	notedToken sync.Once // the note that CODEFLEET_TOKEN is not used
 }
 
 // main runs one command line and returns the exit code.
@@ -250,10 +252,25 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { close(done); cancel(nil) }
 }
 
+// locate finds a fleet as client.Locate does.
+func (a *app) locate() (client.Options, error) {
+	a.noteUnusedToken()
+	return client.Locate(a.fleet)
+}
+
+// noteUnusedToken prints a note, once, if CODEFLEET_TOKEN is set without the address that it is for.
+func (a *app) noteUnusedToken() {
+	if a.lookup("CODEFLEET_TOKEN") != "" && a.lookup("CODEFLEET_URL") == "" {
+		a.notedToken.Do(func() {
+			fmt.Fprintln(a.stderr, "note: CODEFLEET_TOKEN is not used, because CODEFLEET_URL is not set")
+		})
+	}
+}
+
 // connect returns a client of the fleet that client.Locate finds. The client retries a request for retryFor; zero
 // selects the client's default, a negative duration disables retries.
 func (a *app) connect(ctx context.Context, retryFor time.Duration) (*client.Client, error) {
-	options, err := client.Locate(a.fleet)
+	options, err := a.locate()
 	if err != nil {
 		return nil, noFleet(err)
 	}

@@ -49,8 +49,13 @@ func (f *failure) try(hint string) *failure {
 	return f
 }
 
-// noFleet adds an exit code and a hint to an error of finding a fleet or of client.New.
+// noFleet adds an exit code and a hint to an error of finding a fleet or of client.New. It leaves the errors to explain
+// that do not mean that a fleet is missing.
 func noFleet(err error) error {
+	_, refused := errors.AsType[*client.APIError](err)
+	if _, wrong := errors.AsType[*client.OptionsError](err); wrong || refused {
+		return err
+	}
 	f := &failure{
 		code: errcode.ExitUnreachable, message: "find a fleet", err: err,
 		hint: "start one with `codefleet up`, or name one with --fleet FILE or CODEFLEET_URL and CODEFLEET_TOKEN",
@@ -131,6 +136,9 @@ func explain(err error) *failure {
 			code: errcode.ExitOfRefusal(e.Code, e.Status), err: e, message: "the fleet refused",
 			hint: cmp.Or(errcode.Next(e.Code).Command, e.Hint),
 		}
+	}
+	if e, ok := errors.AsType[*client.OptionsError](err); ok {
+		return usage("find a fleet: %v", e).try("name a fleet with --fleet FILE, or with CODEFLEET_URL and CODEFLEET_TOKEN")
 	}
 	if e, ok := errors.AsType[*config.InvalidError](err); ok {
 		return usage("%v", e).try("codefleet config check")

@@ -29,7 +29,8 @@ func (a *app) logsCommand() *cobra.Command {
 		Use:   "logs ID",
 		Short: "Print the stages and the output of a task",
 		Long: "Print the stages and the output of a task: stages on standard error, output on the stream\n" +
-			"that the program wrote to. With -o json each event is a JSON object on its own line.",
+			"that the program wrote to. With -o json each event is a JSON object on its own line.\n" +
+			"With -f, the exit code is that of the task's status, as for run.",
 		Args:              oneTask,
 		ValidArgsFunction: a.completeTasks(),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
@@ -38,7 +39,8 @@ func (a *app) logsCommand() *cobra.Command {
 			case err != nil:
 				return err
 			case follow:
-				return a.followLogs(ctx, c, rec)
+				rec, err = a.followLogs(ctx, c, rec)
+				return cmp.Or(err, statusError(rec.Status))
 			case !rec.Status.Terminal():
 				return a.logsSoFar(ctx, c, rec)
 			}
@@ -52,12 +54,13 @@ func (a *app) logsCommand() *cobra.Command {
 }
 
 // followLogs prints the events of a task until it has ended, even if the fleet does not respond for a while.
-func (a *app) followLogs(ctx context.Context, c *client.Client, rec client.Record) error {
+// It returns the task's record.
+func (a *app) followLogs(ctx context.Context, c *client.Client, rec client.Record) (client.Record, error) {
 	down := outage{app: a}
 	var last uint64
 	var printErr error
 	for {
-		_, err := c.Watch(ctx, rec.TaskID, last, func(e client.Event) error {
+		final, err := c.Watch(ctx, rec.TaskID, last, func(e client.Event) error {
 			down.end()
 			last = e.Seq
 			printErr = a.showEvent(e)
@@ -67,10 +70,10 @@ func (a *app) followLogs(ctx context.Context, c *client.Client, rec client.Recor
 			down.end()
 		}
 		if err == nil || printErr != nil || ctx.Err() != nil || !down.retryable(err) {
-			return err
+			return final, err
 		}
 		if clock.Sleep(ctx, cmp.Or(a.watchInterval, defaultWatchInterval)) != nil {
-			return err
+			return final, err
 		}
 	}
 }

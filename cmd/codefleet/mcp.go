@@ -55,6 +55,7 @@ func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (e
 	if err != nil {
 		return err
 	}
+	a.noteUnusedToken()
 	options, err := bridge.Locate(a.fleet)
 	if err != nil {
 		return noFleet(err)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/bridge"
 )
 
@@ -162,7 +161,7 @@ func (a *app) mcpServer(http bool) (mcpServer, error) {
 	}
 	s := mcpServer{command: self, args: []string{"mcp"}}
 	if http {
-		options, err := client.Locate(a.fleet)
+		options, err := a.locate()
 		if err != nil {
 			return s, noFleet(err)
 		}

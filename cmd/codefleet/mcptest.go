@@ -40,7 +40,7 @@ func (a *app) mcpTestCommand() *cobra.Command {
 // fleetForTest finds a fleet, or starts one for this command as `run` does.
 func (a *app) fleetForTest(ctx context.Context) (options client.Options, stop func(), err error) {
 	r := &foreground{a: a, line: a.progress()}
-	if options, err = client.Locate(a.fleet); err == nil && !r.stale() {
+	if options, err = a.locate(); err == nil && !r.stale() {
 		return options, func() {}, nil
 	}
 	if err != nil && !errors.Is(err, client.ErrNoFleet) {
@@ -51,7 +51,7 @@ func (a *app) fleetForTest(ctx context.Context) (options client.Options, stop fu
 		return options, nil, err
 	}
 	if r.private == nil { // another command has started one in the meantime
-		if options, err = client.Locate(a.fleet); err != nil {
+		if options, err = a.locate(); err != nil {
 			r.close()
 			return options, nil, noFleet(err)
 		}
@@ -67,6 +67,17 @@ type mcpReport struct {
 	Tools  []bridge.CheckResult `json:"tools"`
 }
 
+// checkResponds returns an error if the fleet does not respond or refuses the caller.
+func checkResponds(ctx context.Context, options client.Options) error {
+	c, err := client.New(ctx, options)
+	if err != nil {
+		return noFleet(err)
+	}
+	defer c.Close()
+	_, err = c.WhoAmI(ctx)
+	return markCall(err)
+}
+
 func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
 	options, stop, err := a.fleetForTest(ctx)
 	if err != nil {
@@ -74,6 +85,9 @@ func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
 	}
 	defer stop()
 	options.RetryFor = retryTime
+	if err := checkResponds(ctx, options); err != nil {
+		return err
+	}
 	var report mcpReport
 	o := bridge.Options{Fleet: options, Version: version, Log: slog.New(slog.DiscardHandler)}
 	err = bridge.Check(ctx, o, tools, func(c bridge.CheckResult) {

@@ -109,7 +109,7 @@ func (a *app) begin(ctx context.Context, s client.Submission) (*foreground, clie
 
 // connect finds or starts a fleet, and sets r.client.
 func (r *foreground) connect(ctx context.Context) error {
-	_, err := client.Locate(r.a.fleet)
+	_, err := r.a.locate()
 	if errors.Is(err, client.ErrNoFleet) || err == nil && r.stale() {
 		return r.startFleet(ctx)
 	}

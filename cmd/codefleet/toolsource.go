@@ -31,7 +31,7 @@ type toolSource interface {
 // execution.servers_dir. If a fleet that was found only by its fleet.json does not respond, it was probably killed.
 // fromTools then prints a note and uses execution.servers_dir.
 func fromTools[T any](ctx context.Context, a *app, flags toolFlags, fn func(toolSource) (T, error)) (v T, err error) {
-	options, err := client.Locate(a.fleet)
+	options, err := a.locate()
 	if flags.local || errors.Is(err, client.ErrNoFleet) {
 		return fn(localTools{a})
 	}

@@ -146,6 +146,9 @@ func (a *app) loadFleet() (*config.Config, error) {
 		}
 	}
 	f, err := config.ReadFleetFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, usage("%v", err)
+	}
 	if err != nil {
 		return nil, noFleet(err)
 	}

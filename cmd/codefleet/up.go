@@ -165,7 +165,7 @@ func cannotStart(ctx context.Context, err error) error {
 			"use the running fleet, for example with codefleet tasks, or start another with codefleet up --data DIR; "+
 				"if a codefleet run that has started its own fleet uses the directory, wait until it ends"
 	}
-	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.ENOTDIR) {
+	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, up.ErrUnusable) {
 		f.code, f.hint = errcode.ExitUsage, "codefleet up --help"
 	}
 	return f

@@ -215,6 +215,23 @@ func TestSyntax(t *testing.T) {
 	}
 }
 
+// TestControlCharacters checks that a secret that requests carry has no newline within it. An environment variable may.
+func TestControlCharacters(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "key", "a\nb\n")
+	write(t, "c.yaml", "s3:\n  secret_key_file: key\nmcp_servers:\n- {name: a, command: b, env: {K_file: key}}\n"+
+		"- {name: w, url: 'https://w', headers: {X-Key_file: key}}\n")
+	got := problems(t, config.Source{File: "c.yaml", Env: []string{"OPENAI_API_KEY=a\rb"}})
+	const text = ": contains a newline or another control character"
+	want := []string{
+		"c.yaml:2: s3.secret_key" + text, "c.yaml:5: mcp_servers[1].headers.X-Key" + text,
+		"OPENAI_API_KEY: llm.openai_api_key" + text,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
 func TestSecrets(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "key", "s3cr3t-key\n")

@@ -19,6 +19,10 @@ type key struct {
 
 func (k key) isSecret() bool { return k.value.Type() == secretType }
 
+// isHeader reports whether requests may carry the value, as a token, a password or a header. They do not carry the
+// environment variables of MCP servers, which may have several lines.
+func (k key) isHeader() bool { return k.isSecret() && !strings.Contains(k.path, ".env.") }
+
 // keysOf returns the keys of c in the order of the struct fields.
 func keysOf(c *Config) []key {
 	var keys []key

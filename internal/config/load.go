@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Source specifies where Load reads settings from. The zero value reads ./config.yaml and ./.env if they exist, and no
@@ -159,6 +160,10 @@ func (l *loader) applyFlags(flags []Flag) {
 }
 
 func (l *loader) set(k key, text string, from Origin) {
+	if k.isHeader() && strings.ContainsFunc(strings.TrimSpace(text), unicode.IsControl) {
+		l.problem(from.Where, k.path, "contains a newline or another control character")
+		return
+	}
 	if err := setText(k.value, text); err != nil {
 		l.problem(from.Where, k.path, "%v", err)
 		return

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,11 +66,12 @@ func Connect(ctx context.Context, opts Options) (*Client, error) {
 		return nil, err
 	}
 	if c.nc, err = c.dial(ctx); err != nil {
-		return nil, fmt.Errorf("connect to NATS %s: %w", opts.Server.URL, err)
+		return nil, fmt.Errorf("connect to NATS %s: %w", redacted(opts.Server.URL), err)
 	}
 	if v := c.nc.ConnectedServerVersion(); semver.Compare("v"+v, "v"+MinServer) < 0 && !opts.Server.AnyVersion {
 		c.nc.Close()
-		return nil, fmt.Errorf("%w: %s runs %s; the minimum is %s", ErrServerTooOld, opts.Server.URL, v, MinServer)
+		return nil, fmt.Errorf("%w: %s runs %s; the minimum is %s", ErrServerTooOld, redacted(opts.Server.URL), v,
+			MinServer)
 	}
 	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
 		c.nc.Close()
@@ -76,6 +79,24 @@ func Connect(ctx context.Context, opts Options) (*Client, error) {
 	}
 	c.clustered()
 	return c, nil
+}
+
+// RefusesCredentials reports whether err, of Connect, says that the server refuses the credentials.
+func RefusesCredentials(err error) bool {
+	return slices.ContainsFunc(
+		[]error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired},
+		func(refusal error) bool { return errors.Is(err, refusal) })
+}
+
+// redacted returns the addresses of servers, which commas separate, without passwords.
+func redacted(addresses string) string {
+	list := strings.Split(addresses, ",")
+	for i, address := range list {
+		if u, err := url.Parse(address); err == nil {
+			list[i] = u.Redacted()
+		}
+	}
+	return strings.Join(list, ",")
 }
 
 // dial connects to the server. With Server.Wait, it retries until ctx ends.
@@ -100,7 +121,7 @@ func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 			return nil, err
 		}
 		if !waited {
-			c.opts.Log.WarnContext(ctx, "waiting for NATS", "url", c.opts.Server.URL, "error", err)
+			c.opts.Log.WarnContext(ctx, "waiting for NATS", "url", redacted(c.opts.Server.URL), "error", err)
 		}
 		if ended := clock.Sleep(ctx, time.Second); ended != nil {
 			return nil, errors.Join(err, ended)
@@ -118,7 +139,7 @@ func (c *Client) relocate() (moved bool) {
 		return false
 	}
 	c.at.Store(&now)
-	c.opts.Log.InfoContext(context.Background(), "NATS has a new address or password", "url", now.URL)
+	c.opts.Log.InfoContext(context.Background(), "NATS has a new address or password", "url", redacted(now.URL))
 	return true
 }
 

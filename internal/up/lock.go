@@ -19,10 +19,13 @@ const lockName = "lock"
 // ErrInUse is the error of a second fleet in the same data directory.
 var ErrInUse = errors.New("the data directory is in use")
 
+// ErrUnusable is the error of a data directory that cannot be used, unless its disk is full.
+var ErrUnusable = errors.New("choose another with --data")
+
 // lockDir creates dir and locks it until release is called. The lock file names the process that holds the lock.
 func lockDir(dir string) (release func(), err error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return nil, fmt.Errorf("data directory %s is a file: choose a directory with --data: %w", dir, syscall.ENOTDIR)
+		return nil, fmt.Errorf("data directory %s is a file: %w", dir, ErrUnusable)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, explainUnwritable(dir, err)
@@ -53,14 +56,14 @@ func lockDir(dir string) (release func(), err error) {
 
 // explainUnwritable explains why the data directory cannot be written, and how to mend that.
 func explainUnwritable(dir string, err error) error {
-	advice := "choose another with --data"
+	const format = "data directory %s cannot be written: %w: %s%w"
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		advice = "free space on its disk, or " + advice
+		return fmt.Errorf("data directory %s cannot be written: %w: free space on its disk, or %v", dir, err, ErrUnusable)
 	case errors.Is(err, fs.ErrPermission):
-		advice = "change its owner, or " + advice
+		return fmt.Errorf(format, dir, err, "change its owner, or ", ErrUnusable)
 	}
-	return fmt.Errorf("data directory %s cannot be written: %w: %s", dir, err, advice)
+	return fmt.Errorf(format, dir, err, "", ErrUnusable)
 }
 
 // Running reports whether a fleet is using the data directory dir.

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+)
+
+// TestWrongAddresses checks the exit code and the message of commands if the fleet's address, file or token is wrong.
+func TestWrongAddresses(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("HOME", dir)
+	for _, name := range []string{"CODEFLEET_FLEET", "CODEFLEET_DATA", "XDG_DATA_HOME"} {
+		t.Setenv(name, "")
+	}
+	for name, text := range map[string]string{
+		"cut.json": "{", "scheme.json": `{"url":"ftp://127.0.0.1"}`, "empty.json": "{}", "file": "",
+		"token.json": `{"url":"http://127.0.0.1:1","token":"a\nb"}`,
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	queue, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: filepath.Join(dir, "nats")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(queue.Close)
+	refused := strings.Replace(queue.URL(), "nats://", "nats://user:guess@", 1)
+	fleet := ingesttest.Start(t, 0, nil)
+	const dead, valid = "http://127.0.0.1:1", ingesttest.Token
+	for _, c := range []struct {
+		url, token, args string
+		code             int
+		want             string
+	}{
+		{dead, "", "mcp test", 3, "the fleet does not respond: "},
+		{dead, "", "mcp test -o json", 3, `{"error":{"message":"the fleet does not respond: `},
+		{"nats://127.0.0.1:1", "", "mcp test", 3, "find a fleet: connect to NATS "},
+		{refused, "", "tasks", 4, "unauthorized: the queue does not accept the credentials: connect to NATS nats://user:xxxxx@"},
+		{refused, "", "mcp test", 4, "unauthorized: the queue does not accept the credentials"},
+		{"ftp://127.0.0.1", "", "tasks", 2, `find a fleet: fleet address "ftp://127.0.0.1": want http://`},
+		{"ftp://127.0.0.1", "", "mcp", 2, `find a fleet: fleet address "ftp://127.0.0.1": want http://`},
+		{"ftp://127.0.0.1", "", "mcp test", 2, `find a fleet: fleet address "ftp://127.0.0.1": want http://`},
+		{"127.0.0.1:8787", "", "tasks", 2, `find a fleet: fleet address "127.0.0.1:8787": want http://`},
+		{"http://", "", "tasks", 2, `find a fleet: fleet address "http://": no host`},
+		{dead, "", "--fleet cut.json tasks", 2, "find a fleet: read fleet file cut.json: unexpected end of JSON"},
+		{dead, "", "--fleet cut.json mcp", 2, "find a fleet: read fleet file cut.json: unexpected end of JSON"},
+		{dead, "", "--fleet scheme.json tasks", 2, `find a fleet: fleet address "ftp://127.0.0.1"`},
+		{dead, "", "--fleet empty.json tools", 2, "find a fleet: read fleet file empty.json: url is missing"},
+		{dead, "", "--fleet . tasks", 2, "find a fleet: read fleet file: read .: is a directory"},
+		{dead, "", "--fleet absent.json tasks", 3, "open absent.json: no such file"},
+		{dead, "", "--fleet token.json tasks", 2, "find a fleet: token in token.json contains a newline"},
+		{fleet.URL, "a\nb", "tasks", 2, "find a fleet: CODEFLEET_TOKEN contains a newline or another control character"},
+		{fleet.URL, valid + "\n", "tasks", 0, "TASK  STATUS"},
+		{fleet.URL, valid + "\r\n", "tasks", 0, "TASK  STATUS"},
+		{fleet.URL, valid, "state set --if-match a\nb {}", 2, "If-Match: the value contains a newline"},
+		{"", "x", "tasks", 3, "note: CODEFLEET_TOKEN is not used, because CODEFLEET_URL is not set\n"},
+		{"", "", "up --data /proc/x", 2, "choose another with --data"},
+		{"", "", "up --data file", 2, "data directory file is a file: choose another with --data"},
+		{"", "", "up --data file/x", 2, "choose another with --data"},
+	} {
+		t.Setenv("CODEFLEET_URL", c.url)
+		t.Setenv("CODEFLEET_TOKEN", c.token)
+		var out, errs bytes.Buffer
+		a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, env: os.Environ(), exit: os.Exit}
+		args := strings.Split(c.args, " ")
+		if code := a.main(t.Context(), args); code != c.code || !strings.Contains(out.String()+errs.String(), c.want) {
+			t.Errorf("%s with %s: exit code %d, output %s%s, want exit code %d and %q", args, c.url, code, &out, &errs,
+				c.code, c.want)
+		}
+	}
+}
+
+// TestLogsFollowTheTask checks that logs -f, which waits for the task, has the exit code of the task's status.
+func TestLogsFollowTheTask(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	for code, want := range map[string]int{"fail no": 1, "print 1": 0} {
+		r := runTask(t, f, code)
+		if got, _, errs := command(t, f, "logs", "-f", r.TaskID); got != want {
+			t.Errorf("logs -f of a task that is %s: exit code %d, %s, want %d", r.Status, got, errs, want)
+		}
+		if got, _, errs := command(t, f, "logs", r.TaskID); got != 0 {
+			t.Errorf("logs of a task that is %s: exit code %d, %s, want 0", r.Status, got, errs)
+		}
+	}
+}
