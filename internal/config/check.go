@@ -302,9 +302,6 @@ func (k *checker) llm() {
 	k.positive("embeddings.deadline", e.Deadline)
 }
 
-// toolRule matches server/tool and server/*.
-var toolRule = regexp.MustCompile(`^[^/*]+/(\*|[^/*]+)$`)
-
 // toolDecisions are the values of a tool policy, as in internal/tools/broker.
 var toolDecisions = []string{"allow", "deny", "approve"}
 
@@ -313,7 +310,7 @@ func (k *checker) tools() {
 	k.oneOf("tools.destructive", t.Destructive, toolDecisions...)
 	k.oneOf("weather.provider", k.c.Weather.Provider, WeatherSample, WeatherOpenMeteo)
 	for _, id := range slices.Sorted(maps.Keys(t.Policy)) {
-		if !toolRule.MatchString(id) {
+		if !names.IsToolPattern(id) {
 			k.bad("tools.policy", "%q is neither server/tool nor server/*", id)
 		}
 		k.oneOf("tools.policy."+id, t.Policy[id], toolDecisions...)
@@ -406,7 +403,7 @@ func (k *checker) tenant(name string, t Tenant) {
 		k.bad(key+".network", "%s", err)
 	}
 	for _, id := range t.Tools {
-		if id != "*" && !toolRule.MatchString(id) {
+		if id != "*" && !names.IsToolPattern(id) {
 			k.bad(key+".tools", "%q is neither server/tool nor server/*", id)
 		}
 	}
@@ -430,7 +427,7 @@ func (k *checker) rates(key string, t Tenant) {
 	k.atLeast(key+".backlog", t.Backlog, 0)
 	rates := map[string]string{".task_rate": t.TaskRate, ".token_rate": t.TokenRate}
 	for tool, rate := range t.ToolRates {
-		if !toolRule.MatchString(tool) || rate == "" {
+		if !names.IsToolPattern(tool) || rate == "" {
 			k.bad(key+".tool_rates", "%q: %q: want a rate for server/tool or server/*", tool, rate)
 		}
 		rates[".tool_rates."+tool] = rate

@@ -2,6 +2,7 @@ package config
 
 import (
 	"github.com/codefleet/codefleet/internal/guardrails"
+	"github.com/codefleet/codefleet/internal/names"
 )
 
 // Levels of guardrails, from the weakest.
@@ -62,7 +63,7 @@ func (k *checker) guardrails(key, level string, o guardrails.Options) {
 	}
 	for _, c := range o.Conditions {
 		for _, id := range c.Tools {
-			if !toolRule.MatchString(id) {
+			if !names.IsToolPattern(id) {
 				k.bad(key+".rules", "%q is neither server/tool nor server/*", id)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/guardrails/privacy"
+	"github.com/codefleet/codefleet/internal/names"
 )
 
 // Modes of privacy, from the weakest.
@@ -139,18 +140,18 @@ func (k *checker) privacySettings(key, mode string, types, restore []string) {
 	if mode != "" {
 		k.oneOf(key+".mode", mode, PrivacyOff, PrivacyEgress, PrivacyBroker)
 	}
-	var names []string
+	var known []string
 	for _, t := range append(privacy.Types(), privacy.Person, privacy.Place) {
-		names = append(names, string(t))
+		known = append(known, string(t))
 	}
 	for _, t := range types {
-		k.oneOf(key+".types", t, names...)
-		if k.c.Privacy.Recognizer.URL == "" && slices.Contains(names[len(names)-2:], t) {
+		k.oneOf(key+".types", t, known...)
+		if k.c.Privacy.Recognizer.URL == "" && slices.Contains(known[len(known)-2:], t) {
 			k.bad(key+".types", "%s needs privacy.recognizer.url", t)
 		}
 	}
 	for _, id := range restore {
-		if id != "*" && !toolRule.MatchString(id) {
+		if id != "*" && !names.IsToolPattern(id) {
 			k.bad(key+".restore", "%q is neither server/tool nor server/*", id)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/statedoc"
 	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/internal/text"
@@ -228,7 +229,7 @@ func (s *submission) decode() error {
 				"pattern %q: unclosed bracket or trailing backslash", pattern)
 		}
 	}
-	if err := checkEnv(s.task.Env); err != nil {
+	if err := cmp.Or(checkEnv(s.task.Env), checkTools(s.task.Tools)); err != nil {
 		return err
 	}
 	if st := s.task.State; st != nil && st.File != "" {
@@ -237,6 +238,22 @@ func (s *submission) decode() error {
 		}
 	}
 	s.pool = cmp.Or(s.pool, s.task.Pool, defaultPool)
+	return nil
+}
+
+// checkTools refuses patterns that no tool can match.
+func checkTools(choice *schemas.ToolChoice) error {
+	if choice == nil {
+		return nil
+	}
+	for i, pattern := range choice.Allow {
+		if pattern != "*" && !names.IsToolPattern(pattern) {
+			r := refuse(errcode.BadData, fmt.Sprint("/tools/allow/", i), "%q is not a pattern of tools",
+				text.Truncate(pattern, maxText))
+			r.Hint = "want SERVER/TOOL, SERVER/* for all tools of a server, or * for all tools"
+			return r
+		}
+	}
 	return nil
 }
 

@@ -18,6 +18,7 @@ var (
 	name   = regexp.MustCompile(Pattern)
 	slug   = regexp.MustCompile(SlugPattern)
 	taskID = regexp.MustCompile(`^[a-z2-7]{26}$`)
+	tools  = regexp.MustCompile(`^[^/*]+/(\*|[^/*]+)$`)
 )
 
 // IsName reports whether s may name a tenant, workspace or session.
@@ -33,6 +34,9 @@ func MatchPattern(pattern, s string) bool {
 	}
 	return pattern == s
 }
+
+// IsToolPattern reports whether s has the form server/tool, or server/* for all tools of a server.
+func IsToolPattern(s string) bool { return tools.MatchString(s) }
 
 // Check returns an error that quotes s and Pattern unless s is a name.
 func Check(s string) error {

@@ -51,6 +51,18 @@ func TestMatchPattern(t *testing.T) {
 	}
 }
 
+func TestIsToolPattern(t *testing.T) {
+	for s, want := range map[string]bool{
+		"crm/add_note": true, "crm/add-note": true, "crm/*": true,
+		"": false, "*": false, "crm": false, "crm/": false, "/add": false, "crm/add*": false, "c*/add": false, "*/*": false,
+		"crm/**": false, "crm/a/b": false,
+	} {
+		if got := names.IsToolPattern(s); got != want {
+			t.Errorf("IsToolPattern(%q) = %v, want %v", s, got, want)
+		}
+	}
+}
+
 func TestIsTaskID(t *testing.T) {
 	id := "abcdefghijklmnopqrstuvwxyz"
 	for s, want := range map[string]bool{

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/internal/toolsearch"
@@ -78,9 +81,25 @@ func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) 
 	}
 	if choice := t.job.Task.Tools; choice != nil && choice.Allow != nil {
 		s.allow = broker.Narrow(choice.Allow, s.allow)
+		if missing := s.unmatched(choice.Allow); len(missing) > 0 {
+			s.findings = append(s.findings, warning("tools",
+				"no tool that the task may use matches "+text.Truncate(strings.Join(missing, ", "), maxPatterns)))
+		}
 	}
 	s.available = s.index.Count(s.allow)
 	return s, nil
+}
+
+// maxPatterns bounds the patterns in a finding, in bytes.
+const maxPatterns = 500
+
+// unmatched returns the patterns of a task's tools.allow that match no tool which s.allow permits.
+func (s toolset) unmatched(patterns []string) []string {
+	matched := map[string]bool{}
+	for _, t := range s.index.Permitted(s.allow) {
+		matched["*"], matched[t.Server+"/*"], matched[t.ID()] = true, true, true
+	}
+	return slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return matched[p] })
 }
 
 // mutates reports whether a call may have changed something.
