@@ -107,9 +107,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.color, "color", "auto", "auto, always or never; auto obeys NO_COLOR and TERM=dumb")
 	f.StringVar(&a.fleet, "fleet", "", "fleet.json of the fleet to use (CODEFLEET_FLEET)")
 	f.StringVar(&a.config, "config", "", "configuration file (CODEFLEET_CONFIG)")
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usage("%v", err).try(c.CommandPath() + " --help")
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.AddGroup(&cobra.Group{ID: "tasks", Title: "Tasks:"}, &cobra.Group{ID: "files", Title: "Files and state:"},
 		&cobra.Group{ID: "fleet", Title: "The fleet:"})
 	group := func(id string, commands ...*cobra.Command) {

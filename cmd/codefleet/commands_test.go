@@ -176,7 +176,7 @@ func TestInvalidSubmissions(t *testing.T) {
 		"--with /dev/zero: the task with its":    {code: "x", with: []string{"/dev/zero"}},
 		"--cpus NaN: want a number":              {code: "x", cpus: math.NaN()},
 		`--at "soon" is not a time`:              {code: "x", at: "soon"},
-		"--timeout -1s: want a time from 1ms":    {code: "x", timeout: -time.Second},
+		"--timeout -1s: want a time from 100ms":    {code: "x", timeout: -time.Second},
 	} {
 		_, err := f.submission(nil, strings.NewReader(strings.Repeat("#", maxTask+1)))
 		if err == nil || !strings.Contains(err.Error(), want) || explain(err).code != errcode.ExitUsage {

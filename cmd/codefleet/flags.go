@@ -1,16 +1,75 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// This file refuses flags that might not do what the user meant. If a flag were repeated, only its last value would
+// This file explains flags whose values cannot be parsed, and refuses flags that might not do what the user meant. If a flag were repeated, only its last value would
 // count. An empty flag, or zero, would select the default, or everything.
+
+// wanted says what a flag of each type accepts.
+var wanted = map[string]string{
+	"bool":     "true or false",
+	"duration": "a time with its unit (ms, s, m or h), such as 90s, 15m or 24h",
+	"float64":  "a number, such as 0.5",
+	"int":      "a whole number, such as 10",
+	"int64":    "a whole number, such as 10",
+	"uint64":   "a whole number, such as 10",
+	"memory":   "a whole number of MB, such as 512, or one with its unit (MB or GB), such as 2GB",
+}
+
+// flagError explains an error about the flags of a command line.
+func flagError(c *cobra.Command, err error) error {
+	help := c.CommandPath() + " --help"
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return usage("%v", err).try(help)
+	}
+	f, value := invalid.GetFlag(), cmp.Or(printable(invalid.GetValue()), `""`)
+	want, own := errors.AsType[wantError](err)
+	if !own {
+		want = wantError(wanted[f.Value.Type()])
+	}
+	if want == "" {
+		return usage("--%s %s: %v", f.Name, value, errors.Unwrap(invalid)).try(help)
+	}
+	return usage("--%s %s: want %s", f.Name, value, want).try(help)
+}
+
+// wantError is the error of a value that a flag does not accept. Its text says what the flag accepts.
+type wantError string
+
+func (e wantError) Error() string { return string(e) }
+
+// memory is the value of a flag for an amount of memory. It is a number of MB.
+type memory struct{ mb *int }
+
+func (memory) Type() string { return "memory" }
+
+func (v memory) String() string { return strconv.Itoa(*v.mb) }
+
+func (v memory) Set(s string) error {
+	number, factor := strings.ToUpper(s), int64(1)
+	for _, unit := range []struct {
+		name   string
+		factor int64
+	}{{"MIB", 1}, {"MB", 1}, {"M", 1}, {"GIB", 1024}, {"GB", 1024}, {"G", 1024}} {
+		if n, ok := strings.CutSuffix(number, unit.name); ok {
+			number, factor = n, unit.factor
+			break
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 32)
+	*v.mb = int(n * factor)
+	return err
+}
 
 // counted is the value of a flag that is not a list. It counts how often the flag is given.
 type counted struct {
@@ -43,7 +102,7 @@ type positive struct{ pflag.Value }
 
 func (v positive) Set(s string) error {
 	if n, err := strconv.ParseInt(s, 0, 64); err == nil && n < 1 {
-		return errors.New("want at least 1")
+		return wantError("at least 1")
 	}
 	return v.Value.Set(s)
 }

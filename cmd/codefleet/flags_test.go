@@ -12,7 +12,7 @@ import (
 // twice, unless it is a list.
 func TestFlagsAreGivenOnce(t *testing.T) {
 	values := map[string]string{
-		"bool": "true", "duration": "1s", "float64": "1", "int": "1", "int64": "1", "uint64": "1",
+		"bool": "true", "duration": "1s", "float64": "1", "int": "1", "int64": "1", "uint64": "1", "memory": "16",
 	}
 	checked := 0
 	var visit func(path []string, c *cobra.Command)
@@ -53,6 +53,48 @@ func TestFlagsAreGivenOnce(t *testing.T) {
 	visit(nil, (&app{}).root())
 	if checked < 100 {
 		t.Errorf("checked %d times, want at least 100: the test may not find the flags", checked)
+	}
+}
+
+// TestFlagErrors checks for every flag with a type that the error of a wrong value says what the flag accepts, in words.
+func TestFlagErrors(t *testing.T) {
+	checked := 0
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			err := c.ParseFlags([]string{"--" + f.Name + "=odd"})
+			if err == nil {
+				return // a text
+			}
+			checked++
+			want := "--" + f.Name + " odd: want " + wanted[f.Value.Type()]
+			if got := c.FlagErrorFunc()(c, err).Error(); got != want || wanted[f.Value.Type()] == "" {
+				t.Errorf("%s: %s, want %s", c.CommandPath(), got, want)
+			}
+		})
+	}
+	visit((&app{}).root())
+	if checked < 30 {
+		t.Errorf("checked %d flags, want at least 30: the test may not find them", checked)
+	}
+}
+
+// TestMemory checks the units of a flag for memory.
+func TestMemory(t *testing.T) {
+	for s, want := range map[string]int{
+		"512": 512, "512M": 512, "512MB": 512, "512mb": 512, "512MiB": 512, "2G": 2048, "2GB": 2048, "2gib": 2048, "-1": -1,
+		"": -2, "MB": -2, "1.5GB": -2, "1TB": -2, "512 MB": -2, "99999999999": -2,
+	} {
+		got := 0
+		if err := (memory{&got}).Set(s); err != nil {
+			got = -2
+		}
+		if got != want {
+			t.Errorf("memory %q = %d MB, want %d (-2 is an error)", s, got, want)
+		}
 	}
 }
 

@@ -65,7 +65,7 @@ func (f *taskFlags) declareTask(c *cobra.Command) {
 	s.StringVarP(&f.workspace, "workspace", "w", "",
 		"`NAME` of the workspace that the task reads and changes (default: main)")
 	s.DurationVar(&f.timeout, "timeout", 0, "time limit of one execution, such as 90s")
-	s.IntVar(&f.memory, "memory", 0, "memory limit of one execution in `MB`")
+	s.Var(memory{&f.memory}, "memory", "memory limit of one execution in `MB`, or with a unit, such as 2GB")
 	s.Float64Var(&f.cpus, "cpus", 0, "`NUMBER` of processors of one execution, such as 0.5")
 	s.StringArrayVar(&f.env, "env", nil,
 		"`NAME=VALUE` of an environment variable of the program (may be repeated)")
@@ -297,9 +297,9 @@ func (f *taskFlags) readFiles(s *client.Submission) error {
 	return nil
 }
 
-// Limits of schemas/task.v1.json.
+// Limits of schemas/task.v1.json, except shortestTimeout: a program may end before a shorter limit takes effect.
 const (
-	shortestTimeout = time.Millisecond
+	shortestTimeout = 100 * time.Millisecond
 	longestTimeout  = 7 * 24 * time.Hour
 	minMemoryMB     = 16
 	maxCPUs         = 1024
