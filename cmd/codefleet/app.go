@@ -144,12 +144,16 @@ func (a *app) root() *cobra.Command {
 // to tell them from cobra's own errors.
 func finishCommand(c *cobra.Command) {
 	countFlags(c)
+	addListAlias(c)
 	if check := c.Args; c.HasParent() {
 		if check == nil {
 			check = noArgs
 		}
 		c.Args = func(c *cobra.Command, args []string) error {
 			err := check(c, args)
+			if err != nil && c.HasSubCommands() && len(args) > 0 && check(c, args[:1]) != nil {
+				return unknownCommand(c, args[0])
+			}
 			if _, explained := errors.AsType[*failure](err); err == nil || explained {
 				return err
 			}
@@ -170,6 +174,30 @@ func finishCommand(c *cobra.Command) {
 	}
 }
 
+// addListAlias makes ls and list the same subcommand of c, unless c has both.
+func addListAlias(c *cobra.Command) {
+	var lists []*cobra.Command
+	for _, sub := range c.Commands() {
+		if sub.Name() == "ls" || sub.Name() == "list" {
+			lists = append(lists, sub)
+		}
+	}
+	if len(lists) == 1 {
+		lists[0].Aliases = []string{map[string]string{"ls": "list", "list": "ls"}[lists[0].Name()]}
+	}
+}
+
+// unknownCommand returns the error for a subcommand that c does not have, as cobra does for commands.
+func unknownCommand(c *cobra.Command, name string) error {
+	const distance = 2 // as for commands
+	c.SuggestionsMinimumDistance = distance
+	message := fmt.Sprintf("unknown command %q for %q", name, c.CommandPath())
+	if similar := c.SuggestionsFor(name); len(similar) > 0 {
+		message += "\n\nDid you mean this?\n\t" + strings.Join(similar, "\n\t") + "\n"
+	}
+	return usage("%s", message).try(c.CommandPath() + " --help")
+}
+
 // strictHelp makes cobra's built-in commands reject unknown arguments.
 func strictHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
@@ -184,9 +212,21 @@ func strictHelp(root *cobra.Command) {
 	}
 }
 
-// commandGroup makes c print its help if no subcommand is given, and adds the subcommands.
+// commandGroup adds subcommands to c, and makes c require one of them.
 func commandGroup(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
-	c.Args, c.RunE = noArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+	c.Args, c.RunE = noArgs, func(c *cobra.Command, _ []string) error {
+		names := mapSlice(c.Commands(), (*cobra.Command).Name)
+		return usage("%s: want a subcommand: %s", c.Name(), strings.Join(names, ", ")).try(c.CommandPath() + " --help")
+	}
+	c.AddCommand(subcommands...)
+	return c
+}
+
+// listGroup adds subcommands to c, which lists, and the subcommand ls, which does the same as c.
+func listGroup(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
+	ls := &cobra.Command{Use: "ls", Short: "The same as " + c.Name(), PreRunE: c.PreRunE, RunE: c.RunE}
+	ls.Flags().AddFlagSet(c.Flags())
+	c.AddCommand(ls)
 	c.AddCommand(subcommands...)
 	return c
 }

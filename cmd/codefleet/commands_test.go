@@ -176,7 +176,7 @@ func TestInvalidSubmissions(t *testing.T) {
 		"--with /dev/zero: the task with its":    {code: "x", with: []string{"/dev/zero"}},
 		"--cpus NaN: want a number":              {code: "x", cpus: math.NaN()},
 		`--at "soon" is not a time`:              {code: "x", at: "soon"},
-		"--timeout -1s: want a time from 100ms":    {code: "x", timeout: -time.Second},
+		"--timeout -1s: want a time from 100ms":  {code: "x", timeout: -time.Second},
 	} {
 		_, err := f.submission(nil, strings.NewReader(strings.Repeat("#", maxTask+1)))
 		if err == nil || !strings.Contains(err.Error(), want) || explain(err).code != errcode.ExitUsage {
@@ -278,7 +278,7 @@ func (fullWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 // A command whose output cannot be written fails, also if it prints line by line and ignores errors.
 func TestUnwrittenOutputIsAnError(t *testing.T) {
-	for _, args := range [][]string{{"help"}, {"state"}, {"run", "--help"}, {"version"}} {
+	for _, args := range [][]string{{"help"}, {"state", "--help"}, {"run", "--help"}, {"version"}} {
 		var errs bytes.Buffer
 		a := &app{stdin: strings.NewReader(""), stdout: fullWriter{}, stderr: &errs}
 		code := a.main(t.Context(), args)

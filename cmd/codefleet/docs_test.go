@@ -88,7 +88,7 @@ func TestCheckCommand(t *testing.T) {
 		"up --http ADDR | tee log":      "",
 		"undo":                          "no command undo",
 		"run --codes x":                 "unknown flag: --codes",
-		"dead revive ID":                `unexpected argument "revive"`,
+		"dead revive ID":                `unknown command "revive"`,
 		"version x":                     `unexpected argument "x"`,
 	} {
 		if got := checkCommand(command, true); !strings.Contains(got, want) || (want == "") != (got == "") {

@@ -22,25 +22,18 @@ import (
 )
 
 func (a *app) skillsCommand() *cobra.Command {
-	list := a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error { return a.listSkills(ctx, c) })
 	c := &cobra.Command{
 		Use:   "skills",
 		Short: "Save programs that worked, and use them again",
 		Long: "List the skills: saved programs and instructions, in the public Agent Skills format. A\n" +
 			"program imports one with `from skills.double_number import run`; `codefleet run --skill\n" +
 			"double-number --inputs '{\"x\": 15}'` runs it as a task.",
-		Args: noArgs,
-		RunE: list,
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error { return a.listSkills(ctx, c) }),
 	}
-	c.AddCommand(
-		&cobra.Command{
-			Use: "ls", Aliases: []string{"list"}, Short: "List the skills", Args: noArgs,
-			RunE: list,
-		},
+	return listGroup(c,
 		a.skillsShowCommand(), a.skillsSaveCommand(), a.skillsImportCommand(), a.skillsExportCommand(),
 		a.skillsVersionsCommand(), a.skillsRemoveCommand(), a.skillsCheckCommand(),
 	)
-	return c
 }
 
 func (a *app) listSkills(ctx context.Context, c *client.Client) error {

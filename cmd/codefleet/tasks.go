@@ -158,8 +158,7 @@ func (a *app) deadCommand() *cobra.Command {
 	}
 	limitFlag(c, &limit, "tasks and events")
 	c.Flags().StringVar(&cause, "cause", "", "only those with this error `CODE`")
-	c.AddCommand(a.deadShowCommand(), a.redriveCommand())
-	return c
+	return listGroup(c, a.deadShowCommand(), a.redriveCommand())
 }
 
 func (a *app) redriveCommand() *cobra.Command {

@@ -68,8 +68,7 @@ func (a *app) tenantsCommand() *cobra.Command {
 			})
 		}),
 	}
-	c.AddCommand(add, rm)
-	return c
+	return listGroup(c, add, rm)
 }
 
 // warnUnserved warns if no worker of the fleet runs tasks of a tenant that was added at run time.
@@ -126,8 +125,7 @@ func (a *app) tokensCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().StringVar(&tenant, "tenant", "", "only those of this `TENANT`")
-	c.AddCommand(a.tokensAddCommand(), a.tokensRevokeCommand())
-	return c
+	return listGroup(c, a.tokensAddCommand(), a.tokensRevokeCommand())
 }
 
 // localMinute formats a time to the minute, in the zone of this host. The zero time is "-".

@@ -19,27 +19,22 @@ import (
 
 func (a *app) toolsCommand() *cobra.Command {
 	var flags toolFlags
-	asList := func(c *cobra.Command) *cobra.Command {
-		c.Flags().StringVar(&flags.server, "server", "", "only tools of this `SERVER`")
-		c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.listTools(ctx, flags) })
-		return c
-	}
-	c := asList(&cobra.Command{
+	c := &cobra.Command{
 		Use:   "tools",
 		Short: "List, search and show the tools that programs may call; generate, approve and publish them",
 		Long: "List the fleet's tools with their states: local modules, registered tools of your tenant,\n" +
 			"approved, pending and changed definitions of MCP servers, and broken modules. Without a\n" +
 			"fleet, or with --local, list the tools of the servers directory in the settings\n" +
 			"(execution.servers_dir).",
-	})
+		RunE: a.do(func(ctx context.Context, _ []string) error { return a.listTools(ctx, flags) }),
+	}
+	c.Flags().StringVar(&flags.server, "server", "", "only tools of this `SERVER`")
 	c.PersistentFlags().BoolVar(&flags.local, "local", false,
 		"use the servers directory of the settings instead of the fleet")
-	c.AddCommand(
-		asList(&cobra.Command{Use: "list", Short: "List the tools"}), a.toolsSearchCommand(&flags),
-		a.toolsShowCommand(&flags), a.toolsGenerateCommand(), a.toolsApproveCommand(), a.toolsLintCommand(),
-		a.toolsPublishCommand(),
+	return listGroup(c,
+		a.toolsSearchCommand(&flags), a.toolsShowCommand(&flags), a.toolsGenerateCommand(), a.toolsApproveCommand(),
+		a.toolsLintCommand(), a.toolsPublishCommand(),
 	)
-	return c
 }
 
 func (a *app) listTools(ctx context.Context, flags toolFlags) error {

@@ -33,8 +33,7 @@ func (a *app) workersCommand() *cobra.Command {
 			})
 		}),
 	}
-	c.AddCommand(a.workersDrainCommand())
-	return c
+	return listGroup(c, a.workersDrainCommand())
 }
 
 // drainPoll is how often `workers drain --wait` looks for the worker.
