@@ -1,9 +1,11 @@
 package arch_test
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -71,6 +73,62 @@ func TestNamesOfTestsInDocuments(t *testing.T) {
 			t.Errorf("%s:%d: unknown test %s (%s is in %q)", d.path, line, groups[0], name, tests[name])
 		}
 	})
+}
+
+// checkPython prints the problem of the Python program on standard input: a syntax error, or a name that it neither
+// defines nor imports. A program of a workspace has the variables inputs and state.
+const checkPython = `
+import ast, builtins, sys
+try:
+    nodes = list(ast.walk(ast.parse(sys.stdin.read())))
+except SyntaxError as error:
+    sys.exit(f"line {error.lineno}: {error.msg}")
+defined = {"inputs", "state", *dir(builtins)}
+for n in nodes:
+    defined |= {n.id} if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load) else set()
+    defined |= {n.arg} if isinstance(n, ast.arg) else set()
+    defined |= {(n.asname or n.name).split(".")[0]} if isinstance(n, ast.alias) else set()
+    defined |= {n.name} if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler)) else set()
+for n in nodes:
+    if isinstance(n, ast.Name) and n.id not in defined:
+        sys.exit(f"{n.id} is not defined")
+`
+
+// The Python programs in documents compile, and define or import the names that they use.
+func TestPythonInDocuments(t *testing.T) {
+	problem := func(program string) string {
+		cmd := exec.CommandContext(t.Context(), "python3", "-c", checkPython)
+		cmd.Stdin = strings.NewReader(program)
+		out, err := cmd.CombinedOutput()
+		if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	for program, want := range map[string]string{
+		"import os.path as p\ntry: p.join(x := 'a', state)\nexcept OSError as e: print(e, x)": "",
+		"print(add(1, 2))": "add is not defined", "print('a)": "line 1: unterminated string literal",
+	} {
+		if got := problem(program); got == "" && want != "" || !strings.HasPrefix(got, want) {
+			t.Errorf("problem of %q = %q, want %q", program, got, want)
+		}
+	}
+	found := 0
+	for _, d := range documents(t) {
+		for i, line := range d.lines {
+			if line != "```python" {
+				continue
+			}
+			end := i + 1 + slices.Index(d.lines[i+1:], "```")
+			found++
+			if got := problem(strings.Join(d.lines[i+1:end], "\n")); got != "" {
+				t.Errorf("%s:%d: %s", d.path, i+1, got)
+			}
+		}
+	}
+	if found < 6 {
+		t.Errorf("found %d Python programs, want at least 6", found)
+	}
 }
 
 // The packages in `go test …` exist, and its patterns match tests in these packages.

@@ -12,7 +12,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/internal/config"
@@ -61,6 +63,43 @@ func TestUpstreamsInMetrics(t *testing.T) {
 		if !strings.Contains(w.Body.String(), want+"\n") {
 			t.Errorf("/metrics lacks %q:\n%s", want, w.Body.String())
 		}
+	}
+}
+
+// TestServersOfSettings checks that each setting of an MCP server reaches the server. A server without a scope has a
+// connection for each tenant.
+func TestServersOfSettings(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const text = `
+mcp_servers:
+- {name: files, command: npx, args: [-y, files], env: {KEY: k}, user: bob, cwd: /srv, start_timeout: 5m, timeout: 2m,
+   concurrency: 3, scope: session}
+- {name: old, url: "https://old", connection_type: sse, headers: {X-Key: k}, scope: shared}
+- {name: web, url: "https://web"}
+- {name: "off", command: x, enabled: false}
+`
+	if err := os.WriteFile("config.yaml", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(config.Source{Env: []string{"HOME=/nonexistent"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []mcp.Server{
+		{
+			Name: "files", Command: "npx", Args: []string{"-y", "files"}, Env: map[string]string{"KEY": "k"}, User: "bob",
+			Dir: "/srv", Headers: map[string]string{}, Scope: mcp.PerSession,
+			Limits: mcp.Limits{CallTimeout: 2 * time.Minute, ConnectTimeout: 5 * time.Minute, Concurrency: 3},
+		},
+		{
+			Name: "old", URL: "https://old", SSE: true, Env: map[string]string{}, Headers: map[string]string{"X-Key": "k"},
+			Scope: mcp.Shared,
+		},
+		{Name: "web", URL: "https://web", Env: map[string]string{}, Headers: map[string]string{}},
+		{Name: "weather"},
+	}
+	if diff := cmp.Diff(want, servers(c, []mcp.Server{{Name: "weather"}, {Name: "web", URL: "x"}})); diff != "" {
+		t.Errorf("servers of the settings (-want +got):\n%s", diff)
 	}
 }
 

@@ -3,6 +3,8 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -100,5 +102,38 @@ func TestAmbiguousStateSentences(t *testing.T) {
 		if _, ok := errors.AsType[*codegen.CodeRequiredError](err); !ok {
 			t.Errorf("%q: %v, want code_required; the program is\n%s", task, err, p.Code)
 		}
+	}
+}
+
+// A program that says "Saved", "Wrote" or "Copied" has read the file back. Here all writes are lost.
+func TestWritesAreReadBack(t *testing.T) {
+	h := newHarness(t, "18")
+	h.write("notes.txt", "one\n")
+	h.write("state.json", `{"count": 1}`)
+	h.write("program.py", "import "+strings.Join(modules, ", ")+"\n"+preludeText+`
+def lost(*arguments, **options):
+    """Writes nothing."""
+
+
+write_text = pathlib.Path.write_bytes = lost
+for write in (lambda: save("state.json", {"count": 2}), lambda: append_text("notes.txt", "two"),
+              lambda: copy_file("state.json", "notes.txt", replace=True)):
+    try:
+        write()
+    except Failure as error:
+        print(error)
+`)
+	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "program.py")
+	cmd.Dir = h.dir
+	out, err := cmd.CombinedOutput()
+	if want := "state.json does not hold what was saved\nnotes.txt does not hold what was written\n" +
+		"notes.txt does not hold what was written\n"; err != nil || string(out) != want {
+		t.Errorf("lost writes print %s, %v, want %s", out, err, want)
+	}
+	h.write("servers/filesystem/__init__.py", "def write_file(*arguments, **options):\n    pass\n")
+	h.write("workspace/a.txt", "old")
+	if _, output, err := h.try("Overwrite a.txt with 'new'"); err == nil || strings.Contains(output, "\nWrote") ||
+		!strings.Contains(output, "a.txt does not hold what was written") {
+		t.Errorf("a lost write of the tool: %v, want an error\n%s", err, output)
 	}
 }
