@@ -94,7 +94,7 @@ func TestSubmission(t *testing.T) {
 	f := taskFlags{
 		file: "a.py", inputs: "@in.json", with: []string{"data.csv", "raw.bin"}, out: []string{"out/*"},
 		timeout: 90 * time.Second, net: []string{"example.org"}, workspace: "w", session: "s", priority: "high",
-		pool: "p", key: "k", partition: "part",
+		pool: "p", key: "k", partition: "part", env: []string{"A=1=2", "B="}, memory: 64, cpus: 0.5,
 	}
 	got, err := f.submission(nil, nil)
 	if err != nil {
@@ -105,7 +105,8 @@ func TestSubmission(t *testing.T) {
 		Task: client.Task{
 			Code: "print(1)", Inputs: json.RawMessage(`{"n": 1}`), Pool: "p", Artifacts: []string{"out/*"},
 			Files:   []client.File{{Name: "data.csv", Text: &csv}, {Name: "raw.bin", Base64: &raw}},
-			Limits:  &client.Limits{TimeoutS: 90},
+			Limits:  &client.Limits{TimeoutS: 90, MemoryMB: 64, CPUs: 0.5},
+			Env:     map[string]string{"A": "1=2", "B": ""},
 			Network: &client.Network{Allow: []string{"example.org"}},
 		},
 		Workspace: "w", Session: "s", Priority: "high", IdempotencyKey: "k",
@@ -248,6 +249,10 @@ func TestEnvironmentText(t *testing.T) {
 	e := client.Environment{What: "host /usr", MadeMS: 71.6}
 	if got, want := environmentText(e), "host /usr"; got != want {
 		t.Errorf("environmentText(%+v) = %q, want %q", e, got, want)
+	}
+	failed := client.Environment{Error: "pip\nfailed " + strings.Repeat("x", 2000), Reason: "unavailable"}
+	if got := environmentText(failed); len(got) > 200 || !strings.HasPrefix(got, "unavailable: pip failed xxx") {
+		t.Errorf("environmentText of a long error = %q, want one line of at most 200 bytes", got)
 	}
 	e.Restored = true
 	if got, want := environmentText(e), "host /usr (boxes restored from a snapshot, the newest in 72 ms)"; got != want {

@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // TestErrorKeepsItsCode checks that -o json prints the code of a refusal that a command explains in its own words.
@@ -27,6 +29,43 @@ func TestErrorKeepsItsCode(t *testing.T) {
 		if err := json.Unmarshal(stderr.Bytes(), &out); err != nil || out.Error.Code != want {
 			t.Errorf("report printed %s (%v), want the code %s", &stderr, err, want)
 		}
+	}
+}
+
+// TestErrorsAdviseFlags checks that the advice for a task's error names flags, not fields of the task.
+func TestErrorsAdviseFlags(t *testing.T) {
+	for code, want := range map[string]string{
+		errcode.MemoryLimit: "try: codefleet run --memory MB", errcode.Timeout: "(--timeout DURATION)",
+	} {
+		var stderr bytes.Buffer
+		(&app{stderr: &stderr}).showError(client.Result{Error: &schemas.Error{
+			Code: code, Hint: "ask for more in limits.memory_mb or limits.timeout_s",
+		}})
+		if !strings.Contains(stderr.String(), want) {
+			t.Errorf("error %s: %s, want %q", code, &stderr, want)
+		}
+	}
+}
+
+// TestJSONIsReadable checks that JSON for people does not escape the characters that only HTML needs escaped.
+func TestJSONIsReadable(t *testing.T) {
+	var stdout bytes.Buffer
+	a := &app{output: "json", stdout: &stdout}
+	if err := a.print(map[string]any{"code": "a<b && c>d", "raw": json.RawMessage(`"<&>"`)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if want := "{\n  \"code\": \"a<b && c>d\",\n  \"raw\": \"<&>\"\n}\n"; stdout.String() != want {
+		t.Errorf("print() wrote %s, want %s", &stdout, want)
+	}
+}
+
+// TestApproveAllListsTheTools checks that approve --all prints what it has approved.
+func TestApproveAllListsTheTools(t *testing.T) {
+	listing := &tools.Listing{Tools: []tools.Tool{{Server: "wiki", Name: "read", State: tools.Pending}}}
+	var stdout bytes.Buffer
+	err := (&app{output: "text", stdout: &stdout}).approve(t.TempDir(), listing, nil, true)
+	if err != nil || !strings.HasPrefix(stdout.String(), "wiki/read (pending → approved)\n") {
+		t.Errorf("approve --all = %v and printed %q, want the tool", err, &stdout)
 	}
 }
 

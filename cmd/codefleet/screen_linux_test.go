@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -203,6 +205,47 @@ func TestIndentationIsBounded(t *testing.T) {
 	if b.Len() > maxIndented || !json.Valid([]byte(b.String())) {
 		t.Errorf("%d bytes of JSON are printed as %d bytes, want valid JSON of at most %d",
 			len(deep), b.Len(), maxIndented)
+	}
+}
+
+// stopWriter calls stop before it writes to w.
+type stopWriter struct {
+	w    io.Writer
+	stop func()
+}
+
+func (w stopWriter) Write(p []byte) (int, error) {
+	w.stop()
+	return w.w.Write(p)
+}
+
+// TestFirstLineOfUp checks that `codefleet up` removes its progress from a terminal before it prints the addresses.
+func TestFirstLineOfUp(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"CODEFLEET_URL", "CODEFLEET_FLEET", "OPENAI_API_KEY"} {
+		t.Setenv(name, "")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	shown := onTerminal(t, func(terminal *os.File) {
+		a := &app{
+			stdout: stopWriter{onScreen(terminal), stop}, stderr: onScreen(terminal), env: os.Environ(), exit: os.Exit,
+			worker: func(accept, _ context.Context, p assembly.WorkerOptions) error {
+				if _, err := p.Join(accept); err != nil {
+					return err
+				}
+				p.Ready()
+				<-accept.Done()
+				return nil
+			},
+		}
+		args := strings.Fields("up --data . --http 127.0.0.1:0 --nats 127.0.0.1:0 --s3 127.0.0.1:0")
+		if code := a.main(ctx, args); code != 0 {
+			t.Errorf("up: exit code %d, want 0", code)
+		}
+	})
+	if !strings.Contains(shown, " …\r\x1b[Khttp  ") {
+		t.Errorf("up shows %q, want its progress, and then the addresses on an empty line", shown)
 	}
 }
 

@@ -178,8 +178,8 @@ func TestRefusesToStart(t *testing.T) {
 func TestHelp(t *testing.T) {
 	var log bytes.Buffer
 	if code := run(t.Context(), []string{"-h"}, environment, io.Discard, &log); code != 0 ||
-		!strings.Contains(log.String(), "-fleet") {
-		t.Errorf("-h: exit code %d, log %q, want 0 and the flags", code, log.String())
+		!strings.Contains(log.String(), "\n  --fleet FILE\n") {
+		t.Errorf("-h: exit code %d, log %q, want 0 and the flags with two dashes", code, log.String())
 	}
 }
 

@@ -213,7 +213,7 @@ func TestUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--transport smoke: want one of": {"--transport", "smoke"},
 		"mcp.profile":                    {"--profile", "huge"},
-		"not defined":                    {"--no"},
+		"not defined: --no (mcp-bridge --help lists the flags)": {"--no"},
 	} {
 		cmd := command("http://127.0.0.1:1", "", args...)
 		cmd.Stderr = nil

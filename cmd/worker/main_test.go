@@ -74,6 +74,8 @@ func TestUsage(t *testing.T) {
 		want string
 	}{
 		"no fleet":        {nil, nil, "the address of the queue is missing"},
+		"flag":            {[]string{"-nonsense"}, nil, "not defined: --nonsense (worker --help lists the flags)"},
+		"no value":        {[]string{"-nats"}, nil, "flag needs an argument: --nats (worker --help lists the flags)"},
 		"argument":        {[]string{"now"}, nil, `unexpected argument "now"`},
 		"unknown setting": {nil, []string{"CODEFLEET_WORKER_SLOT=1"}, "CODEFLEET_WORKER_SLOTS"},
 	} {
