@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"pgregory.net/rapid"
 
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -350,6 +352,36 @@ func TestRejectedCalls(t *testing.T) {
 	if code(err) != errcode.ToolChanged ||
 		!strings.Contains(err.Error(), "written for a different definition; it is now get(...)") {
 		t.Errorf("get with an old hash = %v, want tool_changed with the new signature", err)
+	}
+}
+
+// Programs choose the names of unknown tools. Traces and audit records do not contain them; the task's own list of calls
+// does.
+func TestUnknownNamesAreNotRecorded(t *testing.T) {
+	w := newWorld(t)
+	spans := tracetest.NewSpanRecorder()
+	w.cfg.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("")
+	e := w.open()
+	for _, name := range [][2]string{{"s", "jane-doe"}, {"jane-doe", "get"}, {"jane-doe", "jane-doe"}} {
+		if _, err := e.Call(t.Context(), broker.Call{Server: name[0], Tool: name[1], Args: object(`{}`)}); err == nil {
+			t.Errorf("Call(%s) = nil error, want an error", name)
+		}
+	}
+	if err := e.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	var recorded strings.Builder
+	fmt.Fprintln(&recorded, w.begun, w.ended)
+	for _, s := range spans.Ended() {
+		fmt.Fprintln(&recorded, s.Name(), s.Attributes(), s.Events(), s.Status())
+	}
+	got := recorded.String()
+	if strings.Contains(got, "jane-doe") || len(w.begun) != 3 || len(spans.Ended()) != 3 ||
+		strings.Count(got, "(unknown)") != 15 {
+		t.Errorf("recorded %s; want three audit records and spans, with (unknown) instead of the names", got)
+	}
+	if calls := e.Calls(); len(calls) != 3 || calls[2].Server != "jane-doe" || calls[2].Tool != "jane-doe" {
+		t.Errorf("Calls() = %+v, want the names that the program used", calls)
 	}
 }
 

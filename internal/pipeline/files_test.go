@@ -1,0 +1,34 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// TestFilesInTheFleetsDirectories checks that a task places no files in the directories of the workspace that belong to
+// the fleet.
+func TestFilesInTheFleetsDirectories(t *testing.T) {
+	tree, err := state.New(mem.New(), state.Options{}).Tree(t.TempDir(), state.Ref{Tenant: "acme", Workspace: "main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	text := "x"
+	for name, refused := range map[string]bool{
+		"servers/calculator/add.py": true, "servers": true, "client/mcp_client.py": true, "lost+found/x": true,
+		"data/servers/x.py": false, "state/x.json": false,
+	} {
+		err := writeFiles([]schemas.File{{Name: "a.txt", Text: &text}, {Name: name, Text: &text}}, tree)
+		e, ok := errors.AsType[*schemas.Error](err)
+		if ok != refused || err == nil == refused ||
+			refused && (e.Code != errcode.BadFile || fmt.Sprintf("%.9s", e.Message) != "/files/1:") {
+			t.Errorf("writeFiles(%s) = %v, refused: %v, want %v", name, err, ok, refused)
+		}
+	}
+}
