@@ -117,8 +117,8 @@ func (w wait) over(r Record) bool {
 const waitStep = 30 * time.Second
 
 // New returns a client of the fleet at o.URL. Over NATS it connects to the server. Over HTTP it makes no request, so it
-// succeeds even while the fleet is unreachable. The error is an *OptionsError if o cannot be used, and an *APIError with
-// the code "unauthorized" if the NATS server refuses the credentials.
+// succeeds even while the fleet is unreachable. The error is an *OptionsError if o cannot be used, and an *APIError
+// with the code "unauthorized" if the NATS server refuses the credentials.
 func New(ctx context.Context, o Options) (*Client, error) {
 	if err := o.cleanToken("the token"); err != nil {
 		return nil, err

@@ -43,7 +43,10 @@ func TestWrongAddresses(t *testing.T) {
 		{dead, "", "mcp test", 3, "the fleet does not respond: "},
 		{dead, "", "mcp test -o json", 3, `{"error":{"message":"the fleet does not respond: `},
 		{"nats://127.0.0.1:1", "", "mcp test", 3, "find a fleet: connect to NATS "},
-		{refused, "", "tasks", 4, "unauthorized: the queue does not accept the credentials: connect to NATS nats://user:xxxxx@"},
+		{
+			refused, "", "tasks", 4,
+			"unauthorized: the queue does not accept the credentials: connect to NATS nats://user:xxxxx@",
+		},
 		{refused, "", "mcp test", 4, "unauthorized: the queue does not accept the credentials"},
 		{"ftp://127.0.0.1", "", "tasks", 2, `find a fleet: fleet address "ftp://127.0.0.1": want http://`},
 		{"ftp://127.0.0.1", "", "mcp", 2, `find a fleet: fleet address "ftp://127.0.0.1": want http://`},
@@ -57,7 +60,10 @@ func TestWrongAddresses(t *testing.T) {
 		{dead, "", "--fleet . tasks", 2, "find a fleet: read fleet file: read .: is a directory"},
 		{dead, "", "--fleet absent.json tasks", 3, "open absent.json: no such file"},
 		{dead, "", "--fleet token.json tasks", 2, "find a fleet: token in token.json contains a newline"},
-		{fleet.URL, "a\nb", "tasks", 2, "find a fleet: CODEFLEET_TOKEN contains a newline or another control character"},
+		{
+			fleet.URL, "a\nb", "tasks", 2,
+			"find a fleet: CODEFLEET_TOKEN contains a newline or another control character",
+		},
 		{fleet.URL, valid + "\n", "tasks", 0, "TASK  STATUS"},
 		{fleet.URL, valid + "\r\n", "tasks", 0, "TASK  STATUS"},
 		{fleet.URL, valid, "state set --if-match a\nb {}", 2, "If-Match: the value contains a newline"},

@@ -138,7 +138,8 @@ func explain(err error) *failure {
 		}
 	}
 	if e, ok := errors.AsType[*client.OptionsError](err); ok {
-		return usage("find a fleet: %v", e).try("name a fleet with --fleet FILE, or with CODEFLEET_URL and CODEFLEET_TOKEN")
+		return usage("find a fleet: %v", e).
+			try("name a fleet with --fleet FILE, or with CODEFLEET_URL and CODEFLEET_TOKEN")
 	}
 	if e, ok := errors.AsType[*config.InvalidError](err); ok {
 		return usage("%v", e).try("codefleet config check")

@@ -56,7 +56,8 @@ func TestFlagsAreGivenOnce(t *testing.T) {
 	}
 }
 
-// TestFlagErrors checks for every flag with a type that the error of a wrong value says what the flag accepts, in words.
+// TestFlagErrors checks for every flag with a type that the error of a wrong value says what the flag accepts, in
+// words.
 func TestFlagErrors(t *testing.T) {
 	checked := 0
 	var visit func(c *cobra.Command)
@@ -85,7 +86,8 @@ func TestFlagErrors(t *testing.T) {
 // TestMemory checks the units of a flag for memory.
 func TestMemory(t *testing.T) {
 	for s, want := range map[string]int{
-		"512": 512, "512M": 512, "512MB": 512, "512mb": 512, "512MiB": 512, "2G": 2048, "2GB": 2048, "2gib": 2048, "-1": -1,
+		"512": 512, "512M": 512, "512MB": 512, "512mb": 512, "512MiB": 512,
+		"2G": 2048, "2GB": 2048, "2gib": 2048, "-1": -1,
 		"": -2, "MB": -2, "1.5GB": -2, "1TB": -2, "512 MB": -2, "99999999999": -2,
 	} {
 		got := 0

@@ -24,8 +24,13 @@ func TestListNames(t *testing.T) {
 	}
 	visit(root)
 	for _, path := range [][]string{
-		{"tokens", "list"}, {"tenants", "list"}, {"dead", "list"}, {"workers", "list"}, {"skills", "list"},
-		{"tools", "list"}, {"sessions", "ls"},
+		{"tokens", "list"},
+		{"tenants", "list"},
+		{"dead", "list"},
+		{"workers", "list"},
+		{"skills", "list"},
+		{"tools", "list"},
+		{"sessions", "ls"},
 	} {
 		if c, _, err := root.Find(path); err != nil || c.Parent().Name() != path[0] {
 			t.Errorf("Find(%q) = %v, %v, want a subcommand", path, c, err)

@@ -28,7 +28,9 @@ func (a *app) skillsCommand() *cobra.Command {
 		Long: "List the skills: saved programs and instructions, in the public Agent Skills format. A\n" +
 			"program imports one with `from skills.double_number import run`; `codefleet run --skill\n" +
 			"double-number --inputs '{\"x\": 15}'` runs it as a task.",
-		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error { return a.listSkills(ctx, c) }),
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
+			return a.listSkills(ctx, c)
+		}),
 	}
 	return listGroup(c,
 		a.skillsShowCommand(), a.skillsSaveCommand(), a.skillsImportCommand(), a.skillsExportCommand(),

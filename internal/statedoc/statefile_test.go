@@ -35,7 +35,9 @@ func TestCheckName(t *testing.T) {
 }
 
 func TestYAMLRoundTrip(t *testing.T) {
-	const state = `{"a":{"b":[1,2.50,1e3,-7]},"big":12345678901234567890123,"bigger":-1e308,"unsigned":18446744073709551615,"empty":"","map":{},"multi":"x\ny: z\n","no":"no","null":null,"num":"12","t":true,"time":"2026-01-02","u":"é😀\u2028"}`
+	const state = `{"a":{"b":[1,2.50,1e3,-7]},"big":12345678901234567890123,` +
+		`"bigger":-1e308,"unsigned":18446744073709551615,"empty":"",` +
+		`"map":{},"multi":"x\ny: z\n","no":"no","null":null,"num":"12","t":true,"time":"2026-01-02","u":"é😀\u2028"}`
 	text, err := statedoc.FromJSON("x.yaml", []byte(state))
 	if err != nil {
 		t.Fatal(err)

@@ -214,8 +214,9 @@ func testOwnLines(t *testing.T, b *box) {
 		"cleared cache":  "import linecache\nlinecache.clearcache()\nlinecache.checkcache()\nown_line",
 		"printed": "import linecache, traceback\nlinecache.clearcache()\n" +
 			"try: own_line\nexcept NameError: traceback.print_exc()",
-		"thread":          "import threading\ndef f(): own_line\nt = threading.Thread(target=f)\nt.start()\nt.join()",
-		"thread's exit":   "import sys, threading\nt = threading.Thread(target=sys.exit)\nt.start()\nt.join()\nown_line",
+		"thread": "import threading\ndef f(): own_line\nt = threading.Thread(target=f)\nt.start()\nt.join()",
+		"thread's exit": "import sys, threading\nt = threading.Thread(target=sys.exit)\n" +
+			"t.start()\nt.join()\nown_line",
 		"without a catch": "class A:\n  def __del__(self): own_line\nA()\nNone",
 		"at exit":         "import atexit\ndef f(): own_line\natexit.register(f)\nNone",
 	} {

@@ -89,7 +89,8 @@ var stateCases = []struct {
 		message: "state['n'] cannot be saved as JSON: it is nested too deeply",
 	}},
 	{
-		"a document nested too deeply", `{"n":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}`, "state", "",
+		"a document nested too deeply",
+		`{"n":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}`, "state", "",
 		want{
 			status: executor.Failed, code: "bad_state",
 			message: "state.json is not JSON: maximum recursion depth exceeded",

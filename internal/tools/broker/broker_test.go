@@ -355,8 +355,8 @@ func TestRejectedCalls(t *testing.T) {
 	}
 }
 
-// Programs choose the names of unknown tools. Traces and audit records do not contain them; the task's own list of calls
-// does.
+// Programs choose the names of unknown tools. Traces and audit records do not contain them; the task's own list of
+// calls does.
 func TestUnknownNamesAreNotRecorded(t *testing.T) {
 	w := newWorld(t)
 	spans := tracetest.NewSpanRecorder()
