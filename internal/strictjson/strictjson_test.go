@@ -123,15 +123,18 @@ func TestCheckLimits(t *testing.T) {
 	nested := func(n int) string { return strings.Repeat(`{"":[`, n/2) + strings.Repeat("]}", n/2) }
 	long := strings.Repeat("9", strictjson.MaxDigits)
 	for in, want := range map[string]string{
-		long: "", "-" + long: "", "[-" + long + "]": "", `{"` + long + `9":"\\\"` + long + `9"}`: "",
-		long + "9":                                "a number has more than 4300 digits",
-		`{"a":-9` + long + "}":                    "a number has more than 4300 digits",
-		"-1." + long:                              "a number has more than 4300 digits",
-		"1e-999":                                  "",
-		"[-1e999]":                                "a number is too large for a float: -1e999",
-		nested(strictjson.MaxDepth):               "",
-		nested(strictjson.MaxDepth + 2):           "it is nested more than 500 levels deep",
-		`"` + strings.Repeat("[", 1000) + `"`:     "",
+		long:                                    "",
+		"-" + long:                              "",
+		"[-" + long + "]":                       "",
+		`{"` + long + `9":"\\\"` + long + `9"}`: "",
+		long + "9":                              "a number has more than 4300 digits",
+		`{"a":-9` + long + "}":                  "a number has more than 4300 digits",
+		"-1." + long:                            "a number has more than 4300 digits",
+		"1e-999":                                "",
+		"[-1e999]":                              "a number is too large for a float: -1e999",
+		nested(strictjson.MaxDepth):             "",
+		nested(strictjson.MaxDepth + 2):         "it is nested more than 500 levels deep",
+		`"` + strings.Repeat("[", 1000) + `"`:   "",
 		"[" + strings.Repeat("[],", 1000) + "[]]": "",
 	} {
 		err := strictjson.Check([]byte(in))

@@ -59,8 +59,8 @@ func explainUnwritable(dir string, err error) error {
 	const format = "data directory %s cannot be written: %w: %s%w"
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("data directory %s cannot be written: %w: free space on its disk, or %v", dir, err,
-			ErrUnusable)
+		return fmt.Errorf("data directory %s cannot be written: %w: free space on its disk, "+
+			"or choose another with --data", dir, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf(format, dir, err, "change its owner, or ", ErrUnusable)
 	}
