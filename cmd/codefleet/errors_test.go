@@ -35,7 +35,7 @@ func TestErrorKeepsItsCode(t *testing.T) {
 // TestErrorsAdviseFlags checks that the advice for a task's error names flags, not fields of the task.
 func TestErrorsAdviseFlags(t *testing.T) {
 	for code, want := range map[string]string{
-		errcode.MemoryLimit: "try: codefleet run --memory MB", errcode.Timeout: "(--timeout DURATION)",
+		errcode.MemoryLimit: "try: codefleet run --memory MB", errcode.Timeout: "(codefleet run --timeout DURATION)",
 	} {
 		var stderr bytes.Buffer
 		(&app{stderr: &stderr}).showError(client.Result{Error: &schemas.Error{
