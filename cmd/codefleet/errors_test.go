@@ -51,7 +51,7 @@ func TestErrorsAdviseFlags(t *testing.T) {
 func TestJSONIsReadable(t *testing.T) {
 	var stdout bytes.Buffer
 	a := &app{output: "json", stdout: &stdout}
-	if err := a.print(map[string]any{"code": "a<b && c>d", "raw": json.RawMessage(`"<&>"`)}, nil); err != nil {
+	if err := a.print(map[string]any{"code": "a<b && c>d", "raw": json.RawMessage(`"\u003c&>"`)}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if want := "{\n  \"code\": \"a<b && c>d\",\n  \"raw\": \"<&>\"\n}\n"; stdout.String() != want {

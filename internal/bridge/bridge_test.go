@@ -283,8 +283,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestErrorsFit checks that an error which quotes an argument does not exceed the limit of a result, and still says
-// what is wrong with the argument.
+// TestErrorsFit checks that an error of any tool which quotes an argument does not exceed the limit of a result, still
+// says what is wrong with the argument, and has no structured content, because it would violate the output schema.
 func TestErrorsFit(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
@@ -296,8 +296,8 @@ func TestErrorsFit(t *testing.T) {
 	check := func(tool string, args map[string]any) {
 		t.Helper()
 		r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
-		if err != nil || !r.IsError {
-			t.Errorf("%s = %+v, %v, want an error result", tool, r, err)
+		if err != nil || !r.IsError || r.StructuredContent != nil {
+			t.Errorf("%s = %+v, %v, want an error result without structured content", tool, r, err)
 		} else if n := len(r.Content[0].(*mcp.TextContent).Text); n > 4000 {
 			t.Errorf("%s: the error is %d bytes, want at most 4000", tool, n)
 		}

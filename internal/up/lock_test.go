@@ -44,9 +44,13 @@ func TestUnwritableDirectory(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lockDir(filepath.Join(file, "data")); err == nil ||
-		!strings.Contains(err.Error(), "cannot be written") || !strings.Contains(err.Error(), "--data") {
-		t.Errorf("lockDir below a file = %v, want an error with --data", err)
+	for dir, want := range map[string]string{
+		file: "is a file: choose a directory with --data", filepath.Join(file, "data"): "cannot be written",
+	} {
+		if _, err := lockDir(dir); !errors.Is(err, syscall.ENOTDIR) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "--data") {
+			t.Errorf("lockDir(%s) = %v, want an error with %q and --data", dir, err, want)
+		}
 	}
 }
 
