@@ -88,14 +88,12 @@ mcp_servers:
 	want := []mcp.Server{
 		{
 			Name: "files", Command: "npx", Args: []string{"-y", "files"}, Env: map[string]string{"KEY": "k"},
-			User: "bob",
-			Dir:  "/srv", Headers: map[string]string{}, Scope: mcp.PerSession,
+			User: "bob", Dir: "/srv", Headers: map[string]string{}, Scope: mcp.PerSession,
 			Limits: mcp.Limits{CallTimeout: 2 * time.Minute, ConnectTimeout: 5 * time.Minute, Concurrency: 3},
 		},
 		{
 			Name: "old", URL: "https://old", SSE: true, Env: map[string]string{},
-			Headers: map[string]string{"X-Key": "k"},
-			Scope:   mcp.Shared,
+			Headers: map[string]string{"X-Key": "k"}, Scope: mcp.Shared,
 		},
 		{Name: "web", URL: "https://web", Env: map[string]string{}, Headers: map[string]string{}},
 		{Name: "weather"},
