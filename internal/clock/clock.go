@@ -1,8 +1,9 @@
-// Package clock has functions that wait until a time has passed or a context ends.
+// Package clock has functions that wait until a time has passed or a context ends, and one that stores times.
 package clock
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -24,6 +25,18 @@ func Repeat(ctx context.Context, d time.Duration, fn func()) (stop func()) {
 		}
 	})
 	return func() { cancel(); running.Wait() }
+}
+
+// Nanos returns the nanoseconds from 1970 to t. Before 1677 and after 2262, where they exceed int64, it returns the
+// nearest value. Files may have any time: programs and archives set it.
+func Nanos(t time.Time) int64 {
+	switch {
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
+	}
+	return t.UnixNano()
 }
 
 // Sleep waits for d. If ctx ends first, it returns the cause of ctx's end.

@@ -3,6 +3,7 @@ package clock_test
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -27,6 +28,23 @@ func TestRepeat(t *testing.T) {
 			t.Errorf("Repeat(1s) called fn %d times although the first call ended its context, want 1", got-3)
 		}
 	})
+}
+
+func TestNanos(t *testing.T) {
+	for at, want := range map[string]int64{
+		"1970-01-01T00:00:00.000000001Z": 1, "1960-01-01T00:00:00Z": -315619200e9,
+		"1677-09-21T00:12:43.145224192Z": math.MinInt64, "1677-09-21T00:12:43Z": math.MinInt64,
+		"0001-01-01T00:00:00Z": math.MinInt64, "2262-04-11T23:47:16.854775807Z": math.MaxInt64,
+		"2262-04-11T23:47:17Z": math.MaxInt64, "9999-12-31T23:59:59Z": math.MaxInt64,
+	} {
+		parsed, err := time.Parse(time.RFC3339Nano, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := clock.Nanos(parsed); got != want {
+			t.Errorf("Nanos(%s) = %d, want %d", at, got, want)
+		}
+	}
 }
 
 func TestSleep(t *testing.T) {

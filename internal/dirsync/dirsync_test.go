@@ -22,7 +22,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/dirsync"
 )
 
@@ -30,10 +32,11 @@ import (
 // the content of a symbolic link is "->" and its target.
 type remote struct {
 	versions   []map[string]string
-	modes      map[string]uint32 // that differ from 0644 and 0755
-	beforeFile func(path string) // called before Read returns each file
-	race       func()            // called once before a write
-	cut        string            // the path in whose content a read breaks off
+	modes      map[string]uint32    // that differ from 0644 and 0755
+	beforeFile func(path string)    // called before Read returns each file
+	race       func()               // called once before a write
+	times      map[string]time.Time // of files that were written, if not nil
+	cut        string               // the path in whose content a read breaks off
 }
 
 func (r *remote) set(files map[string]string) {
@@ -132,6 +135,9 @@ func (r *remote) Write(_ context.Context, base int64, _ string, edits []dirsync.
 	for _, e := range edits {
 		if e.Kind == dirsync.File && r.modes != nil {
 			r.modes[e.Path] = e.Mode
+		}
+		if e.Kind == dirsync.File && r.times != nil {
+			r.times[e.Path] = e.Time
 		}
 		was := map[string]string{}
 		if base > 0 {
@@ -330,6 +336,32 @@ func TestPullAndPush(t *testing.T) {
 	w.want("pushed", w.remote.current(), w.files())
 	if r, err = w.folder.Push(t.Context(), "", dirsync.Refuse); err != nil || r.Generation != 3 || len(r.Written) != 0 {
 		t.Errorf("Push() of nothing = %+v, %v; want generation 3 and nothing written", r, err)
+	}
+}
+
+// TestFileTimes pushes files with times before 1970, and after those that int64 holds in nanoseconds.
+func TestFileTimes(t *testing.T) {
+	w := newFixture(t)
+	w.remote.times = map[string]time.Time{}
+	want := map[string]time.Time{}
+	for name, year := range map[string]int{"early": 1960, "late": 2300} {
+		w.write(name, name)
+		at := unix.Timespec{Sec: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC).Unix()}
+		file := filepath.Join(w.dir, name)
+		if err := unix.UtimesNano(file, []unix.Timespec{at, at}); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[name] = time.Unix(0, clock.Nanos(info.ModTime())).UTC() // file systems have limits, too
+	}
+	if _, err := w.folder.Push(t.Context(), "", dirsync.Refuse); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, w.remote.times); diff != "" {
+		t.Errorf("times (-want +got):\n%s", diff)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/state/ignore"
 )
 
@@ -148,7 +149,7 @@ func (f *Folder) lstat(p string) (*local, error) {
 }
 
 func statOf(info fs.FileInfo) stat {
-	s := stat{Size: info.Size(), MTime: info.ModTime().UnixNano()}
+	s := stat{Size: info.Size(), MTime: clock.Nanos(info.ModTime())}
 	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
 		s.Inode, s.CTime = sys.Ino, ctime(sys)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
@@ -206,9 +207,10 @@ func attributes(header func(string) string) (mode fs.FileMode, at time.Time, err
 		mode = fs.FileMode(n)
 	}
 	if v := header(timeHeader); v != "" {
-		if at, err = time.Parse(time.RFC3339Nano, v); err != nil || at.Year() < 1970 || at.Year() > 2200 {
+		if at, err = time.Parse(time.RFC3339Nano, v); err != nil {
 			return 0, at, badParameter(timeHeader, "it must be a time as in 2026-01-31T12:00:00Z")
 		}
+		at = time.Unix(0, clock.Nanos(at)) // never the zero time, which means now
 	}
 	return mode, at, nil
 }

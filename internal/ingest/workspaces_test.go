@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -306,6 +307,53 @@ func TestArchives(t *testing.T) {
 	if err == nil {
 		t.Error("read of an incomplete archive = nil, want an error")
 	}
+}
+
+// TestFileTimes uploads files with any times. Lists and archives of a workspace have the nearest that they can hold.
+func TestFileTimes(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	const first, last = "1677-09-21T00:12:43.145224192Z", "2262-04-11T23:47:16.854775807Z"
+	const firstZip, lastZip = "1980-01-01T00:00:00Z", "2106-02-07T06:28:15Z"
+	type times struct{ list, tar, zip string }
+	want := map[string]times{
+		"0000-01-01T00:00:00Z": {first, first, firstZip}, "0001-01-01T00:00:00Z": {first, first, firstZip},
+		"1960-01-02T03:04:05.5Z": {"1960-01-02T03:04:05.5Z", "1960-01-02T03:04:05.5Z", firstZip},
+		"2026-01-02T03:04:05Z":   {"2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"},
+		"2250-01-01T00:00:00Z":   {"2250-01-01T00:00:00Z", "2250-01-01T00:00:00Z", lastZip},
+		"9999-12-31T23:59:59Z":   {last, last, lastZip},
+	}
+	for at := range want {
+		wantStatus(t, f, 200, nil, "PUT", main+"/files/"+at, map[string]string{"Codefleet-Time": at}, at)
+	}
+	got := map[string]times{}
+	text := func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
+	_, body := request(t, f, "GET", main+"/files", nil, nil)
+	for _, file := range decode[[]state.FileInfo](t, body) {
+		got[file.Path] = times{list: text(file.Time)}
+	}
+	_, body = request(t, f, "GET", main+"/archive?format=tar", nil, nil)
+	for r := tar.NewReader(bytes.NewReader(body)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[h.Name] = times{list: got[h.Name].list, tar: text(h.ModTime)}
+	}
+	_, body = request(t, f, "GET", main+"/archive", nil, nil)
+	z, err := zip.NewReader(bytes.NewReader(body), int64(len(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range z.File {
+		got[e.Name] = times{got[e.Name].list, got[e.Name].tar, text(e.Modified)}
+	}
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(times{})); d != "" {
+		t.Errorf("times (-want +got):\n%s", d)
+	}
+	wantStatus(t, f, 400, nil, "PUT", main+"/files/g", map[string]string{"Codefleet-Time": "soon"}, "x")
 }
 
 func untar(t *testing.T, data []byte) map[string]string {

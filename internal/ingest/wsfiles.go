@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"mime"
 	"net/http"
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
@@ -162,12 +164,23 @@ func (s *Server) sendArchive(
 // separator: `..\x` would point outside the directory.
 func zipName(path string) string { return strings.ReplaceAll(path, `\`, "%5C") }
 
+// zipTime returns the time nearest to t that all fields of a zip file can hold.
+func zipTime(t time.Time) time.Time {
+	switch first, last := time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(math.MaxUint32, 0); {
+	case t.Before(first):
+		return first
+	case t.After(last):
+		return last
+	}
+	return t
+}
+
 func (s *Server) writeZip(
 	ctx context.Context, out io.Writer, ref state.Ref, generation int64, include func(state.FileInfo) bool,
 ) error {
 	z := zip.NewWriter(out)
 	add := func(f state.FileInfo, content io.Reader) error {
-		h := &zip.FileHeader{Name: zipName(f.Path), Method: zip.Deflate, Modified: f.Time}
+		h := &zip.FileHeader{Name: zipName(f.Path), Method: zip.Deflate, Modified: zipTime(f.Time)}
 		h.SetMode(fs.FileMode(f.Mode))
 		switch f.Kind {
 		case state.Dir:

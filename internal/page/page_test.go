@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"mime/multipart"
 	"net/http"
 	"net/http/cookiejar"
@@ -703,6 +704,17 @@ func TestRerun(t *testing.T) {
 }
 
 // TestFiles checks that the files of a form reach the task, and that large forms are refused.
+func TestAgo(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		90 * time.Second: "1 min ago", -90 * time.Second: "in 1 min",
+		math.MinInt64: "in 106751 days", math.MaxInt64: "106751 days ago", // what time.Since returns beyond 292 years
+	} {
+		if got := ago(d); got != want {
+			t.Errorf("ago(%s) = %s, want %s", d, got, want)
+		}
+	}
+}
+
 func TestFiles(t *testing.T) {
 	f, v := start(t, 1, Options{})
 	v.login(ingesttest.Token)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -158,7 +159,7 @@ var functions = template.FuncMap{
 func ago(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "in " + strings.TrimSuffix(ago(-d), " ago")
+		return "in " + strings.TrimSuffix(ago(-max(d, -math.MaxInt64)), " ago")
 	case d < time.Minute:
 		return fmt.Sprintf("%d s ago", int(d.Seconds()))
 	case d < time.Hour:

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/state/content"
 	"github.com/codefleet/codefleet/internal/state/format"
 )
@@ -69,7 +70,7 @@ func (s *Store) storeEdit(p *content.Packer, e Edit, room int64, buf, scratch *[
 		if e.Time.IsZero() {
 			e.Time = time.Now()
 		}
-		out.Kind, out.MTime = format.KindFile, e.Time.UnixNano()
+		out.Kind, out.MTime = format.KindFile, clock.Nanos(e.Time)
 		out.Mode = cmp.Or(out.Mode, 0o644)
 		if err := s.readContent(p, out, e.Content, room, buf, scratch); err != nil {
 			return nil, err

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
@@ -198,7 +199,7 @@ func statFile(f *os.File) (stat, error) {
 func fromUnix(st *unix.Stat_t) stat {
 	s := stat{
 		Kind: format.KindOther, Mode: uint32(st.Mode) & 0o777, Size: st.Size, //nolint:unconvert // 16 bits on darwin
-		MTime: st.Mtim.Nano(), CTime: st.Ctim.Nano(), Inode: st.Ino, UID: st.Uid,
+		MTime: clock.Nanos(time.Unix(st.Mtim.Unix())), CTime: st.Ctim.Nano(), Inode: st.Ino, UID: st.Uid,
 		Unversioned: st.Mode&0o7000 != 0,
 	}
 	switch st.Mode & unix.S_IFMT {

@@ -8,9 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/content"
 	"github.com/codefleet/codefleet/internal/state/format"
@@ -247,6 +250,42 @@ func TestRoundTrip(t *testing.T) {
 	again, err := o.Diff(t.Context(), set, true, nil, 0)
 	if err != nil || len(again.Changes) > 0 {
 		t.Errorf("Diff() of what was materialised = %v, %v, want no changes", again, err)
+	}
+}
+
+// TestFileTimes checks that files may have times before 1970, and after those that int64 holds in nanoseconds.
+func TestFileTimes(t *testing.T) {
+	dir, d := open(t, mem.New())
+	if err := d.Materialise(t.Context(), format.EmptySet, false); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, map[string]string{"early": "1", "late": "2"})
+	want := map[string]int64{}
+	for name, year := range map[string]int{"early": 1960, "late": 2300} {
+		at := unix.Timespec{Sec: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC).Unix()}
+		file := filepath.Join(dir, name)
+		if err := unix.UtimesNano(file, []unix.Timespec{at, at}); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[name] = clock.Nanos(info.ModTime()) // file systems have limits, too
+	}
+	up, err := d.Diff(t.Context(), format.EmptySet, false, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := up.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	for _, c := range up.Changes {
+		got[c.Path] = c.Entry.MTime
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("times (-want +got):\n%s", diff)
 	}
 }
 
