@@ -34,6 +34,9 @@ func (s *Server) observe(next func(*recorder, *http.Request)) http.Handler {
 		defer span.End()
 		r = r.WithContext(ctx)
 		rec := &recorder{ResponseWriter: w, rc: http.NewResponseController(w), timeout: s.o.Limits.BodyTime}
+		if r.ContentLength != 0 {
+			rec.bodyTime = s.o.Limits.BodyTime
+		}
 		defer func() { // runs also if handlePanic panics
 			s.logRequest(rec, r, time.Since(start))
 			describeSpan(span, rec, r)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
@@ -19,7 +20,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -424,24 +424,87 @@ func serve(t *testing.T, f *ingesttest.Fleet, o ingest.Options) (addr string, st
 func TestSlowBody(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	addr, _ := serve(t, f, ingest.Options{Limits: ingest.Limits{BodyTime: time.Second}})
-	for _, request := range []string{"POST /v1/tasks", "DELETE /v1/webhooks/x"} {
+	want := map[string]string{
+		"POST /v1/tasks HTTP/1.1\r\nHost: localhost":                             "408 body_timeout",
+		"DELETE /v1/webhooks/x HTTP/1.1\r\nHost: localhost":                      "408 body_timeout",
+		"POST /v1/tasks/x/cancel HTTP/1.1\r\nHost: localhost":                    "404 not_found",
+		"PATCH /v1/tasks HTTP/1.1\r\nHost: localhost":                            "405 method_not_allowed",
+		"GET /v1/tasks/x HTTP/1.1\r\nHost: localhost":                            "404 unknown_task",
+		"POST /v1/tasks?x=1 HTTP/1.1\r\nHost: localhost":                         "400 bad_parameter",
+		"POST /v1/tasks HTTP/1.1\r\nHost: evil.example":                          "403 host_refused",
+		"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nOrigin: http://a.example": "403 origin_refused",
+	}
+	conns := map[string]net.Conn{}
+	for request := range want {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
-			"Content-Length: 100\r\n\r\n{", request)
+		conns[request] = conn
+		fmt.Fprintf(conn, "%s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", request)
+	}
+	for request, conn := range conns {
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
-			t.Fatalf("%s = %v, want a response", request, err)
+			t.Errorf("%q with a slow body = %v, want %s", request, err, want[request])
+			continue
 		}
 		defer resp.Body.Close()
-		got, _ := io.ReadAll(resp.Body)
-		if code := decode[struct{ Code string }](t, got).Code; resp.StatusCode != 408 || code != errcode.BodyTimeout ||
-			!resp.Close {
-			t.Errorf("%s with a slow body = %d %s, closed: %t, want 408 body_timeout and true",
-				request, resp.StatusCode, got, resp.Close)
+		body, _ := io.ReadAll(resp.Body)
+		got := fmt.Sprint(resp.StatusCode, " ", decode[struct{ Code string }](t, body).Code)
+		if got != want[request] || !resp.Close {
+			t.Errorf("%q with a slow body = %s, closed: %t, want %s and true", request, got, resp.Close, want[request])
+		}
+	}
+}
+
+// TestInvalidHTTP checks the responses to requests that are no valid HTTP, which net/http writes itself: docs/http.md
+// describes them.
+func TestInvalidHTTP(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	addr, _ := serve(t, f, ingest.Options{})
+	header := func(size int) string { return "A: " + strings.Repeat("x", size) + "\r\n\r\n" }
+	secured := httptest.NewTLSServer(nil) // its certificate is used
+	defer secured.Close()
+	tls, _ := serve(t, f, ingest.Options{Access: ingest.Access{TLS: secured.TLS}})
+	const get, host = "GET /healthz HTTP/1.1\r\n", "Host: localhost\r\n"
+	for name, c := range map[string]struct {
+		request string
+		status  int
+		body    string
+	}{
+		"no HTTP":       {"hello\r\n\r\n", 400, "400 Bad Request"},
+		"no host":       {get + "\r\n", 400, "400 Bad Request: missing required Host header"},
+		"header":        {get + host + "a b: c\r\n\r\n", 400, "400 Bad Request: invalid header name"},
+		"length":        {get + host + "Content-Length: x\r\n\r\n", 400, "400 Bad Request"},
+		"large headers": {get + host + header(68<<10), 431, "431 Request Header Fields Too Large"},
+		"large enough":  {get + host + header(67<<10), 200, ""},
+		"no TLS":        {get + host + "\r\n", 400, "Client sent an HTTP request to an HTTPS server."},
+		"encoding":      {get + host + "Transfer-Encoding: gzip\r\n\r\n", 501, "Unsupported transfer encoding"},
+		"version":       {"GET /healthz HTTP/3.0\r\n" + host + "\r\n", 505, "505 HTTP Version Not Supported"},
+		"expectation":   {get + host + "Expect: more\r\n\r\n", 417, ""},
+	} {
+		to := addr
+		if name == "no TLS" {
+			to = tls
+		}
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, c.request)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("%s = %v, want %d", name, err, c.status)
+			continue
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != c.status || resp.Close != (c.status >= 400) || !strings.HasPrefix(string(body), c.body) {
+			t.Errorf("%s = %d %q, closed: %t, want %d %q, and that errors close the connection",
+				name, resp.StatusCode, body, resp.Close, c.status, c.body)
 		}
 	}
 }

@@ -119,6 +119,7 @@ type recorder struct {
 	http.ResponseWriter
 	rc          *http.ResponseController
 	timeout     time.Duration // time limit of each write
+	bodyTime    time.Duration // how long net/http may wait for the rest of an unread body before it sends the response
 	status      int
 	bytes       int64
 	id          identity
@@ -132,15 +133,19 @@ func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
-	_ = w.rc.SetWriteDeadline(time.Now().Add(w.timeout)) // not every ResponseWriter supports it
+	w.extendDeadline()
 	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) extendDeadline() {
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.bodyTime + w.timeout)) // not every ResponseWriter supports it
 }
 
 func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	_ = w.rc.SetWriteDeadline(time.Now().Add(w.timeout))
+	w.extendDeadline()
 	n, err := w.ResponseWriter.Write(b)
 	w.bytes += int64(n)
 	return n, err
