@@ -36,8 +36,7 @@ func CheckName(kind, s string) error {
 	if names.IsName(s) {
 		return nil
 	}
-	return fmt.Errorf("%s %q: a name is 1 to 63 letters (a-z, A-Z), digits, _ and -, and starts with a letter or digit",
-		kind, s)
+	return fmt.Errorf("%s %q: a name is %s", kind, s, names.Rule)
 }
 
 // CheckPool returns an error unless s may name a task pool.
@@ -45,7 +44,7 @@ func CheckPool(s string) error {
 	if names.IsSlug(s) {
 		return nil
 	}
-	return fmt.Errorf("pool %q: a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit", s)
+	return fmt.Errorf("pool %q: a name is %s", s, names.SlugRule)
 }
 
 // Status is the state of a task.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 func (a *app) artifactsCommand() *cobra.Command {
@@ -188,5 +189,5 @@ func artifactLine(id string, f client.Artifact) string {
 	if !strings.ContainsAny(f.Path, " '\"\\$`*?;&|<>()#~!\t\n") {
 		command += " " + f.Path
 	}
-	return printable(fmt.Sprintf("artifact: %s (%d bytes): %s", f.Path, f.Bytes, command))
+	return printable(fmt.Sprintf("artifact: %s (%s): %s", f.Path, text.Count(f.Bytes, "byte"), command))
 }

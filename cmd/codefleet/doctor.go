@@ -243,7 +243,7 @@ func withAge(r checkResult, released time.Time, upgrade string) checkResult {
 	if released.IsZero() {
 		r.Detail += ", age unknown"
 	} else {
-		r.Detail += fmt.Sprintf(", %d days old", int(age.Hours()/24))
+		r.Detail += ", " + text.Count(int(age.Hours()/24), "day") + " old"
 	}
 	return r
 }

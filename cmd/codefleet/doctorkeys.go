@@ -16,6 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/format"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -106,7 +107,7 @@ func (p *hostCheck) secretsInUse(ctx context.Context) []checkResult {
 				}
 			}
 			if n := found[tenant].OtherKeys[format.KeyID(tenant, []byte(s.secret))]; n > 0 {
-				needs = append(needs, fmt.Sprintf("%s (%d objects)", tenant, n))
+				needs = append(needs, fmt.Sprintf("%s (%s)", tenant, text.Count(n, "object")))
 			}
 		}
 		r := passed(name, "%s is needed by %s", s.file, strings.Join(needs, ", "))

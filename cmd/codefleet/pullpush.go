@@ -15,6 +15,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 func (a *app) wsPullCommand() *cobra.Command {
@@ -127,8 +128,8 @@ func (a *app) transfer(
 func partialPull(err error, r client.SyncReport) error {
 	return &failure{
 		code: explain(markCall(explainSyncError(err, ""))).code, err: err,
-		message: fmt.Sprintf("the pull stopped after it had completely written %d and removed %d paths",
-			len(r.Written), len(r.Removed)),
+		message: fmt.Sprintf("the pull stopped after it had completely written %d and removed %s",
+			len(r.Written), text.Count(len(r.Removed), "path")),
 		hint: "run the same command again to continue",
 	}
 }

@@ -113,7 +113,7 @@ func (a *app) showProgram(r client.Result) {
 		fmt.Fprintln(a.stderr, strings.TrimRight("  "+line, " "))
 	}
 	if more > 0 {
-		fmt.Fprintf(a.stderr, "  … %d more lines: codefleet result %s -o json\n", more, r.TaskID)
+		fmt.Fprintf(a.stderr, "  … %s: codefleet result %s -o json\n", text.Count(more, "more line"), r.TaskID)
 	}
 }
 
@@ -123,7 +123,7 @@ func egressLine(e client.EgressAttempt) string {
 	if e.Host != "" {
 		target = fmt.Sprintf("%s:%d", e.Host, e.Port)
 	}
-	return fmt.Sprintf("network: %s %s (%d bytes)", target, e.Verdict, e.Bytes)
+	return fmt.Sprintf("network: %s %s (%s)", target, e.Verdict, text.Count(e.Bytes, "byte"))
 }
 
 // resultText returns a JSON string without its quotes, and any other JSON value unchanged.
@@ -191,15 +191,16 @@ func toolsLine(r client.Result) string {
 	var parts []string
 	if u := r.Usage; u != nil {
 		n := len(r.Tools.Selected)
-		parts = append(parts, fmt.Sprintf("%d of %d tools selected (%.0f %%)", n, r.Tools.Available, 100*r.Tools.Share))
+		parts = append(parts, fmt.Sprintf("%d of %s selected (%.0f %%)", n, text.Count(r.Tools.Available, "tool"),
+			100*r.Tools.Share))
 		if n > 0 {
 			parts[0] += ": " + strings.Join(r.Tools.Selected, ", ")
 		}
 		if r.GeneratedBy != "" {
 			parts = append(parts, "program by "+r.GeneratedBy)
 		}
-		parts = append(parts, fmt.Sprintf("%d model tokens (all tools: %d a turn)", u.PromptTokens+u.CompletionTokens,
-			u.DirectToolTokens))
+		parts = append(parts, fmt.Sprintf("%s (all tools: %d a turn)",
+			text.Count(u.PromptTokens+u.CompletionTokens, "model token"), u.DirectToolTokens))
 		if r.Tools.Degraded != "" {
 			parts = append(parts, "without embeddings: "+r.Tools.Degraded)
 		}
@@ -211,10 +212,7 @@ func toolsLine(r client.Result) string {
 				replayed++
 			}
 		}
-		calls := fmt.Sprintf("%d tool calls", n)
-		if n == 1 {
-			calls = "1 tool call"
-		}
+		calls := text.Count(n, "tool call")
 		if replayed > 0 {
 			calls += fmt.Sprintf(" (%d replayed)", replayed)
 		}

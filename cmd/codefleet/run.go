@@ -23,6 +23,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/up"
 )
 
@@ -365,7 +366,7 @@ func (r *foreground) save(ctx context.Context, res *client.Result, patterns []st
 		if err := r.saveOne(ctx, root, res.TaskID, a); err != nil {
 			return &failure{code: errcode.ExitFailed, message: "save artifact " + a.Path, err: err}
 		}
-		fmt.Fprintf(r.a.stderr, "saved %s (%d bytes)\n", a.Path, a.Bytes)
+		fmt.Fprintf(r.a.stderr, "saved %s (%s)\n", a.Path, text.Count(a.Bytes, "byte"))
 		saved++
 	}
 	if saved == 0 && res.Status == client.Succeeded {

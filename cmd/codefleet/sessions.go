@@ -120,7 +120,7 @@ func (a *app) sessionsCheckpointCommand() *cobra.Command {
 
 func printSession(w io.Writer, s client.Session) {
 	if s.TasksOmitted > 0 {
-		fmt.Fprintf(w, "%d older tasks are not shown: see --limit\n", s.TasksOmitted)
+		fmt.Fprintf(w, "not shown: %s; see --limit\n", text.Count(s.TasksOmitted, "older task"))
 	}
 	for _, t := range s.Tasks {
 		row(w, t.Timestamp.Local().Format(time.DateTime), t.Status, firstLine(t.Description))

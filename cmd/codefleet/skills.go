@@ -18,6 +18,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/skills"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -317,7 +318,7 @@ func (a *app) skillsExportCommand() *cobra.Command {
 				Dir   string `json:"dir"`
 				Files int    `json:"files"`
 			}{dir, len(k.Content)}
-			return a.print(out, func(w io.Writer) { fmt.Fprintf(w, "wrote %s: %d files\n", dir, len(k.Content)) })
+			return a.print(out, func(w io.Writer) { fmt.Fprintf(w, "wrote %s: %s\n", dir, text.Count(len(k.Content), "file")) })
 		}),
 	}
 	skillVersionFlag(c, &version, "export this version; default the newest")

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -86,7 +87,7 @@ func showRecord(w io.Writer, r client.Record) {
 	}
 	if r.Result != nil {
 		for _, f := range r.Result.Artifacts {
-			row(w, "artifact", printable(fmt.Sprintf("%s, %d bytes", f.Path, f.Bytes)))
+			row(w, "artifact", printable(fmt.Sprintf("%s, %s", f.Path, text.Count(f.Bytes, "byte"))))
 		}
 	}
 	if r.TraceID != "" {

@@ -233,7 +233,7 @@ func (a *app) showRedriven(redriven []client.RedrivenTask) error {
 	})
 	if err == nil && refused > 0 {
 		err = &failure{
-			code: errcode.ExitFailed, message: fmt.Sprintf("%d of %d tasks not redriven", refused, len(redriven)),
+			code: errcode.ExitFailed, message: fmt.Sprintf("%d of %s not redriven", refused, text.Count(len(redriven), "task")),
 			hint: "submit those tasks again",
 		}
 	}

@@ -132,7 +132,7 @@ func showFound(w io.Writer, found client.ToolSearch, full bool) {
 	if found.Degraded != "" {
 		fmt.Fprintf(w, "without embeddings: %s\n", found.Degraded)
 	}
-	fmt.Fprintf(w, "%.0f %% of %d tools\n", 100*found.Share, found.Available)
+	fmt.Fprintf(w, "%.0f %% of %s\n", 100*found.Share, text.Count(found.Available, "tool"))
 }
 
 func (a *app) toolsShowCommand(flags *toolFlags) *cobra.Command {

@@ -137,7 +137,7 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 		fmt.Fprintf(a.stderr, "the description of %s has changed; tool searches use it. Check it with "+
 			"codefleet tools show %[1]s\n", server)
 	}
-	fmt.Fprintf(a.stderr, "%s: %d tools, %d files changed in %s; review them with codefleet tools approve\n",
-		server, len(p.Definitions.Tools), len(changed), filepath.Join(dir, p.Dir))
+	fmt.Fprintf(a.stderr, "%s: %s, %s changed in %s; review them with codefleet tools approve\n",
+		server, text.Count(len(p.Definitions.Tools), "tool"), text.Count(len(changed), "file"), filepath.Join(dir, p.Dir))
 	return nil
 }

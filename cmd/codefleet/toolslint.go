@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
@@ -27,6 +28,7 @@ func (a *app) toolsLintCommand() *cobra.Command {
 			}
 			index := toolsearch.New(nil).Index(listing).Words()
 			found := index.Lint()
+			summary := fmt.Sprintf("hard to find: %d of %s", len(found), text.Count(index.Len(), "tool"))
 			err = a.print(found, func(w io.Writer) {
 				for _, f := range found {
 					row(w, f.ID, f.Problem)
@@ -34,14 +36,14 @@ func (a *app) toolsLintCommand() *cobra.Command {
 						row(w, "", "found instead: "+strings.Join(f.Rivals, ", "))
 					}
 				}
-				fmt.Fprintf(w, "%d of %d tools are hard to find\n", len(found), index.Len())
+				fmt.Fprintln(w, summary)
 			})
 			if err != nil || len(found) == 0 {
 				return err
 			}
 			return &failure{
 				code:    errcode.ExitFailed,
-				message: fmt.Sprintf("%d of %d tools are hard to find", len(found), index.Len()),
+				message: summary,
 				hint:    "say in the first sentence of the description what only this tool does",
 			}
 		}),

@@ -17,6 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -57,10 +58,10 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 				fmt.Fprintln(a.stderr, "skipped:", b)
 			}
 			if n := out.Tools - out.Usable; n > 0 {
-				fmt.Fprintf(a.stderr, "%d tools wait for approval; until then their calls are refused: "+
-					"codefleet tools approve\n", n)
+				fmt.Fprintf(a.stderr, "waiting for approval: %s; until then their calls are refused: "+
+					"codefleet tools approve\n", text.Count(n, "tool"))
 			}
-			return a.print(out, func(w io.Writer) { fmt.Fprintf(w, "%s  %d tools\n", out.Version, out.Tools) })
+			return a.print(out, func(w io.Writer) { fmt.Fprintf(w, "%s  %s\n", out.Version, text.Count(out.Tools, "tool")) })
 		}),
 	}
 	c.Flags().StringVar(&version, "version", "", "make this published `VERSION` the current one")

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/workflow"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -49,7 +50,7 @@ func (a *app) workflowValidateCommand() *cobra.Command {
 			}
 			w := p.Definition
 			return a.print(map[string]any{"name": w.Name, "steps": len(w.Steps) + len(w.Finally)}, func(out io.Writer) {
-				fmt.Fprintf(out, "%s is valid: %d steps\n", printable(w.Name), len(w.Steps)+len(w.Finally))
+				fmt.Fprintf(out, "%s is valid: %s\n", printable(w.Name), text.Count(len(w.Steps)+len(w.Finally), "step"))
 			})
 		}),
 	}

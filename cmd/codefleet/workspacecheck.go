@@ -12,6 +12,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 func (a *app) wsCheckCommand() *cobra.Command {
@@ -39,8 +40,8 @@ func (a *app) wsCheckCommand() *cobra.Command {
 		err = a.print(found, func(w io.Writer) {
 			printLines(w, "damaged:", found.Problems)
 			printLines(w, "lost:", found.Lost)
-			fmt.Fprintf(w, "%d versions, %d packs, %d of them read: %d problems\n", found.Versions, found.Packs,
-				found.Read, len(found.Problems))
+			fmt.Fprintf(w, "%s, %s, %d of them read: %s\n", text.Count(found.Versions, "version"),
+				text.Count(found.Packs, "pack"), found.Read, text.Count(len(found.Problems), "problem"))
 		})
 		if err == nil && len(found.Problems) > 0 {
 			return &failure{
@@ -113,7 +114,7 @@ func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Re
 		if l.Older > 0 {
 			older = fmt.Sprintf("older content: codefleet workspace cat -g %d", l.Older)
 		}
-		fmt.Fprintf(w, "lost: %s (%d bytes; %s)\n", printable(l.Path), l.Bytes, older)
+		fmt.Fprintf(w, "lost: %s (%s; %s)\n", printable(l.Path), text.Count(l.Bytes, "byte"), older)
 	}
 	printLines(w, "recovered without its path:", done.Recovered)
 	switch {
@@ -142,8 +143,8 @@ func (a *app) wsMirrorCommand() *cobra.Command {
 		}
 		return a.print(done, func(w io.Writer) {
 			printLines(w, "skipped, path too long:", done.Skipped)
-			fmt.Fprintf(w, "the mirror of %s is at generation %d: %d files written, %d removed\n", ws.Name(),
-				done.Generation, done.Put, done.Removed)
+			fmt.Fprintf(w, "the mirror of %s is at generation %d: %s written, %d removed\n", ws.Name(),
+				done.Generation, text.Count(done.Put, "file"), done.Removed)
 		})
 	})
 }

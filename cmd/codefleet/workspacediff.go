@@ -282,9 +282,9 @@ func (d *pathDiff) text() string {
 		return header + d.Diff
 	}
 	from, to := d.names()
-	line := "Binary files %s (%d bytes) and %s (%d bytes) differ\n"
+	line := "Binary files %s (%s) and %s (%s) differ\n"
 	if d.NotShown == "too large" {
-		line = "Files %s (%d bytes) and %s (%d bytes) differ; they are too large to compare\n"
+		line = "Files %s (%s) and %s (%s) differ; they are too large to compare\n"
 	}
-	return header + fmt.Sprintf(line, from, d.before.Bytes, to, d.after.Bytes)
+	return header + fmt.Sprintf(line, from, text.Count(d.before.Bytes, "byte"), to, text.Count(d.after.Bytes, "byte"))
 }

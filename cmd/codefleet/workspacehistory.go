@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 func (a *app) wsLogCommand() *cobra.Command {
@@ -70,7 +71,7 @@ func (a *app) wsForkCommand() *cobra.Command {
 			return err
 		}
 		return a.print(done, func(w io.Writer) {
-			fmt.Fprintf(w, "%s has %d paths; run tasks there with --workspace %s\n", to, done.Total, to)
+			fmt.Fprintf(w, "%s has %s; run tasks there with --workspace %s\n", to, text.Count(done.Total, "path"), to)
 		})
 	})
 	c.Flags().StringVar(&to, "to", "", "`NAME` of the new workspace")

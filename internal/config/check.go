@@ -23,7 +23,7 @@ import (
 
 var hashRule = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
 
-const nameText = "%q: a name has 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit"
+const nameText = "%q: a name is " + names.SlugRule
 
 // checker collects problems, each with the origin of its value.
 type checker struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -134,8 +135,8 @@ func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord
 		whyRetry(w, rec.Record)
 	case limit > 0 && consumer.NumAckPending >= limit:
 		w.Rule, w.EstimateS = schemas.WhyCap, estimate
-		w.Message = fmt.Sprintf("tenant %s runs %d tasks in pool %s with priority %s, which is its limit",
-			l.tenant, consumer.NumAckPending, l.pool, l.priority)
+		w.Message = fmt.Sprintf("tenant %s runs %s in pool %s with priority %s, which is its limit",
+			l.tenant, text.Count(consumer.NumAckPending, "task"), l.pool, l.priority)
 	case !until.IsZero():
 		w.Rule, w.Until = schemas.WhyRate, until
 		w.Message = fmt.Sprintf("tenant %s has started as many tasks as it may in this period: %s", l.tenant, rate)

@@ -14,6 +14,12 @@ const (
 	SlugPattern = `^[a-z0-9][a-z0-9-]{0,62}$`
 )
 
+// Rule and SlugRule say in words what the patterns match, after "a name is".
+const (
+	Rule     = "1 to 63 letters (a-z, A-Z), digits, _ and -, and starts with a letter or digit"
+	SlugRule = "1 to 63 of a-z, 0-9 and -, and starts with a letter or digit"
+)
+
 var (
 	name   = regexp.MustCompile(Pattern)
 	slug   = regexp.MustCompile(SlugPattern)
@@ -38,10 +44,10 @@ func MatchPattern(pattern, s string) bool {
 // IsToolPattern reports whether s has the form server/tool, or server/* for all tools of a server.
 func IsToolPattern(s string) bool { return tools.MatchString(s) }
 
-// Check returns an error that quotes s and Pattern unless s is a name.
+// Check returns an error that quotes s and Rule unless s is a name.
 func Check(s string) error {
 	if !IsName(s) {
-		return fmt.Errorf("%.80q is not of the form %s", s, Pattern)
+		return fmt.Errorf("%.80q: a name is %s", s, Rule)
 	}
 	return nil
 }

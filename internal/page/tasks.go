@@ -12,6 +12,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -112,7 +113,7 @@ func postTasks(q *request) (next, done string, err error) {
 		}
 		changed++
 	}
-	done = fmt.Sprintf("Sent %s for %d of %d tasks.", verb, changed, len(ids))
+	done = fmt.Sprintf("Sent %s for %d of %s.", verb, changed, text.Count(len(ids), "task"))
 	if ended > 0 {
 		done += fmt.Sprintf(" %d had already ended.", ended)
 	}

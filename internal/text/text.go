@@ -55,6 +55,14 @@ func TruncateStart(s string, limit int) string {
 // OneLine returns s with each run of white space replaced by one space, and without white space at its ends.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
+// Count returns a number with a noun, in the plural unless the number is 1.
+func Count[N int | int64 | uint64](n N, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprint(n, " ", noun)
+}
+
 // Printable returns s with every Hidden character written as its code point, such as <U+200B>. Use it before
 // untrusted text reaches a terminal, a prompt or a page.
 func Printable(s string) string { return spell(s, Hidden, "<U+%04X>") }

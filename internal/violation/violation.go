@@ -13,6 +13,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -87,8 +88,27 @@ func Describe(k jsonschema.ErrorKind) string {
 		return count("minProperties", k.Got, k.Want)
 	case *kind.MaxProperties:
 		return count("maxProperties", k.Got, k.Want)
+	case *kind.Pattern:
+		if words := patterns[k.Want]; words != "" {
+			return fmt.Sprintf("%.80q: %s", k.Got, words)
+		}
 	}
 	return k.LocalizedString(english)
+}
+
+// patterns describes the patterns of the fleet's schemas, because most users do not read regular expressions.
+var patterns = map[string]string{
+	names.Pattern:     "a name is " + names.Rule,
+	names.SlugPattern: "a name is " + names.SlugRule,
+
+	`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`: "want words of a-z and 0-9, joined by -, starting with a letter, such as double-number",
+
+	`^[A-Za-z_][A-Za-z0-9_]{0,127}$`:   "want 1 to 128 letters (a-z, A-Z), digits and _, not starting with a digit",
+	`^[a-z][a-z0-9_]{0,39}$`:           "want 1 to 40 of a-z, 0-9 and _, starting with a letter",
+	`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`: "want a time with its unit (ms, s, m or h), such as 90s, 15m or 1h30m",
+	`^[^/\s]+/[^/\s]+$`:                "want SERVER/TOOL, such as calculator/add",
+	`^([^/.]|\.[^/.]|\.\.[^/])[^/]{0,253}(/([^/.]|\.[^/.]|\.\.[^/])[^/]{0,253})*$`: "want the path of a file below the " +
+		"workspace, such as data/in.csv",
 }
 
 func bound(rule string, got, want *big.Rat) string {

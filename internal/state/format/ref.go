@@ -16,10 +16,10 @@ func (r Ref) String() string { return r.Tenant + "/" + r.Workspace }
 // Check returns an error unless both parts are names.
 func (r Ref) Check() error {
 	if !names.IsName(r.Tenant) {
-		return fmt.Errorf("tenant name %.80q is not of the form %s", r.Tenant, names.Pattern)
+		return fmt.Errorf("tenant name %.80q: a name is %s", r.Tenant, names.Rule)
 	}
 	if !names.IsName(r.Workspace) {
-		return fmt.Errorf("workspace name %.80q is not of the form %s", r.Workspace, names.Pattern)
+		return fmt.Errorf("workspace name %.80q: a name is %s", r.Workspace, names.Rule)
 	}
 	return nil
 }

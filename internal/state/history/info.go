@@ -42,7 +42,7 @@ func infoOf(ref format.Ref, h *format.Head) Info {
 // Workspaces returns a tenant's workspaces, sorted by name, without deleted ones. It sends two small requests for each.
 func Workspaces(ctx context.Context, r *repo.Repo, tenant string) ([]Info, error) {
 	if !names.IsName(tenant) {
-		return nil, fmt.Errorf("tenant name %.80q is not of the form %s", tenant, names.Pattern)
+		return nil, fmt.Errorf("tenant name %.80q: a name is %s", tenant, names.Rule)
 	}
 	var list []Info
 	prefix := tenant + "/w/"

@@ -66,7 +66,7 @@ func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOpt
 	opts.Grace = cmp.Or(opts.Grace, 24*time.Hour)
 	opts.Deleted = cmp.Or(opts.Deleted, 30*24*time.Hour)
 	if !names.IsName(tenant) {
-		return GCResult{}, fmt.Errorf("tenant name %.80q is not of the form %s", tenant, names.Pattern)
+		return GCResult{}, fmt.Errorf("tenant name %.80q: a name is %s", tenant, names.Rule)
 	}
 	c := &collector{
 		repo: r, tenant: tenant, opts: opts, now: time.Now(), keyID: r.Keys(tenant).CurrentID(),

@@ -28,7 +28,7 @@ func CollectIfDue(
 	ctx context.Context, r *repo.Repo, tenant string, every time.Duration, opts GCOptions,
 ) (out GCResult, ran bool, err error) {
 	if !names.IsName(tenant) {
-		return out, false, fmt.Errorf("tenant name %.80q is not of the form %s", tenant, names.Pattern)
+		return out, false, fmt.Errorf("tenant name %.80q: a name is %s", tenant, names.Rule)
 	}
 	if due, err := beginIfDue(ctx, r, tenant, every); err != nil || !due {
 		return out, false, err
