@@ -28,7 +28,7 @@ import (
 )
 
 func (a *app) runCommand() *cobra.Command {
-	var flags taskFlags
+	flags := taskFlags{example: "codefleet run --code 'print(6*7)'"}
 	c := &cobra.Command{
 		Use:   "run TASK|- | --code TEXT | --file FILE|-",
 		Args:  cobra.ArbitraryArgs,

@@ -31,7 +31,7 @@ func (a *app) schedulesCommand() *cobra.Command {
 func (a *app) schedulesAddCommand() *cobra.Command {
 	var spec client.ScheduleSpec
 	var jitter time.Duration
-	var flags taskFlags
+	flags := taskFlags{example: "codefleet schedules add report '0 9 * * 1-5' --file report.py"}
 	c := &cobra.Command{
 		Use:   "add NAME CRON TASK|- | --code TEXT | --file FILE|-",
 		Short: "Add a schedule",
@@ -43,7 +43,7 @@ func (a *app) schedulesAddCommand() *cobra.Command {
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usage("schedules add: want a name and a cron expression").
-					try("codefleet schedules add report '0 9 * * 1-5' --file report.py")
+					try(flags.example)
 			}
 			return nil
 		},

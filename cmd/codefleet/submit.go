@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) submitCommand() *cobra.Command {
-	var flags taskFlags
+	flags := taskFlags{example: "codefleet submit --code 'print(6*7)'"}
 	c := &cobra.Command{
 		Use:   "submit TASK|- | --code TEXT | --file FILE|-",
 		Args:  cobra.ArbitraryArgs,

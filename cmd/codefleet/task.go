@@ -40,7 +40,8 @@ type taskFlags struct {
 	model              string
 	at, key, partition string
 
-	flags *pflag.FlagSet // nil in tests
+	example string         // a command line, for the hint if there is no task
+	flags   *pflag.FlagSet // nil in tests
 }
 
 // declare declares all flags of a command that submits one task.
@@ -132,7 +133,7 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 	}
 	if given != 1 {
 		return s, usage("want exactly one of a task description, --code, --file and --skill").
-			try("codefleet run --code 'print(6*7)'")
+			try(f.example)
 	}
 	return s, cmp.Or(
 		readDescription(&s, stdin), f.readCode(&s, stdin), f.readInputs(&s), f.readEnv(&s), f.readFiles(&s),

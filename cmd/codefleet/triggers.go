@@ -25,7 +25,7 @@ func (a *app) triggersCommand() *cobra.Command {
 
 func (a *app) triggersAddCommand() *cobra.Command {
 	var spec client.TriggerSpec
-	var flags taskFlags
+	flags := taskFlags{example: "codefleet triggers add invoice --type order.created --file invoice.py"}
 	c := &cobra.Command{
 		Use:   "add NAME --type TYPE TASK|- | --code TEXT | --file FILE|-",
 		Short: "Add a trigger",
@@ -40,7 +40,7 @@ func (a *app) triggersAddCommand() *cobra.Command {
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || spec.Type == "" {
 				return usage("triggers add: want a name and --type").
-					try("codefleet triggers add invoice --type order.created --file invoice.py")
+					try(flags.example)
 			}
 			return nil
 		},
