@@ -133,7 +133,9 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 	var v any
 	err := json.Unmarshal(raw, &v)
 	if err == nil {
-		err = check.Validate(v)
+		if err := check.Validate(v); err != nil {
+			return badArgument("%s", argumentProblem(err))
+		}
 	}
 	if err == nil {
 		err = json.Unmarshal(raw, in)
@@ -142,6 +144,27 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 		return badArgument("arguments: %v", err)
 	}
 	return nil
+}
+
+// argumentProblem words an error of the validator, which begins with the places in the schema that it has passed:
+// "validating root: validating /properties/files: validating /properties/files/items: …" is about files[].
+func argumentProblem(err error) string {
+	at, problem := "", err.Error()
+	for strings.HasPrefix(problem, "validating ") {
+		place, rest, ok := strings.Cut(strings.TrimPrefix(problem, "validating "), ": ")
+		if !ok {
+			break
+		}
+		at, problem = strings.TrimPrefix(place, "root"), rest
+	}
+	for _, keyword := range []string{"type: ", "required: "} {
+		problem = strings.TrimPrefix(problem, keyword)
+	}
+	name := strings.TrimPrefix(strings.NewReplacer("/properties/", ".", "/items", "[]").Replace(at), ".")
+	if name != "" {
+		problem = name + ": " + problem
+	}
+	return "arguments: " + problem
 }
 
 // selectors are the arguments that narrow what a call does, or identify it.
