@@ -318,7 +318,9 @@ func (a *app) skillsExportCommand() *cobra.Command {
 				Dir   string `json:"dir"`
 				Files int    `json:"files"`
 			}{dir, len(k.Content)}
-			return a.print(out, func(w io.Writer) { fmt.Fprintf(w, "wrote %s: %s\n", dir, text.Count(len(k.Content), "file")) })
+			return a.print(out, func(w io.Writer) {
+				fmt.Fprintf(w, "wrote %s: %s\n", dir, text.Count(len(k.Content), "file"))
+			})
 		}),
 	}
 	skillVersionFlag(c, &version, "export this version; default the newest")

@@ -233,8 +233,9 @@ func (a *app) showRedriven(redriven []client.RedrivenTask) error {
 	})
 	if err == nil && refused > 0 {
 		err = &failure{
-			code: errcode.ExitFailed, message: fmt.Sprintf("%d of %s not redriven", refused, text.Count(len(redriven), "task")),
-			hint: "submit those tasks again",
+			code:    errcode.ExitFailed,
+			message: fmt.Sprintf("%d of %s not redriven", refused, text.Count(len(redriven), "task")),
+			hint:    "submit those tasks again",
 		}
 	}
 	return err

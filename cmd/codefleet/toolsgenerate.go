@@ -138,6 +138,7 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 			"codefleet tools show %[1]s\n", server)
 	}
 	fmt.Fprintf(a.stderr, "%s: %s, %s changed in %s; review them with codefleet tools approve\n",
-		server, text.Count(len(p.Definitions.Tools), "tool"), text.Count(len(changed), "file"), filepath.Join(dir, p.Dir))
+		server, text.Count(len(p.Definitions.Tools), "tool"), text.Count(len(changed), "file"),
+		filepath.Join(dir, p.Dir))
 	return nil
 }

@@ -61,7 +61,9 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 				fmt.Fprintf(a.stderr, "waiting for approval: %s; until then their calls are refused: "+
 					"codefleet tools approve\n", text.Count(n, "tool"))
 			}
-			return a.print(out, func(w io.Writer) { fmt.Fprintf(w, "%s  %s\n", out.Version, text.Count(out.Tools, "tool")) })
+			return a.print(out, func(w io.Writer) {
+				fmt.Fprintf(w, "%s  %s\n", out.Version, text.Count(out.Tools, "tool"))
+			})
 		}),
 	}
 	c.Flags().StringVar(&version, "version", "", "make this published `VERSION` the current one")

@@ -50,7 +50,8 @@ func (a *app) workflowValidateCommand() *cobra.Command {
 			}
 			w := p.Definition
 			return a.print(map[string]any{"name": w.Name, "steps": len(w.Steps) + len(w.Finally)}, func(out io.Writer) {
-				fmt.Fprintf(out, "%s is valid: %s\n", printable(w.Name), text.Count(len(w.Steps)+len(w.Finally), "step"))
+				steps := text.Count(len(w.Steps)+len(w.Finally), "step")
+				fmt.Fprintf(out, "%s is valid: %s\n", printable(w.Name), steps)
 			})
 		}),
 	}

@@ -54,7 +54,8 @@ func (a *app) completeWorkspaces(c *cobra.Command) {
 		a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
 			workspaces, _ := c.Workspaces(ctx)
 			return mapSlice(workspaces, func(w client.WorkspaceInfo) cobra.Completion {
-				return cobra.CompletionWithDesc(w.Name, fmt.Sprintf("generation %d, %s", w.Generation, text.Count(w.Files, "file")))
+				files := text.Count(w.Files, "file")
+				return cobra.CompletionWithDesc(w.Name, fmt.Sprintf("generation %d, %s", w.Generation, files))
 			})
 		}))
 }

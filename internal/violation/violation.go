@@ -101,7 +101,8 @@ var patterns = map[string]string{
 	names.Pattern:     "a name is " + names.Rule,
 	names.SlugPattern: "a name is " + names.SlugRule,
 
-	`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`: "want words of a-z and 0-9, joined by -, starting with a letter, such as double-number",
+	`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`: "want words of a-z and 0-9, joined by -, " +
+		"starting with a letter, such as double-number",
 
 	`^[A-Za-z_][A-Za-z0-9_]{0,127}$`:   "want 1 to 128 letters (a-z, A-Z), digits and _, not starting with a digit",
 	`^[a-z][a-z0-9_]{0,39}$`:           "want 1 to 40 of a-z, 0-9 and _, starting with a letter",
