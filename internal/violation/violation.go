@@ -108,8 +108,8 @@ var patterns = map[string]string{
 	`^[a-z][a-z0-9_]{0,39}$`:           "want 1 to 40 of a-z, 0-9 and _, starting with a letter",
 	`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`: "want a time with its unit (ms, s, m or h), such as 90s, 15m or 1h30m",
 	`^[^/\s]+/[^/\s]+$`:                "want SERVER/TOOL, such as calculator/add",
-	`^([^/.]|\.[^/.]|\.\.[^/])[^/]{0,253}(/([^/.]|\.[^/.]|\.\.[^/])[^/]{0,253})*$`: "want the path of a file below the " +
-		"workspace, such as data/in.csv",
+	`^([^/.]|\.[^/.]|\.\.[^/])[^/]{0,253}(/([^/.]|\.[^/.]|\.\.[^/])[^/]{0,253})*$`: "" +
+		"want the path of a file below the workspace, such as data/in.csv",
 }
 
 func bound(rule string, got, want *big.Rat) string {
