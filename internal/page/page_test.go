@@ -905,7 +905,7 @@ func TestBulkAndDead(t *testing.T) {
 	_, _, body = v.post("/" + path("tasks", done.TaskID, "cancel"))
 	has(t, "the cancel of a task that has ended", body, "The task had already ended: succeeded.")
 	_, _, body = v.post("/tasks", "verb", "cancel", "id", done.TaskID)
-	has(t, "the cancel of a list", body, "Sent cancel for 0 of 1 tasks. 1 had already ended.")
+	has(t, "the cancel of a list", body, "Sent cancel for 0 of 1 task. 1 had already ended.")
 	for verb, want := range map[string]int{"cancel": 400, "erase": 404} {
 		ids := []string{"verb", verb}
 		if verb == "erase" {
