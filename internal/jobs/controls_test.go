@@ -167,7 +167,7 @@ func TestWhy(t *testing.T) {
 	for i := range 3 {
 		last = f.submit(t, strconv.Itoa(i), `{"code":"next"}`)
 	}
-	why("last", last.TaskID, schemas.WhyCap, "tenant acme runs 1 tasks", new(2))
+	why("last", last.TaskID, schemas.WhyCap, "tenant acme runs 1 task", new(2))
 	lone := f.submit(t, "lone", `{"code":"x","pool":"gpu"}`)
 	why("lone", lone.TaskID, schemas.WhyNoWorker, "serves task pool gpu for tenant acme", new(0))
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
