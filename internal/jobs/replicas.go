@@ -92,8 +92,9 @@ func (c *Client) provisionStream(ctx context.Context, conf jetstream.StreamConfi
 // minReserved is the least number of bytes to which createOrUpdate lowers the limit of a stream.
 const minReserved = 16 << 20
 
-// createOrUpdate creates or updates a stream. The server reserves conf.MaxBytes; if it cannot, createOrUpdate leaves an
-// existing stream as it is, and lowers the limit of a new one so that about half of the free space remains for others.
+// createOrUpdate creates or updates a stream. The server reserves conf.MaxBytes; if it cannot, an existing stream keeps
+// its limit, or all of its settings if the server refuses that too, and createOrUpdate lowers the limit of a new one so
+// that about half of the free space remains for others.
 func (c *Client) createOrUpdate(ctx context.Context, conf jetstream.StreamConfig) error {
 	lowered := false
 	for {
@@ -104,13 +105,15 @@ func (c *Client) createOrUpdate(ctx context.Context, conf jetstream.StreamConfig
 		case !isTooLittleSpace(err):
 			return err
 		default:
-			if info, infoErr := c.streamInfo(ctx, conf.Name); infoErr != nil || info != nil {
+			info, infoErr := c.streamInfo(ctx, conf.Name)
+			switch {
+			case infoErr == nil && info == nil && conf.MaxBytes > minReserved:
+				conf.MaxBytes, lowered = conf.MaxBytes/2, true
+			case infoErr == nil && info != nil && 0 < info.Config.MaxBytes && info.Config.MaxBytes < conf.MaxBytes:
+				conf.MaxBytes = info.Config.MaxBytes // an update that reserves no more may succeed
+			default:
 				return c.keep(ctx, conf.Name, err)
 			}
-			if conf.MaxBytes <= minReserved {
-				return err
-			}
-			conf.MaxBytes, lowered = conf.MaxBytes/2, true
 		}
 	}
 }

@@ -99,12 +99,13 @@ func TestServerForgetsDuplicates(t *testing.T) {
 	}
 }
 
-// With little free disk space, new streams reserve less. A server that has reserved more than its disk now has refuses
-// every update: the fleet starts nevertheless, and its streams keep their limits until there is space again.
+// With little free disk space, new streams reserve less, and their other settings can change. A server that has reserved
+// more than its disk now has refuses every update: the fleet starts nevertheless, and its streams keep their limits until
+// there is space again.
 func TestLittleDiskSpace(t *testing.T) {
 	dir := t.TempDir()
 	user := embedded.NATSUser{User: "fleet", Password: "p"}
-	limits := func(dir string, space int64) (log, submitted int64) {
+	provision := func(dir string, space int64, retention time.Duration) (logs, submitted jetstream.StreamConfig) {
 		srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{
 			Dir: dir, Fleet: user, MaxStoreBytes: space, Log: noLog,
 		})
@@ -115,34 +116,41 @@ func TestLittleDiskSpace(t *testing.T) {
 		c := connect(t, Options{
 			Server:      Server{InProcess: srv.InProcess()},
 			Credentials: Credentials{User: user.User, Password: user.Password}, Log: noLog,
+			Storage: Storage{Retention: retention},
 		})
 		defer c.Close()
 		if err := c.Provision(t.Context()); err != nil {
 			t.Fatalf("Provision with space for %d MiB: %v", space>>20, err)
 		}
-		var got [2]int64
+		var got [2]jetstream.StreamConfig
 		for i, name := range []string{streamLogs, streamSubmitted} {
 			info, err := c.streamInfo(t.Context(), name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got[i] = info.Config.MaxBytes
+			got[i] = info.Config
 		}
 		return got[0], got[1]
 	}
+	const day = 24 * time.Hour
+	tiny := t.TempDir()
 	for _, tt := range []struct {
 		name            string
 		dir             string
 		space           int64
+		retention       time.Duration
 		logs, submitted int64
 	}{
-		{"enough", dir, 5 << 30, maxLogBytes, maxSubmittedBytes},
-		{"less than is reserved", dir, 1 << 30, maxLogBytes, maxSubmittedBytes},
-		{"little", t.TempDir(), 900 << 20, 256 << 20, 512 << 20},
-		{"very little", t.TempDir(), 100 << 20, 32 << 20, 32 << 20},
+		{"enough", dir, 5 << 30, day, maxLogBytes, maxSubmittedBytes},
+		{"less than is reserved", dir, 1 << 30, day, maxLogBytes, maxSubmittedBytes},
+		{"little", t.TempDir(), 900 << 20, day, 256 << 20, 512 << 20},
+		{"very little", tiny, 100 << 20, day, 32 << 20, 32 << 20},
+		{"very little, and other settings", tiny, 100 << 20, 2 * day, 32 << 20, 32 << 20},
 	} {
-		if logs, submitted := limits(tt.dir, tt.space); logs != tt.logs || submitted != tt.submitted {
-			t.Errorf("%s: limits = %d and %d bytes, want %d and %d", tt.name, logs, submitted, tt.logs, tt.submitted)
+		logs, submitted := provision(tt.dir, tt.space, tt.retention)
+		if logs.MaxBytes != tt.logs || submitted.MaxBytes != tt.submitted || submitted.MaxAge != tt.retention {
+			t.Errorf("%s: limits = %d and %d bytes for %s, want %d and %d for %s", tt.name, logs.MaxBytes,
+				submitted.MaxBytes, submitted.MaxAge, tt.logs, tt.submitted, tt.retention)
 		}
 	}
 }
