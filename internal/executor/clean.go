@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -65,6 +66,9 @@ func (p *Pool) clean(ctx context.Context, b *pooledBox) {
 	p.update(func() {
 		if b.state != acquired { // the pool has been closed
 			return
+		}
+		if err == nil && !b.runner.alive() { // watch has ignored it
+			err = errors.New("the box has ended")
 		}
 		p.sched.unassign(b)
 		if err != nil {

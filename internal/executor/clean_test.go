@@ -112,3 +112,58 @@ func TestUncleanBoxCountsAsAcquired(t *testing.T) {
 		tp.finish()
 	})
 }
+
+// TestRequestAwaitsTheUncleanBox checks that the next request of a tenant, in a pool without a free slot, waits for the
+// tenant's box to be clean instead of evicting another tenant's; a second one cannot wait for the same box.
+func TestRequestAwaitsTheUncleanBox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: -1, Max: 2})
+		other, box := tp.acquire("b"), tp.acquire("a")
+		other.Release()
+		files := make(chan struct{})
+		box.box.box.(*fakeBox).set(files, 0)
+		box.Release()
+		first := tp.startAcquire(t.Context(), "a", Limits{})
+		wait(time.Second)
+		if evicted := tp.Stats().Evicted; evicted != 0 {
+			t.Errorf("%d boxes were evicted for the first request, want none", evicted)
+		}
+		second := tp.startAcquire(t.Context(), "a", Limits{})
+		wait(time.Second)
+		if evicted := tp.Stats().Evicted; evicted != 1 || first.done() == second.done() {
+			t.Errorf("%d boxes were evicted, first request served: %v, second: %v; want 1, and one of them served", evicted,
+				first.done(), second.done())
+		}
+		close(files)
+		wait(time.Second)
+		for _, r := range []*pending{first, second} {
+			got, err, done := r.result()
+			if !done || err != nil {
+				t.Fatalf("Acquire() = %v, done %v, want a box", err, done)
+			}
+			got.Release()
+		}
+		tp.finish()
+	})
+}
+
+// TestUncleanBoxThatEnds checks that the pool destroys a box that ends while its memory becomes free.
+func TestUncleanBoxThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := newFakeHost()
+		host.boxMB = 30
+		tp := runPool(t, host, PoolOptions{MinReady: -1, Max: 1})
+		box := tp.acquire("a")
+		fake := box.box.box.(*fakeBox)
+		fake.set(nil, 500)
+		box.Release()
+		wait(time.Second)
+		fake.die()
+		fake.set(nil, 0)
+		wait(time.Second)
+		if s := tp.Stats(); s.Bound != 0 || s.Discarded != 1 {
+			t.Errorf("%d boxes are bound and %d were discarded, want 0 and 1", s.Bound, s.Discarded)
+		}
+		tp.finish()
+	})
+}

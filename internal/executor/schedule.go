@@ -42,8 +42,8 @@ func (r *acquireRequest) fail(err error) { r.result <- acquireResult{err: err} }
 // at any time.
 //
 // Each request takes a ready box, or a bound one that it may share (see Key). Otherwise it reserves, in this order, a
-// box that is being created, a free slot, or a slot that is being freed; failing that, an idle box is evicted. Later
-// requests cannot use what is reserved. A request that does not fit into the memory limit blocks all later ones;
+// box that is being created, a free slot, a slot that is being freed, or a box that it may share and that is being
+// cleaned; failing that, an idle box is evicted. Later requests cannot use what is reserved. A request that does not fit into the memory limit blocks all later ones;
 // otherwise small tasks would starve large ones.
 func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 	now := time.Now()
@@ -51,7 +51,7 @@ func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 	for _, e := range s.envs {
 		arriving[e] = s.countOf(e, warming)
 	}
-	free := s.free()
+	free, cleaning := s.free(), s.cleaning()
 	unserved := s.waiting[:0]
 	for i, r := range s.waiting {
 		if s.exceedsMemory(r) {
@@ -77,6 +77,7 @@ func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 			create = append(create, r.env)
 		case freeing > 0:
 			freeing--
+		case reserveShared(&cleaning, r.key):
 		default:
 			if idle := s.evictable(r.env); idle != nil {
 				s.evict(idle)
@@ -100,6 +101,26 @@ func (s *scheduler) exceedsMemory(r *acquireRequest) bool {
 func (s *scheduler) unavailable(e *environment, create []*environment, now time.Time) bool {
 	ownAttempt := e.backoff(now) == 0 && s.countOf(e, warming) == 0 && !slices.Contains(create, e)
 	return e.failures.attempts >= maxAttempts && !ownAttempt && s.countOf(e, acquired) == 0
+}
+
+// cleaning returns the boxes that are being cleaned.
+func (s *scheduler) cleaning() (boxes []*pooledBox) {
+	for _, b := range s.boxes {
+		if b.state == acquired && !b.inUse {
+			boxes = append(boxes, b)
+		}
+	}
+	return boxes
+}
+
+// reserveShared removes one of the boxes, which requests with this key may share. It returns false if there is none.
+func reserveShared(boxes *[]*pooledBox, key Key) bool {
+	i := slices.IndexFunc(*boxes, func(b *pooledBox) bool { return b.key.shares(key) })
+	if i < 0 {
+		return false
+	}
+	*boxes = slices.Delete(*boxes, i, i+1)
+	return true
 }
 
 // removeRequest removes a request from the queue. It returns false if the request already has its result.
