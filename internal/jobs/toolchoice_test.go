@@ -11,7 +11,7 @@ import (
 // TestToolPatterns checks which patterns tools.allow of a task may have.
 func TestToolPatterns(t *testing.T) {
 	for pattern, ok := range map[string]bool{
-		"*": true, "crm/*": true, "crm/add-note": true,
+		"*": true, "crm/*": true, "crm/add-note": true, "crm/notes/add": true,
 		"crm": false, "crm.add": false, "crm/": false, "/add": false, "crm/add*": false, "*/add": false, "**": false,
 	} {
 		s := submission{data: []byte(`{"code": "1", "tools": {"allow": ["*", ` + strconv.Quote(pattern) + `]}}`)}

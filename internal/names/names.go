@@ -24,7 +24,7 @@ var (
 	name   = regexp.MustCompile(Pattern)
 	slug   = regexp.MustCompile(SlugPattern)
 	taskID = regexp.MustCompile(`^[a-z2-7]{26}$`)
-	tools  = regexp.MustCompile(`^[^/*]+/(\*|[^/*]+)$`)
+	tools  = regexp.MustCompile(`^[^/*]+/(\*|[^*]+)$`)
 )
 
 // IsName reports whether s may name a tenant, workspace or session.
@@ -41,7 +41,8 @@ func MatchPattern(pattern, s string) bool {
 	return pattern == s
 }
 
-// IsToolPattern reports whether s has the form server/tool, or server/* for all tools of a server.
+// IsToolPattern reports whether s has the form server/tool, or server/* for all tools of a server. The name of a tool may
+// have slashes.
 func IsToolPattern(s string) bool { return tools.MatchString(s) }
 
 // Check returns an error that quotes s and Rule unless s is a name.
