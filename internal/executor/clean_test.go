@@ -131,7 +131,7 @@ func TestRequestAwaitsTheUncleanBox(t *testing.T) {
 		second := tp.startAcquire(t.Context(), "a", Limits{})
 		wait(time.Second)
 		if evicted := tp.Stats().Evicted; evicted != 1 || first.done() == second.done() {
-			t.Errorf("%d boxes were evicted, first request served: %v, second: %v; want 1, and one of them served", evicted,
+			t.Errorf("%d boxes were evicted, requests served: %v, %v; want 1, and one of them served", evicted,
 				first.done(), second.done())
 		}
 		close(files)

@@ -99,9 +99,9 @@ func TestServerForgetsDuplicates(t *testing.T) {
 	}
 }
 
-// With little free disk space, new streams reserve less, and their other settings can change. A server that has reserved
-// more than its disk now has refuses every update: the fleet starts nevertheless, and its streams keep their limits until
-// there is space again.
+// With little free disk space, new streams reserve less, and their other settings can change. A server that has
+// reserved more than its disk now has refuses every update: the fleet starts nevertheless, and its streams keep their
+// limits until there is space again.
 func TestLittleDiskSpace(t *testing.T) {
 	dir := t.TempDir()
 	user := embedded.NATSUser{User: "fleet", Password: "p"}

@@ -41,8 +41,8 @@ func MatchPattern(pattern, s string) bool {
 	return pattern == s
 }
 
-// IsToolPattern reports whether s has the form server/tool, or server/* for all tools of a server. The name of a tool may
-// have slashes.
+// IsToolPattern reports whether s has the form server/tool, or server/* for all tools of a server. The name of a tool
+// may have slashes.
 func IsToolPattern(s string) bool { return tools.MatchString(s) }
 
 // Check returns an error that quotes s and Rule unless s is a name.
