@@ -43,8 +43,8 @@ func (r *acquireRequest) fail(err error) { r.result <- acquireResult{err: err} }
 //
 // Each request takes a ready box, or a bound one that it may share (see Key). Otherwise it reserves, in this order, a
 // box that is being created, a free slot, a slot that is being freed, or a box that it may share and that is being
-// cleaned; failing that, an idle box is evicted. Later requests cannot use what is reserved. A request that does not fit
-// into the memory limit blocks all later ones; otherwise small tasks would starve large ones.
+// cleaned; failing that, an idle box is evicted. Later requests cannot use what is reserved. A request that does not
+// fit into the memory limit blocks all later ones; otherwise small tasks would starve large ones.
 func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 	now := time.Now()
 	arriving, freeing := map[*environment]int{}, s.count(destroying)
