@@ -34,10 +34,14 @@ func (b *pooledBox) holdsMemory() bool {
 }
 
 // awaitClean waits until the runner has removed the files that the last program has left, and the memory of the program
-// is free. An error means that the box must be replaced.
-func (b *pooledBox) awaitClean(ctx context.Context) error {
+// is free. Meanwhile the box has the default limit of CPUs: that of the program may be too low to clean up in time. An
+// error means that the box must be replaced.
+func (b *pooledBox) awaitClean(ctx context.Context, memoryMB int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTime, fmt.Errorf("the box is not clean after %s", cleanTime))
 	defer cancel()
+	if err := b.limit(ctx, Limits{MemoryMB: memoryMB}.OrDefaults()); err != nil {
+		return err
+	}
 	if err := b.runner.awaitReady(ctx); err != nil {
 		return err
 	}
@@ -54,15 +58,16 @@ func (p *Pool) cleanReleased(ctx context.Context, work *sync.WaitGroup) {
 	p.mu.Lock()
 	unclean := p.sched.unclean
 	p.sched.unclean = nil
-	p.mu.Unlock()
 	for _, b := range unclean {
-		work.Go(func() { p.clean(ctx, b) })
+		memoryMB := b.memoryMB
+		work.Go(func() { p.clean(ctx, b, memoryMB) })
 	}
+	p.mu.Unlock()
 }
 
 // clean returns a released box to the pool as soon as it is clean, or discards it.
-func (p *Pool) clean(ctx context.Context, b *pooledBox) {
-	err := b.awaitClean(ctx)
+func (p *Pool) clean(ctx context.Context, b *pooledBox, memoryMB int) {
+	err := b.awaitClean(ctx, memoryMB)
 	p.update(func() {
 		if b.state != acquired { // the pool has been closed
 			return

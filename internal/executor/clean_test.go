@@ -167,3 +167,29 @@ func TestUncleanBoxThatEnds(t *testing.T) {
 		tp.finish()
 	})
 }
+
+// TestUncleanBoxHasCPUs checks that a box is not cleaned with the CPU limit of its last program, which may be very low.
+func TestUncleanBoxHasCPUs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := newFakeHost()
+		tp := runPool(t, host, PoolOptions{MinReady: -1, Max: 1})
+		box, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 60, CPUs: 0.01}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fake := box.box.box.(*fakeBox)
+		files := make(chan struct{})
+		fake.set(files, 0)
+		box.Release()
+		wait(time.Second)
+		host.mu.Lock()
+		got, want := fake.limits, Limits{MemoryMB: 60}.OrDefaults()
+		host.mu.Unlock()
+		if got.CPUs != want.CPUs || got.MemoryMB != want.MemoryMB {
+			t.Errorf("limits of the unclean box = %v CPUs, %d MB, want %v, %d", got.CPUs, got.MemoryMB,
+				want.CPUs, want.MemoryMB)
+		}
+		close(files)
+		tp.finish()
+	})
+}
