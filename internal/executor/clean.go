@@ -18,6 +18,9 @@ const (
 	// cleanTime is how long a released box may take to become clean.
 	cleanTime = 3 * time.Second
 
+	// freeTime is how much of it the memory of the last program may take to become free, after its files are removed.
+	freeTime = time.Second
+
 	// cleanInterval is the time between two looks at the memory of a box that is becoming clean.
 	cleanInterval = 10 * time.Millisecond
 )
@@ -45,6 +48,8 @@ func (b *pooledBox) awaitClean(ctx context.Context, memoryMB int) error {
 	if err := b.runner.awaitReady(ctx); err != nil {
 		return err
 	}
+	ctx, cancel = context.WithTimeoutCause(ctx, freeTime, fmt.Errorf("the box is not clean after %s", freeTime))
+	defer cancel()
 	for b.holdsMemory() {
 		if clock.Sleep(ctx, cleanInterval) != nil {
 			return fmt.Errorf("%w: it uses over %d MB more than when it was new", context.Cause(ctx), leftMB)

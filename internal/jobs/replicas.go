@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -54,10 +55,12 @@ func isTooFewServers(err error) bool {
 	return ok && (api.ErrorCode == codeNoPeers || api.ErrorCode == codeInsufficientResources)
 }
 
-// isTooLittleSpace reports whether the server refused a stream because it has reserved as much as its disk has.
+// isTooLittleSpace reports whether the server refused a stream because it has reserved as much as its disk has, or that all
+// suitable servers of a cluster have.
 func isTooLittleSpace(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && api.ErrorCode == codeInsufficientStorage
+	return ok && (api.ErrorCode == codeInsufficientStorage ||
+		api.ErrorCode == codeNoPeers && strings.Contains(api.Description, "insufficient storage"))
 }
 
 const (
@@ -134,7 +137,7 @@ func (c *Client) keep(ctx context.Context, stream string, err error) error {
 
 // provisionError wraps err with what could not be provisioned. It returns nil if err is nil.
 func provisionError(what string, replicas int, err error) error {
-	if isTooFewServers(err) {
+	if isTooFewServers(err) && !isTooLittleSpace(err) {
 		err = fmt.Errorf("nats.replicas: the NATS cluster has fewer than %d servers: %w", replicas, err)
 	}
 	if err != nil {

@@ -95,9 +95,9 @@ const maxPatterns = 500
 
 // unmatched returns the patterns of a task's tools.allow that match no tool which s.allow permits.
 func (s toolset) unmatched(patterns []string) []string {
-	matched := map[string]bool{}
+	matched := map[string]bool{"*": true} // a tenant may have no tools
 	for _, t := range s.index.Permitted(s.allow) {
-		matched["*"], matched[t.Server+"/*"], matched[t.ID()] = true, true, true
+		matched[t.Server+"/*"], matched[t.ID()] = true, true
 	}
 	return slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return matched[p] })
 }

@@ -1,6 +1,7 @@
 """Converts a program's result to JSON, and decodes JSON."""
 
 import base64
+import itertools
 import json
 import math
 
@@ -39,11 +40,9 @@ def check(value, levels):
     if isinstance(value, (dict, list)):
         if levels == 0:
             raise ValueError("it is nested too deeply")
-        for member in value:
-            check(member, levels - 1)
-    if isinstance(value, dict):
-        for member in value.values():
-            check(member, levels - 1)
+        for member in itertools.chain(value, value.values() if isinstance(value, dict) else ()):
+            if isinstance(member, (str, dict, list)):
+                check(member, levels - 1)
 
 
 def constant(name):
