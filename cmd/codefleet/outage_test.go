@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/faulttest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/logtest"
@@ -70,11 +71,13 @@ func TestOutage(t *testing.T) {
 				t.Fatal(err)
 			}
 			await(stderr, "codefleet: requests succeed again\n")
+			want := errcode.ExitStopped // the task is cancelled
 			if test.name == "watch" {
+				want = errcode.ExitOK
 				signals <- os.Interrupt
 			}
-			if code := <-done; code != 0 {
-				t.Errorf("exit code %d, want 0: %s", code, stderr.String())
+			if code := <-done; code != want {
+				t.Errorf("exit code %d, want %d: %s", code, want, stderr.String())
 			}
 			if n := strings.Count(stderr.String(), "the request failed"); n != 1 {
 				t.Errorf("the outage is reported %d times, want once: %s", n, stderr.String())
