@@ -55,8 +55,8 @@ func isTooFewServers(err error) bool {
 	return ok && (api.ErrorCode == codeNoPeers || api.ErrorCode == codeInsufficientResources)
 }
 
-// isTooLittleSpace reports whether the server refused a stream because it has reserved as much as its disk has, or that all
-// suitable servers of a cluster have.
+// isTooLittleSpace reports whether the server refused a stream because it has reserved as much as its disk has. In a
+// cluster, that may be so of all suitable servers.
 func isTooLittleSpace(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && (api.ErrorCode == codeInsufficientStorage ||
