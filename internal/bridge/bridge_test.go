@@ -310,7 +310,7 @@ func TestErrorsFit(t *testing.T) {
 	check("execute_task", map[string]any{"code": "1", "workspace": long})
 	check("execute_task", map[string]any{"code": map[string]any{long: long}})
 	got, _ := invoke(t, cs, "execute_task", map[string]any{"code": []string{long}})
-	if message, _ := got["error"].(string); !strings.Contains(message, "/properties/code") ||
+	if message, _ := got["error"].(string); !strings.HasPrefix(message, "arguments: code: ") ||
 		!strings.HasSuffix(message, `want "string"`) {
 		t.Errorf("execute_task with a list as code: the error is %q, want the name and the wanted type", message)
 	}
