@@ -45,9 +45,9 @@ func TestUnwritableDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string]string{
-		file: "is a file: choose a directory with --data", filepath.Join(file, "data"): "cannot be written",
+		file: "is a file: choose another with --data", filepath.Join(file, "data"): "cannot be written",
 	} {
-		if _, err := lockDir(dir); !errors.Is(err, syscall.ENOTDIR) || !strings.Contains(err.Error(), want) ||
+		if _, err := lockDir(dir); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), "--data") {
 			t.Errorf("lockDir(%s) = %v, want an error with %q and --data", dir, err, want)
 		}

@@ -58,7 +58,7 @@ func TestBadDefinitions(t *testing.T) {
 		{"no kind", "{name: x, steps: [{id: a}]}", "/steps/0", "missing"},
 		{"two kinds", "{name: x, steps: [{id: a, code: '1', task: b}]}", "/steps/0", "oneOf"},
 		{"unknown field", "{name: x, steps: [{id: a, code: '1', nedes: []}]}", "/steps/0", "nedes"},
-		{"id", "{name: x, steps: [{id: 'a b', code: '1'}]}", "/steps/0/id", "pattern"},
+		{"id", "{name: x, steps: [{id: 'a b', code: '1'}]}", "/steps/0/id", "want 1 to 40 of a-z"},
 		{
 			"twice", "{name: x, steps: [{id: a, code: '1'}, {id: a, code: '1'}]}",
 			"/steps/1/id", "another step has the id a",
@@ -133,7 +133,7 @@ func TestBadDefinitions(t *testing.T) {
 			"timeout", "{name: x, timeout: 1000h, steps: [{id: a, code: '1'}]}",
 			"/timeout", "longer than 30 days",
 		},
-		{"duration", "{name: x, steps: [{id: a, wait: {for: soon}}]}", "/steps/0/wait/for", "pattern"},
+		{"duration", "{name: x, steps: [{id: a, wait: {for: soon}}]}", "/steps/0/wait/for", "want a time with its unit"},
 		{"time", "{name: x, steps: [{id: a, wait: {until: tomorrow}}]}", "/steps/0/wait/until", "not a time"},
 		{
 			"retry of a wait", "{name: x, steps: [{id: a, wait: {for: 1s}, retry: {attempts: 2}}]}",
