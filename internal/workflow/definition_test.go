@@ -133,7 +133,7 @@ func TestBadDefinitions(t *testing.T) {
 			"timeout", "{name: x, timeout: 1000h, steps: [{id: a, code: '1'}]}",
 			"/timeout", "longer than 30 days",
 		},
-		{"duration", "{name: x, steps: [{id: a, wait: {for: soon}}]}", "/steps/0/wait/for", "want a time with its unit"},
+		{"duration", "{name: x, steps: [{id: a, wait: {for: soon}}]}", "/steps/0/wait/for", "want a time with its"},
 		{"time", "{name: x, steps: [{id: a, wait: {until: tomorrow}}]}", "/steps/0/wait/until", "not a time"},
 		{
 			"retry of a wait", "{name: x, steps: [{id: a, wait: {for: 1s}, retry: {attempts: 2}}]}",
