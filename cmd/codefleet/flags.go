@@ -67,6 +67,9 @@ func (v memory) Set(s string) error {
 		}
 	}
 	n, err := strconv.ParseInt(number, 10, 32)
+	if err == nil && n == 0 { // the flag's value without the flag
+		err = wantError("at least 1 MB")
+	}
 	*v.mb = int(n * factor)
 	return err
 }

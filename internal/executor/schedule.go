@@ -113,7 +113,8 @@ func (s *scheduler) cleaning() (boxes []*pooledBox) {
 	return boxes
 }
 
-// reserveShared removes one of the boxes, which requests with this key may share. It returns false if there is none.
+// reserveShared removes one of the boxes, which requests with this key may share. It returns false if no such box is
+// left.
 func reserveShared(boxes *[]*pooledBox, key Key) bool {
 	i := slices.IndexFunc(*boxes, func(b *pooledBox) bool { return b.key.shares(key) })
 	if i < 0 {

@@ -88,13 +88,22 @@ func RefusesCredentials(err error) bool {
 		func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// redacted returns the addresses of servers, which commas separate, without passwords.
+// redacted returns the addresses of servers, which commas separate, without passwords and tokens. A token stands in the
+// place of the user's name.
 func redacted(addresses string) string {
 	list := strings.Split(addresses, ",")
 	for i, address := range list {
-		if u, err := url.Parse(address); err == nil {
-			list[i] = u.Redacted()
+		u, err := url.Parse(address)
+		if err != nil { // without a scheme, or ill-formed
+			if at := strings.LastIndex(address, "@"); at >= 0 {
+				list[i] = "xxxxx" + address[at:]
+			}
+			continue
 		}
+		if _, hasPassword := u.User.Password(); u.User != nil && !hasPassword {
+			u.User = url.User("xxxxx")
+		}
+		list[i] = u.Redacted()
 	}
 	return strings.Join(list, ",")
 }
