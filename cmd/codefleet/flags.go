@@ -67,8 +67,8 @@ func (v memory) Set(s string) error {
 		}
 	}
 	n, err := strconv.ParseInt(number, 10, 32)
-	if err == nil && n == 0 { // the flag's value without the flag
-		err = wantError("at least 1 MB")
+	if err == nil && n*factor < minMemoryMB {
+		err = wantError("at least " + strconv.Itoa(minMemoryMB) + " MB")
 	}
 	*v.mb = int(n * factor)
 	return err

@@ -87,8 +87,9 @@ func TestFlagErrors(t *testing.T) {
 func TestMemory(t *testing.T) {
 	for s, want := range map[string]int{
 		"512": 512, "512M": 512, "512MB": 512, "512mb": 512, "512MiB": 512,
-		"2G": 2048, "2GB": 2048, "2gib": 2048, "-1": -1,
-		"": -2, "MB": -2, "0MB": -2, "0G": -2, "1.5GB": -2, "1TB": -2, "512 MB": -2, "99999999999": -2,
+		"2G": 2048, "2GB": 2048, "2gib": 2048, "16": 16,
+		"": -2, "MB": -2, "0": -2, "-1": -2, "15MB": -2, "0MB": -2, "0G": -2,
+		"1.5GB": -2, "1TB": -2, "512 MB": -2, "99999999999": -2,
 	} {
 		got := 0
 		if err := (memory{&got}).Set(s); err != nil {

@@ -311,8 +311,6 @@ func (f *taskFlags) readLimits(s *client.Submission) error {
 	switch {
 	case set("timeout", f.timeout != 0) && (f.timeout < shortestTimeout || f.timeout > longestTimeout):
 		return usage("--timeout %s: want a time from %s to %s (7 days)", f.timeout, shortestTimeout, longestTimeout)
-	case set("memory", f.memory != 0) && f.memory < minMemoryMB:
-		return usage("--memory %d: want at least %d MB", f.memory, minMemoryMB)
 	case set("cpus", f.cpus != 0) && !(f.cpus > 0 && f.cpus <= maxCPUs): // this also refuses NaN
 		return usage("--cpus %v: want a number above 0, such as 0.5, up to %d", f.cpus, maxCPUs)
 	}

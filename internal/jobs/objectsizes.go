@@ -2,13 +2,14 @@ package jobs
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -106,10 +107,10 @@ func (c *Client) removeOldest(ctx context.Context, tenant string, limit int64) e
 	if err != nil {
 		return err
 	}
-	objects = slices.DeleteFunc(objects, func(o *jetstream.ObjectInfo) bool {
+	objects = slices.DeleteFunc(objects, func(o jetstream.ObjectInfo) bool {
 		return !strings.HasPrefix(o.Name, tenant+"/") || strings.HasSuffix(o.Name, dataName)
 	})
-	slices.SortFunc(objects, func(a, b *jetstream.ObjectInfo) int { return b.ModTime.Compare(a.ModTime) })
+	slices.SortFunc(objects, func(a, b jetstream.ObjectInfo) int { return b.ModTime.Compare(a.ModTime) })
 	kept, removed := int64(0), int64(0)
 	for _, o := range objects { // the newest first
 		if kept+int64(o.Size) <= limit {
@@ -132,13 +133,21 @@ func (c *Client) removeOldest(ctx context.Context, tenant string, limit int64) e
 	return nil
 }
 
-func (c *Client) listObjects(ctx context.Context) ([]*jetstream.ObjectInfo, error) {
-	store, err := c.js.ObjectStore(ctx, bucketObjects)
-	var objects []*jetstream.ObjectInfo
-	if err == nil {
-		objects, err = store.List(ctx)
-	}
-	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
+// listObjects reads the descriptions of all objects. ObjectStore.List waits without end if the last object is removed
+// after List has seen it.
+func (c *Client) listObjects(ctx context.Context) (objects []jetstream.ObjectInfo, err error) {
+	err = c.readFrom(ctx, "OBJ_"+bucketObjects, "$O."+bucketObjects+".M.>", 0, func(m *nats.Msg) error {
+		var o jetstream.ObjectInfo
+		err := json.Unmarshal(m.Data, &o)
+		if err == nil {
+			o.ModTime, err = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+		}
+		if err == nil && !o.Deleted {
+			objects = append(objects, o)
+		}
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("list the object store: %w", err)
 	}
 	return objects, nil

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -252,21 +251,36 @@ func FuzzWrite(f *testing.F) {
 	})
 }
 
-// TestTimeIsBounded reads tasks of the largest size in which every token resembles the beginning of a longer one. Even
-// a busy machine stays within the limit, unless the time grows with the square of the size.
-func TestTimeIsBounded(t *testing.T) {
-	const limit = time.Minute
-	for _, part := range []string{"1x", "[1,", `{"a":`, "(", "a/", "1,1", "“", "\xff", "please "} {
-		t.Run(part, func(t *testing.T) {
-			began := time.Now()
-			task := strings.Repeat(part, maxTask/len(part)-1) + "a"
-			if _, err := Write(codegen.Request{Task: task}); err == nil {
-				t.Errorf("Write(%.20q…) = nil error, want a refusal", task)
-			}
-			if d := time.Since(began); d > limit {
-				t.Errorf("Write(%.20q…) took %s; the limit is %s", task, d, limit)
-			}
-		})
+// resembling has pieces of tasks in which every token resembles the beginning of a longer one.
+var resembling = []string{"1x", "[1,", `{"a":`, "(", "a/", "1,1", "“", "\xff", "please "}
+
+func repeated(part string, size int) codegen.Request {
+	return codegen.Request{Task: strings.Repeat(part, size/len(part)-1) + "a"}
+}
+
+func TestLargestTasksAreRefused(t *testing.T) {
+	for _, part := range resembling {
+		if _, err := Write(repeated(part, maxTask)); err == nil {
+			t.Errorf("Write(%q repeated) = nil error, want a refusal", part)
+		}
+	}
+}
+
+// BenchmarkLargestTasks shows whether the time grows with the square of a task's size: the bytes per second of the two
+// sizes would differ by a factor of eight.
+func BenchmarkLargestTasks(b *testing.B) {
+	for _, part := range resembling {
+		for _, size := range []int{maxTask / 8, maxTask} {
+			r := repeated(part, size)
+			b.Run(fmt.Sprintf("%q/%d", part, size), func(b *testing.B) {
+				b.SetBytes(int64(size))
+				for b.Loop() {
+					if _, err := Write(r); err == nil {
+						b.Fatal("no refusal")
+					}
+				}
+			})
+		}
 	}
 }
 

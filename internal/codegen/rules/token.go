@@ -41,9 +41,11 @@ func (t token) is(symbols string) bool { return t.kind == symbol && strings.Cont
 
 const extension = `(?:json|txt|csv|md|log|yaml|yml|xml|html|py|tsv|db)`
 
-// The patterns of tokens. The groups of quotation and pathPattern are the text.
+// closingMarks has the closing quotation mark of each opening one.
+var closingMarks = map[rune]string{'"': `"`, '“': "”", '‘': "’", '\'': "'", '`': "`"}
+
+// The patterns of tokens. The group of pathPattern is the text.
 var (
-	quotation   = regexp.MustCompile(`^(?:"([^"\n]*)"|“([^”\n]*)”|‘([^’\n]*)’|'([^'\n]*)'|\x60([^\x60\n]*)\x60)`)
 	pathPattern = regexp.MustCompile(`^((?:~|\.{1,2})?/[\w.\-]+(?:/[\w.\-]+)*` +
 		`|[\w\-]+(?:/[\w.\-]+)*\.` + extension + `)(?:$|[^\w/\-])`)
 	quotedPath   = regexp.MustCompile(`^[\w./-][\w./ -]*\.` + extension + `$`) // may have spaces
@@ -95,8 +97,8 @@ func next(s string, starts bool) (token, int) {
 	if r, size := utf8.DecodeRuneInString(s); unicode.IsSpace(r) && r != '\n' {
 		return token{kind: space}, size
 	}
-	if m := quotation.FindStringSubmatch(s); m != nil && (starts || s[0] != '\'') {
-		return token{kind: quoted, text: strings.Join(m[1:], "")}, len(m[0])
+	if text, size := quotation(s); size > 0 && (starts || s[0] != '\'') {
+		return token{kind: quoted, text: text}, size
 	}
 	near := s[:min(len(s), maxLiteral)]
 	if m := pathPattern.FindStringSubmatch(near); starts && m != nil && len(m[0]) < maxLiteral {
@@ -121,6 +123,22 @@ func next(s string, starts bool) (token, int) {
 	}
 	m := symbolToken.FindString(near)
 	return token{kind: symbol, text: m, lower: m}, len(m)
+}
+
+// quotation returns the text of the quotation with which a line begins, and the size with its marks, which is 0 if there
+// is none.
+func quotation(s string) (text string, size int) {
+	opening, n := utf8.DecodeRuneInString(s)
+	closing, ok := closingMarks[opening]
+	if !ok {
+		return "", 0
+	}
+	line, _, _ := strings.Cut(s[n:], "\n")
+	text, _, ok = strings.Cut(line, closing)
+	if !ok {
+		return "", 0
+	}
+	return text, n + len(text) + len(closing)
 }
 
 // jsonToken returns the JSON value with which a text begins, in compact form, and its size, which is 0 if there is
