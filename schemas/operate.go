@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/names"
 )
 
 // Pause stops workers from starting tasks of a tenant, of a task pool, or of the whole fleet. Running tasks continue,
@@ -141,13 +143,11 @@ func (l TenantLimits) Check() (path string, err error) {
 		return "/tool_rates", fmt.Errorf("%d rates: the limit is %d", len(l.ToolRates), maxToolRates)
 	}
 	for _, pattern := range slices.Sorted(maps.Keys(l.ToolRates)) {
-		server, tool, ok := strings.Cut(pattern, "/")
 		if len(pattern) > maxToolPattern {
 			return "/tool_rates", fmt.Errorf("tool %.40q… has %d bytes; the limit is %d",
 				pattern, len(pattern), maxToolPattern)
 		}
-		if !ok || server == "" || strings.Contains(server, "*") || tool == "" ||
-			tool != "*" && strings.ContainsAny(tool, "/*") {
+		if !names.IsToolPattern(pattern) {
 			return "/tool_rates", fmt.Errorf("tool %.40q: want server/tool or server/*", pattern)
 		}
 		if _, per, err := l.ToolRates[pattern].Parse(); err != nil {

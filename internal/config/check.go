@@ -310,9 +310,7 @@ func (k *checker) tools() {
 	k.oneOf("tools.destructive", t.Destructive, toolDecisions...)
 	k.oneOf("weather.provider", k.c.Weather.Provider, WeatherSample, WeatherOpenMeteo)
 	for _, id := range slices.Sorted(maps.Keys(t.Policy)) {
-		if !names.IsToolPattern(id) {
-			k.bad("tools.policy", "%q is neither server/tool nor server/*", id)
-		}
+		k.toolPattern("tools.policy", id)
 		k.oneOf("tools.policy."+id, t.Policy[id], toolDecisions...)
 	}
 	k.atLeast("tools.max_calls", t.MaxCalls, 1)
@@ -323,6 +321,20 @@ func (k *checker) tools() {
 	}
 	if t.CallTimeout <= 0 || t.TotalTime <= 0 {
 		k.bad("tools.call_timeout", "call_timeout and total_time must be positive")
+	}
+}
+
+func (k *checker) toolPattern(key, pattern string) {
+	if !names.IsToolPattern(pattern) {
+		k.bad(key, "%q is neither server/tool nor server/*", pattern)
+	}
+}
+
+func (k *checker) toolFilters(key string, filters []string) {
+	for _, f := range filters {
+		if !names.IsToolFilter(f) {
+			k.bad(key, "%q: want server/tool, server/* or *", f)
+		}
 	}
 }
 
@@ -402,11 +414,7 @@ func (k *checker) tenant(name string, t Tenant) {
 	if _, _, err := allowlist.ParseAll(t.Network); err != nil {
 		k.bad(key+".network", "%s", err)
 	}
-	for _, id := range t.Tools {
-		if id != "*" && !names.IsToolPattern(id) {
-			k.bad(key+".tools", "%q is neither server/tool nor server/*", id)
-		}
-	}
+	k.toolFilters(key+".tools", t.Tools)
 	if t.MinTier != "" {
 		k.oneOf(key+".min_tier", t.MinTier, drivers.Tiers()...)
 	}

@@ -645,13 +645,13 @@ tenants:
 		`c.yaml:3: privacy.types: "mail" is not one of email, phone, ssn, card, iban, ip, secret, person, place; ` +
 			`did you mean email?`,
 		`c.yaml:3: privacy.types: person needs privacy.recognizer.url`,
-		`c.yaml:4: privacy.restore: "crm" is neither server/tool nor server/*`,
+		`c.yaml:4: privacy.restore: "crm": want server/tool, server/* or *`,
 		`c.yaml:6: privacy.ttl: 200h0m0s is not between 1m and 168h0m0s`,
 		`c.yaml:7: privacy.recognizer.timeout: 0s is not positive`,
 		`c.yaml:7: privacy.recognizer.min_score: 2 is not between 0 and 1`,
 		`c.yaml:9: tenants.acme.privacy.mode: "none" is not one of off, egress, broker`,
 		`c.yaml:9: tenants.acme.privacy.types: "name" is not one of email, phone, ssn, card, iban, ip, secret, person, place`,
-		`c.yaml:9: tenants.acme.privacy.restore: "x" is neither server/tool nor server/*`,
+		`c.yaml:9: tenants.acme.privacy.restore: "x": want server/tool, server/* or *`,
 	}
 	if diff := cmp.Diff(want, problems(t, config.Source{File: "c.yaml"})); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)

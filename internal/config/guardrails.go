@@ -2,7 +2,6 @@ package config
 
 import (
 	"github.com/codefleet/codefleet/internal/guardrails"
-	"github.com/codefleet/codefleet/internal/names"
 )
 
 // Levels of guardrails, from the weakest.
@@ -63,9 +62,7 @@ func (k *checker) guardrails(key, level string, o guardrails.Options) {
 	}
 	for _, c := range o.Conditions {
 		for _, id := range c.Tools {
-			if !names.IsToolPattern(id) {
-				k.bad(key+".rules", "%q is neither server/tool nor server/*", id)
-			}
+			k.toolPattern(key+".rules", id)
 		}
 	}
 	if _, err := guardrails.New(o, guardrails.Options{}); err != nil {

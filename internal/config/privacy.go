@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/guardrails/privacy"
-	"github.com/codefleet/codefleet/internal/names"
 )
 
 // Modes of privacy, from the weakest.
@@ -150,11 +149,7 @@ func (k *checker) privacySettings(key, mode string, types, restore []string) {
 			k.bad(key+".types", "%s needs privacy.recognizer.url", t)
 		}
 	}
-	for _, id := range restore {
-		if id != "*" && !names.IsToolPattern(id) {
-			k.bad(key+".restore", "%q is neither server/tool nor server/*", id)
-		}
-	}
+	k.toolFilters(key+".restore", restore)
 }
 
 // warnRestore warns if privacy.restore lists tools although all tools get the values, because no mode is broker.

@@ -247,7 +247,7 @@ func checkTools(choice *schemas.ToolChoice) error {
 		return nil
 	}
 	for i, pattern := range choice.Allow {
-		if pattern != "*" && !names.IsToolPattern(pattern) {
+		if !names.IsToolFilter(pattern) {
 			r := refuse(errcode.BadData, fmt.Sprint("/tools/allow/", i), "%q is not a pattern of tools",
 				text.Truncate(pattern, maxText))
 			r.Hint = "want SERVER/TOOL, SERVER/* for all tools of a server, or * for all tools"

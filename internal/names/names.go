@@ -45,6 +45,9 @@ func MatchPattern(pattern, s string) bool {
 // may have slashes.
 func IsToolPattern(s string) bool { return tools.MatchString(s) }
 
+// IsToolFilter reports whether s is a tool pattern, or * for all tools of all servers.
+func IsToolFilter(s string) bool { return s == "*" || IsToolPattern(s) }
+
 // Check returns an error that quotes s and Rule unless s is a name.
 func Check(s string) error {
 	if !IsName(s) {
