@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/codefleet/codefleet/schemas"
@@ -27,5 +28,26 @@ func TestAccept(t *testing.T) {
 	rec, err := f.Wait(t.Context(), "strict", id)
 	if err != nil || rec.Status != schemas.Succeeded || rec.Worker != "strong" || rec.Run != 1 {
 		t.Errorf("record = %+v, %v, want one run by strong", rec, err)
+	}
+}
+
+// JSON that no task could have as its inputs is refused in other events as well.
+func TestDataOfOtherEvents(t *testing.T) {
+	f := newFleet(t)
+	for data, want := range map[string]string{
+		strings.Repeat("[", 501) + strings.Repeat("]", 501): "bad_data: data: it is nested more than 500 levels deep",
+		strings.Repeat("9", 4301):                           "bad_data: data: ",
+		"1e400":                                             "bad_data: data: ",
+		`{"a":1,"a":2}`:                                     "bad_data: data: ",
+		strings.Repeat("[", 500) + strings.Repeat("]", 500): "",
+		"no JSON": "", "": "",
+	} {
+		ev := taskEvent("1", "")
+		ev.SetType("shop.order")
+		ev.DataEncoded = []byte(data)
+		err := f.PublishEvent(t.Context(), "acme", ev)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("PublishEvent with data %.20q = %v, want %q…", data, err, want)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -95,6 +96,11 @@ func (c *Client) checkNonTask(ctx context.Context, tenant string, ev event.Event
 	}
 	if _, err := Depth(ev); err != nil {
 		return err
+	}
+	if data := ev.Data(); json.Valid(data) { // other data becomes a string for triggers
+		if err := strictjson.Check(data); err != nil {
+			return refuse(errcode.BadData, "data", "%s", err)
+		}
 	}
 	return c.checkTenant(ctx, "tenant", tenant)
 }
