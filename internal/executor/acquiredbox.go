@@ -174,6 +174,7 @@ func (p *Pool) release(b *pooledBox, discard bool) {
 		case clean:
 			p.sched.unassign(b)
 		default:
+			b.state = cleaning
 			p.sched.unclean = append(p.sched.unclean, b)
 		}
 	})

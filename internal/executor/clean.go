@@ -27,7 +27,7 @@ const (
 
 // isClean reports whether the last program has left neither files nor memory in the box, as far as is known. It does
 // not wait for the runner.
-func (b *pooledBox) isClean() bool { return !b.runner.hasLeft() && !b.holdsMemory() }
+func (b *pooledBox) isClean() bool { return !b.runner.holdsFiles() && !b.holdsMemory() }
 
 // holdsMemory reports whether the box uses much more memory than before its first program, so that the next program has
 // less.
@@ -74,16 +74,17 @@ func (p *Pool) cleanReleased(ctx context.Context, work *sync.WaitGroup) {
 func (p *Pool) clean(ctx context.Context, b *pooledBox, memoryMB int) {
 	err := b.awaitClean(ctx, memoryMB)
 	p.update(func() {
-		if b.state != acquired { // the pool has been closed
+		if b.state != cleaning { // the pool has been closed
 			return
 		}
 		if err == nil && !b.runner.alive() { // watch has ignored it
 			err = errors.New("the box has ended")
 		}
-		p.sched.unassign(b)
 		if err != nil {
 			p.sched.discard(b)
 			p.log.InfoContext(ctx, "unclean box discarded", "box", b.id, "tenant", b.key.Tenant, "error", err)
+			return
 		}
+		p.sched.unassign(b)
 	})
 }

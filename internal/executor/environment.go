@@ -147,7 +147,7 @@ func (p *Pool) environmentStats(e *environment) EnvironmentStats {
 	s := EnvironmentStats{
 		Name: e.Name, CreateTime: e.lastBoot.duration, Restored: e.lastBoot.restored,
 		Warming: p.sched.countOf(e, warming), Ready: p.sched.countOf(e, ready),
-		Bound: p.sched.countOf(e, bound), Acquired: p.sched.countOf(e, acquired),
+		Bound: p.sched.countOf(e, bound), Acquired: p.sched.countOf(e, acquired) + p.sched.countOf(e, cleaning),
 	}
 	if e.root != nil {
 		s.Description, s.Packages = p.infoOf(e).Environment, e.root.Packages

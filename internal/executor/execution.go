@@ -105,7 +105,7 @@ func (e *execution) run(ctx context.Context) (Verdict, error) {
 				return e.boxEnded(ctx)
 			}
 			if f.Type == "done" {
-				e.runner.left = f.Scratch
+				e.runner.files = f.Scratch
 				return e.verdict(f), nil
 			}
 			if err := e.handle(callCtx, f); err != nil {

@@ -137,7 +137,7 @@ func (b *fakeBox) set(files chan struct{}, mb float64) {
 	b.files, b.mb = files, mb
 }
 
-func (b *fakeBox) hasLeft() bool {
+func (b *fakeBox) holdsFiles() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.files != nil

@@ -18,9 +18,8 @@ var ErrPoolClosed = errors.New("the pool is closed")
 
 // A Pool keeps boxes warm for tasks to acquire.
 //
-// A box is warming, then ready and unbound, then acquired. From then on it is bound to the request's key:
-// after its release, and after the removal of what programs have left in it, it serves only requests that may share it
-// (see Key). It is discarded when it breaks, when its workspace is in an unknown state, when it cannot be cleaned,
+// A box is warming, then ready and unbound, then acquired, and cleaned after its release if programs have left
+// something in it. From then on it is bound to the request's key: it serves only requests that may share it (see Key). It is discarded when it breaks, when its workspace is in an unknown state, when it cannot be cleaned,
 // after a long idle time, or to make room for another box.
 //
 // The scheduler makes all decisions, under one mutex. Only Run creates and destroys boxes, and it waits for
@@ -98,7 +97,7 @@ type PoolStats struct {
 type boxRunner interface {
 	run(ctx context.Context, p Program, hooks Hooks) (Verdict, error)
 	alive() bool
-	hasLeft() bool                        // whether the last program has left files that the runner still removes
+	holdsFiles() bool                     // whether the last program has left files that the runner still removes
 	awaitReady(ctx context.Context) error // waits until they are removed
 	ended() <-chan struct{}               // closed when the runner has ended for any reason
 	restored() bool                       // whether the box was restored from a snapshot
@@ -157,7 +156,7 @@ func (p *Pool) Stats() PoolStats {
 		}
 	}
 	s.Warming, s.Ready, s.Bound = p.sched.count(warming), p.sched.count(ready), p.sched.count(bound)
-	s.Acquired, s.Destroying = p.sched.count(acquired), p.sched.count(destroying)
+	s.Acquired, s.Destroying = p.sched.count(acquired)+p.sched.count(cleaning), p.sched.count(destroying)
 	return s
 }
 

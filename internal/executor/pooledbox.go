@@ -20,6 +20,7 @@ const (
 	ready            // idle and unbound
 	bound            // idle and bound to a key
 	acquired
+	cleaning   // released; it becomes bound when what the program has left is removed
 	destroying // discarded, and not yet destroyed
 )
 
@@ -31,7 +32,7 @@ type pooledBox struct {
 	slot  int // names the box to the driver; reused after the box is destroyed
 	state boxState
 	key   Key       // the key of the last request; only requests that share it get the box
-	since time.Time // since when the box has been warming, ready, bound or acquired
+	since time.Time // since when the box has been warming, ready, bound, or acquired and cleaned
 	cold  bool      // the request waited for the box to be created
 
 	dir      string // host directory of the workspace
@@ -45,7 +46,7 @@ type pooledBox struct {
 
 	idleMB    float64        // memory that it uses while idle, as last measured
 	measured  time.Time      // when idleMB was measured
-	memoryMB  int            // memory limit of the request, while the box is acquired
+	memoryMB  int            // memory limit of the request, while the box is acquired or cleaned
 	inUse     bool           // from its assignment until Release or Discard, even after the pool is closed
 	onDestroy []func() error // see AcquiredBox.OnDestroy
 	gone      chan struct{}  // closed when destroy returns, even if the box could not be destroyed
@@ -173,8 +174,10 @@ func (p *Pool) boot(ctx context.Context, b *pooledBox, spec Spec, preload []stri
 		return errors.Join(err, b.box.Destroy(context.WithoutCancel(ctx)))
 	}
 	b.bootTime = time.Since(began)
-	b.freshMB = memoryOf(ctx, b.box)
-	b.idleMB = b.freshMB
+	if _, ok := b.box.(MemoryMeter); ok || p.opts.IdleMemoryMB > 0 {
+		b.freshMB = memoryOf(ctx, b.box)
+		b.idleMB = b.freshMB
+	}
 	return nil
 }
 

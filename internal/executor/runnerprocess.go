@@ -37,8 +37,8 @@ type runnerProcess struct {
 	err     error             // why the frames ended; nil after a normal end of the stream
 	stderr  tail
 	writing sync.Mutex // held for a whole message
-	busy    bool       // has not reported ready since its last program; owned by the box's user, as left is
-	left    bool       // the last program has left files in the scratch directories
+	busy    bool       // has not reported ready since its last program; owned by the box's user, as files is
+	files   bool       // the last program has left files in the scratch directories
 
 	killing    sync.Mutex // held while the box is being destroyed
 	destroyed  bool       // guarded by killing
@@ -221,8 +221,8 @@ func (r *runnerProcess) ended() <-chan struct{} { return r.done }
 
 func (r *runnerProcess) restored() bool { return r.boot == restoreSnapshot }
 
-// hasLeft reports whether the last program has left files that the runner still removes.
-func (r *runnerProcess) hasLeft() bool { return r.left }
+// holdsFiles reports whether the last program has left files that the runner still removes.
+func (r *runnerProcess) holdsFiles() bool { return r.files }
 
 // wasKilled reports whether this process ended the box.
 func (r *runnerProcess) wasKilled() bool {
@@ -359,7 +359,7 @@ func (r *runnerProcess) checkReady(f runner.Frame, ok bool) error {
 	if f.Type != "ready" {
 		return fmt.Errorf("runner sent %q before ready", f.Type)
 	}
-	r.busy, r.left = false, false
+	r.busy, r.files = false, false
 	return nil
 }
 

@@ -12,9 +12,9 @@ type scheduler struct {
 	envs      []*environment     // at least one
 	boxes     map[int]*pooledBox // by slot; a box that is being destroyed keeps its slot
 	discarded []*pooledBox       // boxes that Pool.Run has yet to destroy
-	unclean   []*pooledBox       // released boxes that Pool.Run has yet to clean; they still count as acquired
+	unclean   []*pooledBox       // boxes that Pool.Run has yet to clean
 	waiting   []*acquireRequest  // in order of arrival
-	memoryMB  int                // limits of all acquired boxes, added up
+	memoryMB  int                // limits of all boxes in use or being cleaned, added up
 	closed    error              // wraps ErrPoolClosed; nil while the pool accepts requests
 	stats     PoolStats
 	refills   refillPace
@@ -51,7 +51,7 @@ func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 	for _, e := range s.envs {
 		arriving[e] = s.countOf(e, warming)
 	}
-	free, cleaning := s.free(), s.cleaning()
+	free, reserved := s.free(), make(map[*pooledBox]bool)
 	unserved := s.waiting[:0]
 	for i, r := range s.waiting {
 		if s.exceedsMemory(r) {
@@ -77,7 +77,7 @@ func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 			create = append(create, r.env)
 		case freeing > 0:
 			freeing--
-		case reserveShared(&cleaning, r.key):
+		case s.reserveCleaning(r.key, reserved):
 		default:
 			if idle := s.evictable(r.env); idle != nil {
 				s.evict(idle)
@@ -96,32 +96,23 @@ func (s *scheduler) exceedsMemory(r *acquireRequest) bool {
 }
 
 // unavailable reports whether a request must fail because boxes of its environment cannot be created. A
-// request does not fail while a box of the environment is acquired, because that box may be released to this request.
+// request does not fail while a box of the environment is acquired or cleaned, because that box may be released to this request.
 // Nor does it fail if the next attempt to create a box would be for this request.
 func (s *scheduler) unavailable(e *environment, create []*environment, now time.Time) bool {
 	ownAttempt := e.backoff(now) == 0 && s.countOf(e, warming) == 0 && !slices.Contains(create, e)
-	return e.failures.attempts >= maxAttempts && !ownAttempt && s.countOf(e, acquired) == 0
+	return e.failures.attempts >= maxAttempts && !ownAttempt && s.countOf(e, acquired)+s.countOf(e, cleaning) == 0
 }
 
-// cleaning returns the boxes that are being cleaned.
-func (s *scheduler) cleaning() (boxes []*pooledBox) {
+// reserveCleaning reserves a box that is being cleaned and that requests with this key may share. It returns false if
+// there is none without a reservation.
+func (s *scheduler) reserveCleaning(key Key, reserved map[*pooledBox]bool) bool {
 	for _, b := range s.boxes {
-		if b.state == acquired && !b.inUse {
-			boxes = append(boxes, b)
+		if b.state == cleaning && !reserved[b] && b.key.shares(key) {
+			reserved[b] = true
+			return true
 		}
 	}
-	return boxes
-}
-
-// reserveShared removes one of the boxes, which requests with this key may share. It returns false if no such box is
-// left.
-func reserveShared(boxes *[]*pooledBox, key Key) bool {
-	i := slices.IndexFunc(*boxes, func(b *pooledBox) bool { return b.key.shares(key) })
-	if i < 0 {
-		return false
-	}
-	*boxes = slices.Delete(*boxes, i, i+1)
-	return true
+	return false
 }
 
 // removeRequest removes a request from the queue. It returns false if the request already has its result.
@@ -188,7 +179,7 @@ func (s *scheduler) assign(b *pooledBox, r *acquireRequest, now time.Time) {
 	r.result <- acquireResult{box: b}
 }
 
-// unassign makes an acquired box an idle one, bound to its key.
+// unassign makes an acquired or cleaned box an idle one, bound to its key.
 func (s *scheduler) unassign(b *pooledBox) {
 	b.since = time.Now()
 	s.refills.active = b.since
@@ -202,7 +193,7 @@ func (s *scheduler) discard(b *pooledBox) {
 	if b.state == destroying {
 		return
 	}
-	if b.state == acquired {
+	if b.state == acquired || b.state == cleaning {
 		s.unassign(b)
 	}
 	b.state = destroying
