@@ -32,12 +32,7 @@ var files embed.FS
 
 // CheckName returns an error unless s may name a tenant, workspace or session. kind is the kind of name, such as
 // "tenant", for the error.
-func CheckName(kind, s string) error {
-	if names.IsName(s) {
-		return nil
-	}
-	return fmt.Errorf("%s %q: a name is %s", kind, s, names.Rule)
-}
+func CheckName(kind, s string) error { return names.Check(kind, s) }
 
 // CheckPool returns an error unless s may name a task pool.
 func CheckPool(s string) error {

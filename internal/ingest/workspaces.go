@@ -45,7 +45,7 @@ const (
 
 // refOf returns the workspace with the given name of the caller's tenant.
 func refOf(r *http.Request, name string) (state.Ref, error) {
-	if err := names.Check(name); err != nil {
+	if err := names.Check("workspace", name); err != nil {
 		e := apierror.New(errcode.BadName, "the name of the workspace is invalid")
 		e.Cause, e.Path = err.Error(), "workspace"
 		e.Hint = "use at most 63 letters, digits, _ and -, as in main"

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/cloudevents/sdk-go/v2/event"
@@ -211,7 +212,7 @@ func checkText(s string) error {
 	if len(s) > maxAttribute {
 		return fmt.Errorf("longer than %d bytes", maxAttribute)
 	}
-	if strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }) {
+	if strings.ContainsFunc(s, unicode.IsControl) {
 		return errors.New("contains a control character")
 	}
 	return nil

@@ -48,10 +48,10 @@ func IsToolPattern(s string) bool { return tools.MatchString(s) }
 // IsToolFilter reports whether s is a tool pattern, or * for all tools of all servers.
 func IsToolFilter(s string) bool { return s == "*" || IsToolPattern(s) }
 
-// Check returns an error that quotes s and Rule unless s is a name.
-func Check(s string) error {
+// Check returns an error that quotes s and Rule unless s is a name. The error begins with kind, such as "tenant".
+func Check(kind, s string) error {
 	if !IsName(s) {
-		return fmt.Errorf("%.80q: a name is %s", s, Rule)
+		return fmt.Errorf("%s %.80q: a name is %s", kind, s, Rule)
 	}
 	return nil
 }

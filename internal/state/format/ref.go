@@ -1,7 +1,7 @@
 package format
 
 import (
-	"fmt"
+	"cmp"
 
 	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/objects"
@@ -15,13 +15,7 @@ func (r Ref) String() string { return r.Tenant + "/" + r.Workspace }
 
 // Check returns an error unless both parts are names.
 func (r Ref) Check() error {
-	if !names.IsName(r.Tenant) {
-		return fmt.Errorf("tenant name %.80q: a name is %s", r.Tenant, names.Rule)
-	}
-	if !names.IsName(r.Workspace) {
-		return fmt.Errorf("workspace name %.80q: a name is %s", r.Workspace, names.Rule)
-	}
-	return nil
+	return cmp.Or(names.Check("tenant name", r.Tenant), names.Check("workspace name", r.Workspace))
 }
 
 // Key returns the key of one of the workspace's objects.

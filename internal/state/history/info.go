@@ -41,8 +41,8 @@ func infoOf(ref format.Ref, h *format.Head) Info {
 
 // Workspaces returns a tenant's workspaces, sorted by name, without deleted ones. It sends two small requests for each.
 func Workspaces(ctx context.Context, r *repo.Repo, tenant string) ([]Info, error) {
-	if !names.IsName(tenant) {
-		return nil, fmt.Errorf("tenant name %.80q: a name is %s", tenant, names.Rule)
+	if err := names.Check("tenant name", tenant); err != nil {
+		return nil, err
 	}
 	var list []Info
 	prefix := tenant + "/w/"

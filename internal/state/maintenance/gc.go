@@ -65,8 +65,8 @@ func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOpt
 	opts.Retention.Daily = cmp.Or(opts.Retention.Daily, 7)
 	opts.Grace = cmp.Or(opts.Grace, 24*time.Hour)
 	opts.Deleted = cmp.Or(opts.Deleted, 30*24*time.Hour)
-	if !names.IsName(tenant) {
-		return GCResult{}, fmt.Errorf("tenant name %.80q: a name is %s", tenant, names.Rule)
+	if err := names.Check("tenant name", tenant); err != nil {
+		return GCResult{}, err
 	}
 	c := &collector{
 		repo: r, tenant: tenant, opts: opts, now: time.Now(), keyID: r.Keys(tenant).CurrentID(),

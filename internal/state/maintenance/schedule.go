@@ -27,8 +27,8 @@ func scheduleKey(tenant string) string { return tenant + "/gc/HEAD" }
 func CollectIfDue(
 	ctx context.Context, r *repo.Repo, tenant string, every time.Duration, opts GCOptions,
 ) (out GCResult, ran bool, err error) {
-	if !names.IsName(tenant) {
-		return out, false, fmt.Errorf("tenant name %.80q: a name is %s", tenant, names.Rule)
+	if err := names.Check("tenant name", tenant); err != nil {
+		return out, false, err
 	}
 	if due, err := beginIfDue(ctx, r, tenant, every); err != nil || !due {
 		return out, false, err
