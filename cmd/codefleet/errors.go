@@ -49,8 +49,8 @@ func (f *failure) try(hint string) *failure {
 	return f
 }
 
-// noFleet adds an exit code and a hint to an error of finding a fleet or of client.New. It leaves the errors to explain
-// that do not mean that a fleet is missing.
+// noFleet adds an exit code and a hint to an error of finding a fleet or of client.New. For errors that do not
+// mean that a fleet is missing, explain finds them.
 func noFleet(err error) error {
 	_, refused := errors.AsType[*client.APIError](err)
 	if _, wrong := errors.AsType[*client.OptionsError](err); wrong || refused {

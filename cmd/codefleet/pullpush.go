@@ -128,7 +128,7 @@ func (a *app) transfer(
 func partialPull(err error, r client.SyncReport) error {
 	return &failure{
 		code: explain(markCall(explainSyncError(err, ""))).code, err: err,
-		message: fmt.Sprintf("the pull stopped after it had completely written %d and removed %s",
+		message: fmt.Sprintf("the pull stopped after it had written %d and removed %s",
 			len(r.Written), text.Count(len(r.Removed), "path")),
 		hint: "run the same command again to continue",
 	}

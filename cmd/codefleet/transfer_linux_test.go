@@ -92,7 +92,7 @@ func TestInterruptedPull(t *testing.T) {
 	direct := f.URL
 	breakResponses(t, f, "/archive", 5_000_000)
 	code, _, errs := command(t, f, "workspace", "pull", "there")
-	const want = "the pull stopped after it had completely written 1 and removed 0 paths"
+	const want = "the pull stopped after it had written 1 and removed 0 paths"
 	if code == 0 || !strings.Contains(errs, want) || !strings.Contains(errs, "try: run the same command again") {
 		t.Errorf("interrupted pull: exit code %d, %s, want a failure with %q and a hint", code, errs, want)
 	}

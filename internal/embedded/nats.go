@@ -107,7 +107,7 @@ func serverOptions(ctx context.Context, opts NATSOptions) (*server.Options, erro
 	return conf, nil
 }
 
-// minStore is more than the streams of a fleet reserve: below that, the server refuses to create or update any stream.
+// minStore is more than the streams of a fleet reserve. With a lower limit, new streams would get less space.
 const minStore = 16 << 30
 
 // storeLimit returns how many bytes all streams may have: three quarters of what the disk could give them, so that they

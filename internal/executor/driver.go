@@ -79,8 +79,8 @@ type StatsReporter interface {
 	Stats(ctx context.Context) (Stats, error)
 }
 
-// A MemoryMeter is a StatsReporter whose memory may stay in use after the program that used it, so that the next
-// program has less of the outer limit.
+// A MemoryMeter is a StatsReporter that may keep memory after a program has ended, so that the next program has less of
+// the outer limit.
 type MemoryMeter interface {
 	StatsReporter
 	// UsesMoreThan compares Stats.MemoryMB with mb. It takes microseconds, because the result of a program may wait for
