@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // frame is what every page shows around its content.
@@ -150,6 +151,7 @@ var functions = template.FuncMap{
 	"json":    indented,
 	"short":   func(s string) string { return s[:min(len(s), 8)] },
 	"join":    strings.Join,
+	"count":   text.Count[int],
 
 	"newKey": rand.Text,
 	"asks":   func(f frame, runID string, row stepRow) any { return askingStep{f, runID, row} },
