@@ -26,7 +26,7 @@ type matcher struct {
 
 const (
 	maxSteps = 100_000 // steps to match one clause
-	maxSlot  = 400     // tokens of one slot
+	maxSlot  = 200     // tokens of one slot
 )
 
 // match finds the ways in which one of the patterns matches all tokens. It calls done with the slots' values of each
