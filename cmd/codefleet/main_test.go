@@ -59,7 +59,6 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 		t.Fatal(err)
 	}
 	readPython(t, repo)
-	buildCache, modCache := goEnv(t, "GOCACHE"), goEnv(t, "GOMODCACHE")
 	return testscript.Params{
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
@@ -71,8 +70,6 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 			// Without this, a binary built with the race detector waits a second before it exits.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			e.Setenv("REPO", repo)
-			e.Setenv("BUILDCACHE", buildCache)
-			e.Setenv("MODCACHE", modCache)
 			e.Values[fleetKey{}] = &fleet{}
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
 		},
@@ -88,20 +85,10 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 	}
 }
 
-// goEnv returns a setting of the go command.
-func goEnv(t *testing.T, name string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(out))
-}
-
 // readPython reads the Python files that scripts run, which tells the go command to repeat the test when they change.
 func readPython(t *testing.T, repo string) {
 	t.Helper()
-	for _, pattern := range []string{"clients/python/*", "clients/python/*/*.py", "examples/*", "examples/go/*"} {
+	for _, pattern := range []string{"clients/python/*", "clients/python/*/*.py", "examples/*"} {
 		names, err := filepath.Glob(filepath.Join(repo, pattern))
 		if err != nil {
 			t.Fatal(err)
