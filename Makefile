@@ -24,9 +24,10 @@ build: programs bin/runsc ## build bin/codefleet, bin/worker, bin/ingest, bin/mc
 
 programs:
 	@echo "build $(PROGRAMS:%=bin/%) (about three minutes the first time)"
-	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%)
+	@go build -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%)
 
 .PHONY: image release
+image release: export GOFLAGS += -trimpath # elsewhere it would have everything compiled twice
 image: build ## build the container image codefleet:latest (needs docker; BASE selects the base image)
 	docker build -t codefleet:latest -t codefleet:$(VERSION) -f deploy/Dockerfile $(if $(BASE),--build-arg BASE=$(BASE)) .
 
@@ -103,7 +104,7 @@ MICROVM ?= $(CURDIR)/.cache/microvm
 RUN     ?= .
 .PHONY: examples
 examples: build ## run all examples on a fresh fleet, with a summary; MCP_MODE=true runs them as MCP clients
-	@go build -trimpath -o .cache/examples/ ./examples/go ./examples/plugin
+	@go build -o .cache/examples/ ./examples/go ./examples/plugin
 	@EXAMPLES_GO=.cache/examples/go EXAMPLES_PLUGIN=.cache/examples/plugin CODEFLEET_BIN=$(CURDIR)/bin/codefleet CODEFLEET_FLEET= CODEFLEET_URL= CODEFLEET_DATA=$(CURDIR)/.cache/examples \
 		python3 examples/run_all_examples.py
 
