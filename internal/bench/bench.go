@@ -34,6 +34,8 @@ type Options struct {
 	Version  string   // codefleet's version, for builds that do not know their commit
 
 	Progress func(what string) // receives what is being measured; may be nil
+
+	growthStep int // commits of one sample of the scenario growth
 }
 
 // A Scenario measures some numbers.

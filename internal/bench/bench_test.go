@@ -82,7 +82,7 @@ func TestOverhead(t *testing.T) {
 // TestGrowth checks that a short history has all numbers of the scenario growth.
 func TestGrowth(t *testing.T) {
 	o, temp := options(t)
-	o.Scenario, o.Runs = "growth", 1
+	o.Scenario, o.Runs, o.growthStep = "growth", 1, 100
 	reports, err := Run(t.Context(), o, Scenarios())
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/s3"
 )
 
-// growthStep is how many commits one sample of the scenario growth makes.
+// growthStep is the default of Options.growthStep.
 const growthStep = 1000
 
 // grown is a workspace with a long history.
@@ -60,28 +61,28 @@ func (b *Bench) growth(ctx context.Context) (err error) {
 // open returns the store of a new worker, without anything in its cache.
 func (g *grown) open() *state.Store { return state.New(g.bucket, state.Options{CacheDir: g.NewDir()}) }
 
-// commit makes growthStep commits for each sample, and measures them.
+// commit makes the commits of each sample, and measures them.
 func (g *grown) commit(ctx context.Context) error {
 	t := Table{Title: "commits", Columns: []string{"commits", "ms each", "bytes stored for each"}}
-	store := g.open()
+	store, step := g.open(), cmp.Or(g.growthStep, growthStep)
 	var each []float64
 	var before float64
 	for range g.N {
-		g.Progress(fmt.Sprintf("growth: commit %d of %d", g.commits, g.N*growthStep))
+		g.Progress(fmt.Sprintf("growth: commit %d of %d", g.commits, g.N*step))
 		start := time.Now()
-		for range growthStep {
+		for range step {
 			if err := g.edit(ctx, store); err != nil {
 				return err
 			}
 		}
-		each = append(each, Since(start)/growthStep)
+		each = append(each, Since(start)/float64(step))
 		bytes, err := g.stored(ctx)
 		if err != nil {
 			return err
 		}
 		t.Rows = append(t.Rows, []string{
 			strconv.Itoa(g.commits), fmt.Sprintf("%.2f", each[len(each)-1]),
-			fmt.Sprintf("%.0f", (bytes-before)/growthStep),
+			fmt.Sprintf("%.0f", (bytes-before)/float64(step)),
 		})
 		before = bytes
 	}
