@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -41,6 +42,9 @@ type NATSUser struct{ User, Password string }
 type NATS struct {
 	srv   *server.Server
 	fleet NATSUser
+
+	stop       context.CancelFunc // ends background
+	background sync.WaitGroup
 }
 
 // FleetUser is the default name of the user of workers and ingest.
@@ -68,11 +72,13 @@ func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 	log := &natsLog{log: opts.Log}
 	srv.SetLoggerV2(log, false, false, false)
 	srv.Start()
-	n := &NATS{srv: srv, fleet: opts.Fleet}
+	guarded, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n := &NATS{srv: srv, fleet: opts.Fleet, stop: stop}
 	if err := n.ready(ctx, log); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("start NATS in %s: %w", opts.Dir, err)
 	}
+	n.background.Go(func() { n.guardDisk(guarded, opts, conf.JetStreamMaxStore, log) })
 	return n, nil
 }
 
@@ -119,12 +125,12 @@ func storeLimit(stored, free int64) int64 {
 
 // storeLimitIn returns the limit of the streams in dir.
 func storeLimitIn(dir string) (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("read the free space of %s: %w", dir, err)
+	free, err := freeBytes(dir)
+	if err != nil {
+		return 0, err
 	}
 	var stored int64
-	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
@@ -134,7 +140,16 @@ func storeLimitIn(dir string) (int64, error) {
 		}
 		return err
 	})
-	return storeLimit(stored, int64(st.Bavail)*int64(st.Bsize)), err //nolint:unconvert // the types differ on darwin
+	return storeLimit(stored, free), err
+}
+
+// freeBytes returns the free bytes of the file system of dir.
+func freeBytes(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("read the free space of %s: %w", dir, err)
+	}
+	return int64(st.Bavail) * int64(st.Bsize), nil //nolint:unconvert // the types differ on darwin
 }
 
 // listenAddr parses addr and tries to listen on it, so that an address in use becomes an error instead of a fatal
@@ -220,6 +235,8 @@ func (n *NATS) InProcess() nats.InProcessConnProvider { return n.srv }
 // Close stops the server and returns when its files are closed. That takes about 11 ms for each consumer, one per
 // lane with recent tasks. Killing the process instead loses nothing that was acknowledged.
 func (n *NATS) Close() {
+	n.stop()
+	n.background.Wait()
 	n.srv.Shutdown()
 	n.srv.WaitForShutdown()
 }

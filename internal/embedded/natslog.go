@@ -7,12 +7,15 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 )
 
 // natsLog writes the server's log to slog, notices at level debug. It keeps the last fatal message, which is the only
 // place where the server reports why it did not start.
 type natsLog struct {
-	log *slog.Logger
+	log      *slog.Logger
+	diskFull atomic.Bool // a write has failed, because the disk or a quota was full
 
 	mu        sync.Mutex
 	lastFatal error
@@ -20,10 +23,13 @@ type natsLog struct {
 
 func (l *natsLog) put(level slog.Level, format string, v []any) {
 	ctx := context.Background()
-	if l.log.Enabled(ctx, level) {
+	if l.log.Enabled(ctx, level) || level >= slog.LevelWarn {
 		line := format
 		if len(v) > 0 { // without arguments, the format may be a client's text
 			line = fmt.Sprintf(format, v...)
+			if isDiskFull(line) {
+				l.diskFull.Store(true)
+			}
 		}
 		l.log.Log(ctx, level, "NATS server output", "line", withoutClientText(line))
 	}
@@ -47,6 +53,13 @@ func withoutClientText(line string) string {
 		return where + message
 	}
 	return where + message[:first] + `"…"` + message[last+1:]
+}
+
+// isDiskFull reports whether a line is about a write that has failed because the disk or a quota is full. Lines about
+// connections may have text of clients, and are never about this.
+func isDiskFull(line string) bool {
+	full := strings.Contains(line, syscall.ENOSPC.Error()) || strings.Contains(line, syscall.EDQUOT.Error())
+	return full && !connection.MatchString(line)
 }
 
 func (l *natsLog) fatal() error {
