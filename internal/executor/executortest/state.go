@@ -83,6 +83,10 @@ var stateCases = []struct {
 		status: executor.Failed, code: "bad_state",
 		message: "state['n'] cannot be saved as JSON: an integer has more than 4300 digits",
 	}},
+	{"an integer that is not text", "", "state['n'] = 10**4300", "", want{
+		status: executor.Failed, code: "bad_state",
+		message: "state['n'] cannot be saved as JSON: an integer has more than 4300 digits",
+	}},
 	{"nested deeply", "", nest + "state['n'] = nested(499)", indented(499), want{}},
 	{"nested too deeply", "", "import sys\nsys.setrecursionlimit(9000)\n" + nest + "state['n'] = nested(500)", "", want{
 		status: executor.Failed, code: "bad_state",
@@ -113,6 +117,16 @@ var stateCases = []struct {
 		status: executor.Failed, code: "bad_state",
 		message: "state: the key 1 is not a string",
 	}},
+	{"keys of different types", "", "state['a'] = {1: 2, '1': 3}", "", want{
+		status: executor.Failed, code: "bad_state",
+		message: "state['a'] cannot be saved as JSON: a dictionary has keys of different types",
+	}},
+	{
+		"keys with the same text",
+		"", "class K(str):\n  def __hash__(self): return id(self)\n  __eq__ = object.__eq__\n" +
+			"state[K('a')] = 1; state[K('a')] = 2; state['a'] = 3",
+		"{\n  \"a\": 3\n}\n", want{},
+	},
 }
 
 // nest is the start of a program that nests lists.

@@ -76,13 +76,14 @@ class Variable:
         for key, member in value.items():
             if not isinstance(key, str):
                 raise Invalid("state: the key %.80r is not a string" % (key,), USE_STRINGS)
+            key = str.__str__(key)  # a subclass may have keys that differ although their text is the same
             try:
                 text = json.dumps(member, sort_keys=True, allow_nan=False, default=encodable)
                 if self.before.get(key) != text:
                     jsonable.check(key, 0)
                     changed[key] = jsonable.load_kept(text, LEVELS - 1, digits)
             except (TypeError, ValueError, RecursionError) as error:
-                raise Invalid("state[%.80r] cannot be saved as JSON: %s" % (key, error), USE_FILES) from None
+                raise Invalid("state[%.80r] cannot be saved as JSON: %s" % (key, reason(error)), USE_FILES) from None
         removed = [key for key in self.before if key not in value]
         if not changed and not removed:
             return
@@ -101,6 +102,16 @@ class Variable:
         with open(self.file, "wb") as file:
             file.write(data)
         self.saved = True
+
+
+def reason(error):
+    """Returns why json could not encode a value. Python's own messages would not help here."""
+    message = str(error)
+    if "set_int_max_str_digits" in message:
+        return "an integer has more than %d digits" % jsonable.MAX_DIGITS
+    if message.startswith("'<' not supported"):
+        return "a dictionary has keys of different types"
+    return message
 
 
 def encodable(value):
