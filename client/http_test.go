@@ -370,6 +370,22 @@ func TestInvalidSegments(t *testing.T) {
 	}
 }
 
+// TestInvalidPaths checks that the error of a path says what is wrong with it, without a request.
+func TestInvalidPaths(t *testing.T) {
+	c := newClient(t, func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("unexpected request %s, want none", r.URL)
+	})
+	for path, want := range map[string]string{
+		"\xff\xfe.bin": `"\xff\xfe.bin" is not valid UTF-8`,
+		"../x":         `"../x" is empty or absolute, or contains ., .. or an empty name`,
+	} {
+		_, err := c.Workspace("main").Open(t.Context(), "", path, 0)
+		if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != "bad_path" || e.Cause != want {
+			t.Errorf("Open(%q) = %v, want bad_path with the cause %s", path, err, want)
+		}
+	}
+}
+
 // TestRedriveNamesACause checks that an empty cause does not redrive all dead letters.
 func TestRedriveNamesACause(t *testing.T) {
 	c := newClient(t, func(_ http.ResponseWriter, r *http.Request) {

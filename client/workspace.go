@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
@@ -270,6 +271,9 @@ func setCondition(h http.Header, etag string) {
 func isBadPath(p string) bool { return !fs.ValidPath(p) || p == "." }
 
 func badPathCause(p string) string {
+	if !utf8.ValidString(p) {
+		return fmt.Sprintf("%q is not valid UTF-8", p)
+	}
 	return fmt.Sprintf("%q is empty or absolute, or contains ., .. or an empty name", p)
 }
 
