@@ -155,6 +155,11 @@ func TestInvalidSubmissions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for _, dir := range []string{"a", "b"} {
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(dir+"/x", nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := os.WriteFile("bad.py", []byte("\xff"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -171,6 +176,8 @@ func TestInvalidSubmissions(t *testing.T) {
 		"--inputs: open missing":                 {code: "x", inputs: "@missing"},
 		"--with: open missing":                   {code: "x", with: []string{"missing"}},
 		"with its files is larger than 32 MiB":   {code: "x", with: []string{"huge"}},
+		`"a/x" and "b/x" would be placed as the`: {code: "x", with: []string{"a/x", "b/x"}},
+		`"\xff.csv" is not valid UTF-8`:          {code: "x", with: []string{"a/\xff.csv"}},
 		"larger than 32 MiB":                     {file: "-"},
 		"--file /dev/zero is larger than 32 MiB": {file: "/dev/zero"},
 		"--inputs: @/dev/zero is larger than 32": {code: "x", inputs: "@/dev/zero"},

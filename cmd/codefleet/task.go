@@ -278,7 +278,17 @@ func (f *taskFlags) readEnv(s *client.Submission) error {
 
 func (f *taskFlags) readFiles(s *client.Submission) error {
 	total := len(s.Code) + len(s.Inputs)
+	byName := map[string]string{}
 	for _, path := range f.with {
+		name := filepath.Base(path)
+		if !utf8.ValidString(name) { // in JSON, other bytes would be replaced
+			return usage("--with: the name %q is not valid UTF-8", name)
+		}
+		if other, taken := byName[name]; taken && other != path {
+			return usage("--with: the files %q and %q would be placed as the same file", other, path).
+				try("copy one of them to another name")
+		}
+		byName[name] = path
 		data, err := readFile(path)
 		if err != nil && !errors.Is(err, errTooLarge) {
 			return usage("--with: %v", err)
@@ -286,7 +296,7 @@ func (f *taskFlags) readFiles(s *client.Submission) error {
 		if total += len(data); err != nil || total > maxTask {
 			return usage("--with %s: the task with its files is larger than %d MiB", path, maxTask>>20)
 		}
-		file := client.File{Name: filepath.Base(path)}
+		file := client.File{Name: name}
 		if text := string(data); utf8.Valid(data) {
 			file.Text = &text
 		} else {
