@@ -366,11 +366,11 @@ func (r *foreground) save(ctx context.Context, res *client.Result, patterns []st
 		if err := r.saveOne(ctx, root, res.TaskID, a); err != nil {
 			return &failure{code: errcode.ExitFailed, message: "save artifact " + a.Path, err: err}
 		}
-		fmt.Fprintf(r.a.stderr, "saved %s (%s)\n", a.Path, text.Count(a.Bytes, "byte"))
+		fmt.Fprintf(r.a.stderr, "saved %s (%s)\n", printable(a.Path), text.Count(a.Bytes, "byte"))
 		saved++
 	}
 	if saved == 0 && res.Status == client.Succeeded {
-		fmt.Fprintln(r.a.stderr, "note: no artifact saved: no file matches --out")
+		fmt.Fprintln(r.a.stderr, "note: no artifact saved: no artifact matches --out")
 	}
 	return nil
 }

@@ -10,12 +10,15 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -182,7 +185,8 @@ const artifactsKept = jobs.DefaultRetention + 24*time.Hour
 
 // artifacts returns the files below artifacts/ that the task wrote, and all files of the version that match the task's
 // patterns. If there are any, it retains the version. rewritten are the files that the task wrote without changing
-// their content.
+// their content. Files whose names are not UTF-8 are named in a finding: in the JSON of a result, their paths would be
+// other ones.
 func (p *Pipeline) artifacts(
 	ctx context.Context, t task, w schemas.WorkspaceChange, rewritten []string,
 ) (out []schemas.Artifact, findings []schemas.Finding, err error) {
@@ -200,8 +204,13 @@ func (p *Pipeline) artifacts(
 	if err != nil {
 		return nil, nil, fmt.Errorf("list artifacts: %w", err)
 	}
+	var skipped []string
 	for _, f := range files {
 		if f.Kind != "file" || !written[f.Path] && !patterns.match(f.Path) {
+			continue
+		}
+		if !utf8.ValidString(f.Path) {
+			skipped = append(skipped, strconv.Quote(f.Path))
 			continue
 		}
 		out = append(out, schemas.Artifact{
@@ -209,6 +218,10 @@ func (p *Pipeline) artifacts(
 			MediaType: cmp.Or(mime.TypeByExtension(path.Ext(f.Path)), "application/octet-stream"),
 			URL:       "/v1/tasks/" + t.id() + "/artifacts/" + (&url.URL{Path: f.Path}).EscapedPath(),
 		})
+	}
+	if len(skipped) > 0 {
+		findings = append(findings, warning("result", "files whose names are not UTF-8 are not artifacts: "+
+			text.Truncate(strings.Join(skipped, ", "), maxNamed)))
 	}
 	if patterns.steps > maxPatternSteps {
 		findings = append(findings, schemas.Finding{

@@ -5,7 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -46,6 +51,36 @@ func TestListsOfFilesAreBounded(t *testing.T) {
 		if len(found) != 3 || !strings.Contains(found[0].Message, want) {
 			t.Errorf("%s: findings = %+v, want one for each list; the first: %s", c.name, found, want)
 		}
+	}
+}
+
+// TestArtifactsWithStrangeNames checks that artifacts have different paths in JSON: a file whose name is not UTF-8 is
+// not an artifact, but named in a finding.
+func TestArtifactsWithStrangeNames(t *testing.T) {
+	rec := schemas.Record{TaskID: "t", Tenant: "acme", Workspace: "main"}
+	w := statetest.NewWorker(t, mem.New(), refOf(rec), state.Options{})
+	w.Checkout()
+	for _, name := range []string{"artifacts/\xff", "artifacts/\ufffd", "artifacts/\n", "out/\xfe", "\xfd"} {
+		w.Write(name, "text")
+	}
+	c := w.Commit("t")
+	p := &Pipeline{Parts: Parts{Store: w.Store}}
+	job := task{job: &jobs.Job{Record: rec, Task: schemas.Task{Artifacts: []string{"out/*"}}}, ref: refOf(rec)}
+	got, found, err := p.artifacts(t.Context(), job,
+		schemas.WorkspaceChange{Generation: c.Generation, Changed: c.Changed}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mediaType, url = "application/octet-stream", "/v1/tasks/t/artifacts/artifacts/"
+	if diff := cmp.Diff([]schemas.Artifact{
+		{Path: "artifacts/\n", Bytes: 4, MediaType: mediaType, URL: url + "%0A"},
+		{Path: "artifacts/\ufffd", Bytes: 4, MediaType: mediaType, URL: url + "%EF%BF%BD"},
+	}, got); diff != "" {
+		t.Errorf("artifacts() (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]schemas.Finding{warning("result",
+		`files whose names are not UTF-8 are not artifacts: "artifacts/\xff", "out/\xfe"`)}, found); diff != "" {
+		t.Errorf("findings of artifacts() (-want +got):\n%s", diff)
 	}
 }
 

@@ -83,15 +83,15 @@ func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) 
 		s.allow = broker.Narrow(choice.Allow, s.allow)
 		if missing := s.unmatched(choice.Allow); len(missing) > 0 {
 			s.findings = append(s.findings, warning("tools",
-				"no tool that the task may use matches "+text.Truncate(strings.Join(missing, ", "), maxPatterns)))
+				"no tool that the task may use matches "+text.Truncate(strings.Join(missing, ", "), maxNamed)))
 		}
 	}
 	s.available = s.index.Count(s.allow)
 	return s, nil
 }
 
-// maxPatterns bounds the patterns in a finding, in bytes.
-const maxPatterns = 500
+// maxNamed bounds the patterns or files that a finding names, in bytes.
+const maxNamed = 500
 
 // unmatched returns the patterns of a task's tools.allow that match no tool which s.allow permits.
 func (s toolset) unmatched(patterns []string) []string {
