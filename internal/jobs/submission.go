@@ -229,7 +229,7 @@ func (s *submission) decode() error {
 				"pattern %q: unclosed bracket or trailing backslash", pattern)
 		}
 	}
-	if err := cmp.Or(checkEnv(s.task.Env), checkTools(s.task.Tools)); err != nil {
+	if err := cmp.Or(checkFiles(s.task.Files), checkEnv(s.task.Env), checkTools(s.task.Tools)); err != nil {
 		return err
 	}
 	if st := s.task.State; st != nil && st.File != "" {
@@ -238,6 +238,20 @@ func (s *submission) decode() error {
 		}
 	}
 	s.pool = cmp.Or(s.pool, s.task.Pool, defaultPool)
+	return nil
+}
+
+// checkFiles refuses files of which only the last would be kept.
+func checkFiles(files []schemas.File) error {
+	seen := make(map[string]bool, len(files))
+	for i, f := range files {
+		name := path.Clean(f.Name)
+		if seen[name] {
+			return refuse(errcode.BadData, fmt.Sprintf("/files/%d/name", i), "two files have the name %q",
+				text.Truncate(name, maxText))
+		}
+		seen[name] = true
+	}
 	return nil
 }
 

@@ -95,6 +95,11 @@ func TestRefused(t *testing.T) {
 			ceHeader("pattern", "ce-replyto", to), `{"code":"x","artifacts":["*","["]}`, "",
 			"bad_data: /artifacts/1: ",
 		},
+		"files": {
+			ceHeader("files", "ce-replyto", to),
+			`{"code":"x","files":[{"name":"a/x","text":"1"},{"name":"x","text":"2"},{"name":"a/./x","text":"3"}]}`, "",
+			"bad_data: /files/2/name: ",
+		},
 		"policy": {
 			ceHeader("policy", "ce-replyto", to), `{"code":"x"}`, "tasks.gpu.normal.acme",
 			"not_allowed: /pool: ",
@@ -144,8 +149,8 @@ func TestRefused(t *testing.T) {
 		t.Errorf("reply to another tenant's inbox = %s, want none", msg.Data)
 	}
 	dead, err := f.DeadLetters(t.Context(), "acme", "", 0)
-	if err != nil || len(dead) != 17 {
-		t.Fatalf("DeadLetters = %d, %v, want 17", len(dead), err)
+	if err != nil || len(dead) != 18 {
+		t.Fatalf("DeadLetters = %d, %v, want 18", len(dead), err)
 	}
 	if d := dead[0]; d.TaskID != "" || d.Error.Code != "bad_event" || d.Subject != "tasks.default.normal.acme" {
 		t.Errorf("dead letter of garbage = %+v, want bad_event without a task id", d)

@@ -24,7 +24,7 @@ var (
 	name   = regexp.MustCompile(Pattern)
 	slug   = regexp.MustCompile(SlugPattern)
 	taskID = regexp.MustCompile(`^[a-z2-7]{26}$`)
-	tools  = regexp.MustCompile(`^[^/*]+/(\*|[^*]+)$`)
+	tools  = regexp.MustCompile(`^[^/*\s][^/*]*/(\*|[^*\s/]([^*]*[^*\s/])?)$`)
 )
 
 // IsName reports whether s may name a tenant, workspace or session.
@@ -42,7 +42,7 @@ func MatchPattern(pattern, s string) bool {
 }
 
 // IsToolPattern reports whether s has the form server/tool, or server/* for all tools of a server. The name of a tool
-// may have slashes.
+// may have slashes, but neither end with one nor begin or end with white space.
 func IsToolPattern(s string) bool { return tools.MatchString(s) }
 
 // IsToolFilter reports whether s is a tool pattern, or * for all tools of all servers.

@@ -56,6 +56,7 @@ func TestIsToolPattern(t *testing.T) {
 		"crm/add_note": true, "crm/add-note": true, "crm/*": true,
 		"": false, "*": false, "crm": false, "crm/": false, "/add": false, "crm/add*": false, "c*/add": false,
 		"*/*": false, "crm/**": false, "crm/a/*": false,
+		"crm/add/": false, " crm/add": false, "crm/ add": false, "crm/add\n": false, "crm/a": true,
 		"crm/a/b": true, // MCP permits slashes in names of tools
 	} {
 		if got := names.IsToolPattern(s); got != want {
