@@ -69,6 +69,8 @@ func TestMirrorSetting(t *testing.T) {
 		"workspaces: {mirror: s3://codefleet/mirror}": "workspaces.mirror: in the fleet's bucket, " +
 			"the prefix must begin with _, such as s3://codefleet/_mirror",
 		"workspaces: {mirror: /tmp/x}": `workspaces.mirror: "/tmp/x" is not s3://BUCKET/PREFIX`,
+		"workspaces: {mirror: s3://key:s3cret@other}": `workspaces.mirror: "s3://key:xxxxx@other" is not ` +
+			"s3://BUCKET/PREFIX",
 		"s3: {heads: nats}\nworkspaces: {mirror: s3://other/x}": "workspaces.mirror: " +
 			"requires a store with conditional writes",
 		"workspaces: {mirror: s3://other/x, encryption: {key_file: " + secret + "}}"://

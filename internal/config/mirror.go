@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // MirrorAt parses workspaces.mirror.
@@ -11,7 +13,7 @@ func (w *Workspaces) MirrorAt() (bucket, prefix string, err error) {
 	u, err := url.Parse(w.Mirror)
 	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil || u.Port() != "" ||
 		u.RawQuery != "" || u.Fragment != "" {
-		return "", "", fmt.Errorf("%q is not s3://BUCKET/PREFIX", w.Mirror)
+		return "", "", fmt.Errorf("%q is not s3://BUCKET/PREFIX", text.HideCredentials(w.Mirror))
 	}
 	return u.Host, strings.Trim(u.Path, "/"), nil
 }

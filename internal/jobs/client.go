@@ -16,6 +16,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // MinServer is the oldest NATS server that Connect accepts.
@@ -93,17 +94,10 @@ func RefusesCredentials(err error) bool {
 func redacted(addresses string) string {
 	list := strings.Split(addresses, ",")
 	for i, address := range list {
-		u, err := url.Parse(address)
-		if err != nil { // without a scheme, or ill-formed
-			if at := strings.LastIndex(address, "@"); at >= 0 {
-				list[i] = "xxxxx" + address[at:]
-			}
-			continue
+		if _, err := url.Parse(address); err != nil { // the comma may belong to a password
+			return text.HideCredentials(addresses)
 		}
-		if _, hasPassword := u.User.Password(); u.User != nil && !hasPassword {
-			u.User = url.User("xxxxx")
-		}
-		list[i] = u.Redacted()
+		list[i] = text.HideCredentials(address)
 	}
 	return strings.Join(list, ",")
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Options locates a bucket.
@@ -56,7 +57,8 @@ func Open(opts Options) (*Objects, error) {
 	endpoint, err := url.Parse(opts.Endpoint)
 	if err != nil || endpoint.Host == "" || (endpoint.Scheme != "http" && endpoint.Scheme != "https") ||
 		strings.Trim(endpoint.Path, "/") != "" {
-		return nil, fmt.Errorf("s3 endpoint %q: want http://host:port or https://host", opts.Endpoint)
+		return nil, fmt.Errorf("s3 endpoint %q: want http://host:port or https://host",
+			text.HideCredentials(opts.Endpoint))
 	}
 	if opts.Region == "" {
 		opts.Region = "us-east-1" // otherwise the client would request the bucket's region
@@ -72,7 +74,7 @@ func Open(opts Options) (*Objects, error) {
 		MaxRetries: 1,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("s3 endpoint %q: %w", opts.Endpoint, err)
+		return nil, fmt.Errorf("s3 endpoint %q: %w", text.HideCredentials(opts.Endpoint), err)
 	}
 	prefix := strings.Trim(opts.Prefix, "/")
 	if prefix != "" {

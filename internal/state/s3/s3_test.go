@@ -109,6 +109,14 @@ func TestProbe(t *testing.T) {
 	t.Log(caps.Summary)
 }
 
+// TestErrorsHaveNoPassword checks the error for an endpoint that is no URL and contains a password.
+func TestErrorsHaveNoPassword(t *testing.T) {
+	const want = `s3 endpoint "http://…@h": want http://host:port or https://host`
+	if _, err := s3.Open(s3.Options{Endpoint: "http://key:s3cret/@h", Bucket: "b"}); fmt.Sprint(err) != want {
+		t.Errorf("Open = %v, want %s", err, want)
+	}
+}
+
 // TestErrorsHaveNoPaths checks that errors have neither the path of a file in a mirror nor the URL of the request.
 func TestErrorsHaveNoPaths(t *testing.T) {
 	o, err := s3.Open(s3.Options{Endpoint: "http://127.0.0.1:1", Bucket: "the-bucket", AccessKey: "k", SecretKey: "s"})

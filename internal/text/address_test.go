@@ -1,0 +1,31 @@
+package text
+
+import "testing"
+
+func TestHideCredentials(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                                "",
+		"127.0.0.1:4222":                  "127.0.0.1:4222",
+		"http://h:1/path":                 "http://h:1/path",
+		"http://ann:s3cret@h:1/path":      "http://ann:xxxxx@h:1/path",
+		"nats://s3cret@h":                 "nats://xxxxx@h",
+		"http://ann:s3cret pw@h/":         "http://…@h/",
+		"http://ann:s3%zzcret@h:1/":       "http://…@h:1/",
+		"nats://ann:s3#cret@h":            "nats://…@h",
+		"http://ann:s3/cret@h":            "http://…@h",
+		"http://ann:12/s3cret@h":          "http://…@h", // a URL with the port 12
+		"http://ann:?s3cret@h":            "http://…@h",
+		"http://ann:s3@cret@h":            "http://…@h",
+		"http://ann:s3\ncret@h":           "http://…@h",
+		"http://ann:s3cret@h:port":        "http://…@h:port",
+		"http://ann:s3cret@":              "http://ann:xxxxx@",
+		"ann:s3cret@h:1":                  "…@h:1",
+		"s3cret@h":                        "…@h",
+		"ann:s3cret://@h":                 "…@h",
+		"nats://ann:a@h,nats://bob:b@i:1": "nats://…@i:1",
+	} {
+		if got := HideCredentials(in); got != want {
+			t.Errorf("HideCredentials(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
