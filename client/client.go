@@ -27,9 +27,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -127,7 +129,7 @@ func New(ctx context.Context, o Options) (*Client, error) {
 	if o.URL == "" && o.Located.Path != "" {
 		u = &url.URL{Scheme: "http"} // until the file names the fleet
 	} else if err != nil || u.Scheme == "" {
-		return nil, badOptions("fleet address %q: want http://, https://, nats:// or tls:// and a host", o.URL)
+		return nil, o.badURL("want http://, https://, nats:// or tls:// and a host")
 	}
 	c := &Client{source: cmp.Or(o.Source, "codefleet/client")}
 	switch u.Scheme {
@@ -136,12 +138,25 @@ func New(ctx context.Context, o Options) (*Client, error) {
 	case "nats", "tls":
 		c.conn, err = newNATSConn(ctx, o)
 	default:
-		err = badOptions("fleet address %q: want http://, https://, nats:// or tls://", o.URL)
+		err = o.badURL("want http://, https://, nats:// or tls://")
 	}
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// badURL returns the error for a URL that New cannot use, without its password.
+func (o Options) badURL(problem string) error {
+	return badOptions("fleet address %q: %s", text.HideCredentials(o.URL), problem)
+}
+
+// checkPort checks the port of u, which is one of the addresses in o.URL.
+func (o Options) checkPort(u *url.URL) error {
+	if n, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && (err != nil || n == 0) {
+		return o.badURL("the port must be from 1 to 65535")
+	}
+	return nil
 }
 
 // Close ends the client's connections. Tasks continue.

@@ -73,7 +73,10 @@ const (
 
 func newHTTPConn(u *url.URL, o Options) (*httpConn, error) {
 	if u.Host == "" && o.Located.Path == "" {
-		return nil, badOptions("fleet address %q: no host", o.URL)
+		return nil, o.badURL("no host")
+	}
+	if err := o.checkPort(u); err != nil {
+		return nil, err
 	}
 	if o.HTTPClient == nil {
 		t := &http.Transport{

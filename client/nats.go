@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
@@ -36,6 +38,19 @@ func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
 	tenant := cmp.Or(o.Tenant, "default")
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, &OptionsError{"tenant", err}
+	}
+	for address := range strings.SplitSeq(o.URL, ",") {
+		address = strings.TrimSpace(address)
+		if !strings.Contains(address, "://") {
+			address = "nats://" + address
+		}
+		u, err := url.Parse(address)
+		if err != nil {
+			return nil, o.badURL("want nats:// or tls:// and a host, or several with commas")
+		}
+		if err := o.checkPort(u); err != nil {
+			return nil, err
+		}
 	}
 	c, err := jobs.Connect(ctx, jobs.Options{
 		Server: jobs.Server{URL: o.URL, TLS: o.TLS},

@@ -21,7 +21,8 @@ func TestWrongAddresses(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"cut.json": "{", "scheme.json": `{"url":"ftp://127.0.0.1"}`, "empty.json": "{}", "file": "",
-		"token.json": `{"url":"http://127.0.0.1:1","token":"a\nb"}`,
+		"token.json":    `{"url":"http://127.0.0.1:1","token":"a\nb"}`,
+		"password.json": `{"url":"http://ann:s3cret pw@127.0.0.1:1"}`,
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -42,7 +43,9 @@ func TestWrongAddresses(t *testing.T) {
 	}{
 		{dead, "", "mcp test", 3, "the fleet does not respond: "},
 		{dead, "", "mcp test -o json", 3, `{"error":{"message":"the fleet does not respond: `},
+		{dead, "", "tasks -o json", 3, "\"code\":\"unavailable\",\"hint\":\"start one with `codefleet up`"},
 		{"nats://127.0.0.1:1", "", "mcp test", 3, "find a fleet: connect to NATS "},
+		{"nats://127.0.0.1:1", "", "tasks -o json", 3, `"code":"unavailable"`},
 		{
 			refused, "", "tasks", 4,
 			"unauthorized: the queue does not accept the credentials: connect to NATS nats://user:xxxxx@",
@@ -53,6 +56,18 @@ func TestWrongAddresses(t *testing.T) {
 		{"ftp://127.0.0.1", "", "mcp test", 2, `find a fleet: fleet address "ftp://127.0.0.1": want http://`},
 		{"127.0.0.1:8787", "", "tasks", 2, `find a fleet: fleet address "127.0.0.1:8787": want http://`},
 		{"http://", "", "tasks", 2, `find a fleet: fleet address "http://": no host`},
+		{"http://ann:s3cret pw@h/", "", "tasks", 2, `find a fleet: fleet address "http://…@h/": want http://`},
+		{"http://ann:s3cret pw@h/", "", "tasks -o json", 2, `fleet address \"http://…@h/\": want http://`},
+		{"nats://ann:s3cret#@h", "", "tasks", 2, `find a fleet: fleet address "nats://…@h": want http://`},
+		{"nats://h,nats://ann:s3cret#@h", "", "tasks", 2, `fleet address "nats://…@h": want nats:// or tls://`},
+		{"ann:s3cret@127.0.0.1:1", "", "tasks", 2, `find a fleet: fleet address "…@127.0.0.1:1": want http://`},
+		{"ftp://ann:s3cret@h", "", "tasks", 2, `find a fleet: fleet address "ftp://ann:xxxxx@h": want http://`},
+		{dead, "", "--fleet password.json tasks", 2, `find a fleet: fleet address "http://…@127.0.0.1:1": want`},
+		{"http://ann:s3cret/@h", "", "doctor", 1, `fleet address "http://…@h": want http://`},
+		{"http://ann:s3cret@127.0.0.1:1", "", "doctor", 1, "http://ann:xxxxx@127.0.0.1:1 does not respond"},
+		{"http://127.0.0.1:99999", "", "tasks", 2, `fleet address "http://127.0.0.1:99999": the port must be from 1`},
+		{"nats://h,127.0.0.1:99999", "", "tasks", 2, "the port must be from 1 to 65535"},
+		{"http://127.0.0.1:0", "", "tasks", 2, "the port must be from 1 to 65535"},
 		{dead, "", "--fleet cut.json tasks", 2, "find a fleet: read fleet file cut.json: unexpected end of JSON"},
 		{dead, "", "--fleet cut.json mcp", 2, "find a fleet: read fleet file cut.json: unexpected end of JSON"},
 		{dead, "", "--fleet scheme.json tasks", 2, `find a fleet: fleet address "ftp://127.0.0.1"`},
@@ -77,7 +92,11 @@ func TestWrongAddresses(t *testing.T) {
 		var out, errs bytes.Buffer
 		a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, env: os.Environ(), exit: os.Exit}
 		args := strings.Split(c.args, " ")
-		if code := a.main(t.Context(), args); code != c.code || !strings.Contains(out.String()+errs.String(), c.want) {
+		code := a.main(t.Context(), args)
+		if strings.Contains(out.String()+errs.String(), "s3cret") {
+			t.Errorf("%s with %s prints the password: %s%s", args, c.url, &out, &errs)
+		}
+		if code != c.code || !strings.Contains(out.String()+errs.String(), c.want) {
 			t.Errorf("%s with %s: exit code %d, output %s%s, want exit code %d and %q", args, c.url, code, &out, &errs,
 				c.code, c.want)
 		}

@@ -348,6 +348,7 @@ func (p *hostCheck) fleet(ctx context.Context) checkResult {
 		return checkResult{name, problem, err.Error(), start}
 	}
 	options.RetryFor = -1
+	address := text.HideCredentials(options.URL)
 	c, err := client.New(ctx, options)
 	if err != nil {
 		return checkResult{name, problem, err.Error(), start}
@@ -355,15 +356,15 @@ func (p *hostCheck) fleet(ctx context.Context) checkResult {
 	defer c.Close()
 	f, err := c.Fleet(ctx)
 	if e, ok := errors.AsType[*client.APIError](err); ok {
-		return checkResult{name, warning, options.URL + ": " + e.Message, e.Hint}
+		return checkResult{name, warning, address + ": " + e.Message, e.Hint}
 	}
 	if err != nil {
-		return checkResult{name, warning, fmt.Sprintf("%s does not respond: %v", options.URL, err), start}
+		return checkResult{name, warning, fmt.Sprintf("%s does not respond: %v", address, err), start}
 	}
 	if len(f.Workers) == 0 {
-		return checkResult{name, problem, options.URL + " has no worker", "start bin/worker"}
+		return checkResult{name, problem, address + " has no worker", "start bin/worker"}
 	}
-	return passed(name, "%s, workers: %d", options.URL, len(f.Workers))
+	return passed(name, "%s, workers: %d", address, len(f.Workers))
 }
 
 // model names the model that writes programs. A fleet works without one.

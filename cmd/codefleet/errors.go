@@ -26,7 +26,7 @@ type failure struct {
 	message string // what failed; empty if the command has already printed it
 	hint    string // what the user can do next
 	err     error
-	refusal string // error code of the fleet, if err is not its *client.APIError
+	refusal string // error code, if err is not a *client.APIError
 }
 
 func (f *failure) Error() string {
@@ -60,10 +60,13 @@ func noFleet(err error) error {
 		code: errcode.ExitUnreachable, message: "find a fleet", err: err,
 		hint: "start one with `codefleet up`, or name one with --fleet FILE or CODEFLEET_URL and CODEFLEET_TOKEN",
 	}
-	if errors.Is(err, client.ErrNoFleet) {
+	switch {
+	case errors.Is(err, client.ErrNoFleet):
 		f.message, f.err = "no fleet found", nil
-	} else if errors.Is(err, fs.ErrNotExist) {
+	case errors.Is(err, fs.ErrNotExist):
 		f.hint = "check the path: `codefleet up` writes the file into its data directory"
+	default: // the queue does not respond
+		f.refusal = errcode.Unavailable
 	}
 	return f
 }
@@ -102,7 +105,7 @@ type errorOutput struct {
 
 type errorDetails struct {
 	Message  string `json:"message"`
-	Code     string `json:"code,omitempty"` // error code (docs/errors.md), if the fleet refused the request
+	Code     string `json:"code,omitempty"` // error code (docs/errors.md), if the fleet refused the request or does not respond
 	Hint     string `json:"hint,omitempty"`
 	ExitCode int    `json:"exit_code"`
 }
@@ -156,7 +159,8 @@ func explain(err error) *failure {
 		}
 		return &failure{
 			code: errcode.ExitUnreachable, message: "the fleet does not respond", err: e.error,
-			hint: "start one with `codefleet up`, or check the host with `codefleet doctor`",
+			hint:    "start one with `codefleet up`, or check the host with `codefleet doctor`",
+			refusal: errcode.Unavailable,
 		}
 	}
 	if e, ok := errors.AsType[*runError](err); ok {

@@ -10,6 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
@@ -49,7 +50,8 @@ func fromTools[T any](ctx context.Context, a *app, flags toolFlags, fn func(tool
 		return v, markCall(err)
 	}
 	fmt.Fprintf(a.stderr,
-		"note: the fleet at %s does not respond; these are the tools of execution.servers_dir\n", options.URL)
+		"note: the fleet at %s does not respond; these are the tools of execution.servers_dir\n",
+		text.HideCredentials(options.URL))
 	return fn(localTools{a})
 }
 
