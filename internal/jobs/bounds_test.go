@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -146,6 +147,12 @@ func TestLargeDataIsBounded(t *testing.T) {
 	first, second := f.submit(t, "1", data), f.submit(t, "2", data)
 	if rec, err := f.Submit(t.Context(), "acme", taskEvent("3", data)); !errors.Is(err, ErrStorageFull) {
 		t.Errorf("the third Submit = %+v, %v, want %v", rec, err, ErrStorageFull)
+	}
+	_, err := f.Submit(t.Context(), "idle", taskEvent("1", `{"code":"`+strings.Repeat("x", 2<<20)+`"}`))
+	r, ok := errors.AsType[*RefusedError](err)
+	if !ok || r.Code != errcode.TooLarge || r.Message != "the data is 2097163 bytes; the limit is 2097152 "+
+		"(queue.payload_mb)" || !strings.Contains(r.Hint, "queue.payload_mb") {
+		t.Errorf("Submit of data above the limit = %+v, want %s with both sizes and the setting", err, errcode.TooLarge)
 	}
 	if _, err := f.Submit(t.Context(), "other", taskEvent("3", data)); err != nil {
 		t.Errorf("Submit of another tenant = %v, want nil", err)

@@ -144,6 +144,13 @@ func (c *Client) existing(ctx context.Context, r storedRecord) (schemas.Record, 
 func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 	ev, header, stored := s.event, s.header, ""
 	if s.isLarge() && !c.opts.Producer {
+		if limit := c.opts.Storage.PayloadBytes; int64(len(s.data)) > limit { // the end of other tasks does not help
+			c.tel.storageFull.Add(ctx, 1)
+			r := refuse(errcode.TooLarge, "",
+				"the data is %d bytes; the limit is %d (queue.payload_mb)", len(s.data), limit)
+			r.Hint = "pass large data in a workspace, or ask the operator to increase queue.payload_mb"
+			return 0, r
+		}
 		ev = ev.Clone()
 		// Each submission needs a new name, because a task may use the data of another submission with the same key.
 		name := s.tenant + "/" + s.id + "/" + rand.Text() + dataName
