@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -154,7 +155,10 @@ func finishCommand(c *cobra.Command) {
 			if err != nil && c.HasSubCommands() && len(args) > 0 && check(c, args[:1]) != nil {
 				return unknownCommand(c, args[0])
 			}
-			if _, explained := errors.AsType[*failure](err); err == nil || explained {
+			if err == nil {
+				return checkTogether(c)
+			}
+			if _, explained := errors.AsType[*failure](err); explained {
 				return err
 			}
 			return usage("%s: %v", c.Name(), err).try(c.Parent().CommandPath() + " " + c.Use)
@@ -172,6 +176,14 @@ func finishCommand(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		finishCommand(sub)
 	}
+}
+
+// checkTogether checks which flags are given together. Cobra would, too, but without a hint.
+func checkTogether(c *cobra.Command) error {
+	if err := cmp.Or(c.ValidateRequiredFlags(), c.ValidateFlagGroups()); err != nil {
+		return usage("%v", err).try(c.CommandPath() + " --help")
+	}
+	return nil
 }
 
 // addListAlias makes ls and list the same subcommand of c, unless c has both.

@@ -105,7 +105,7 @@ type errorOutput struct {
 
 type errorDetails struct {
 	Message  string `json:"message"`
-	Code     string `json:"code,omitempty"` // error code (docs/errors.md), if the fleet refused the request or does not respond
+	Code     string `json:"code,omitempty"` // error code (docs/errors.md), if the fleet refused or does not respond
 	Hint     string `json:"hint,omitempty"`
 	ExitCode int    `json:"exit_code"`
 }

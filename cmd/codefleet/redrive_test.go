@@ -21,6 +21,26 @@ func command(t *testing.T, f *ingesttest.Fleet, args ...string) (code int, stdou
 	return code, out.String(), errs.String()
 }
 
+// TestRerunOfLargeTask checks that a task whose data is no longer kept is not rerun, and that the hint proposes another
+// command.
+func TestRerunOfLargeTask(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	task := runTask(t, f, "print "+strings.Repeat("x", 300<<10))
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for err == nil { // the data is removed soon after the end
+		_, err = c.Submission(t.Context(), task.TaskID)
+	}
+	code, _, errs := command(t, f, "rerun", task.TaskID)
+	if code != 2 || !strings.Contains(errs, "its data is above 256 KiB") ||
+		!strings.HasSuffix(errs, "\n  try: codefleet submit --file PROGRAM.py --inputs @FILE\n") {
+		t.Errorf("rerun of a large task: exit code %d, %s, want 2 and a hint at submit", code, errs)
+	}
+}
+
 // runTask runs a program on the fleet f and returns the task's final record.
 func runTask(t *testing.T, f *ingesttest.Fleet, code string) client.Record {
 	t.Helper()

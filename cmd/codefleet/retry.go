@@ -153,6 +153,9 @@ func (a *app) rerunCommand() *cobra.Command {
 				s.Workspace = fork
 				return nil
 			})
+			if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.NotRetryable { // it is not kept
+				return explain(err).try("codefleet submit --file PROGRAM.py --inputs @FILE")
+			}
 			if err != nil {
 				return err
 			}
