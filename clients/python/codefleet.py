@@ -775,6 +775,8 @@ def _address(url):
         parts = urllib.parse.urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname:
             return url.rstrip("/")
+    if "@" in url:
+        url = "…@" + url.rpartition("@")[2]  # a password may precede it
     raise FleetError(f"fleet address {url!r}: want http:// or https:// and a host", code="no_fleet")
 
 

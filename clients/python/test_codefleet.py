@@ -435,6 +435,9 @@ class Failures(unittest.TestCase):
         for url in ("nonsense", "127.0.0.1:8787", "nats://127.0.0.1:4222", "http://", "http://[::1", "file:///etc/passwd"):
             with self.assertRaisesRegex(FleetError, "want http:// or https:// and a host"):
                 create_agent(url=url)
+        for url in ("ann:s3cret@127.0.0.1:1", "http://[s3cret@127.0.0.1:1", "nats://ann:s3@cret@127.0.0.1:1"):
+            with self.assertRaisesRegex(FleetError, "fleet address '…@127.0.0.1:1': want http://"):
+                create_agent(url=url)
 
     def test_token(self):
         self.assertEqual(create_agent(url="http://127.0.0.1:1", token="a\r\n")._token, "a")
