@@ -29,7 +29,8 @@ func (n *NATS) guardDisk(ctx context.Context, opts NATSOptions, maxStore int64, 
 		}
 		switch runs := n.srv.JetStreamEnabled(); {
 		case runs && (free < stopBelow || output.diskFull.Load()):
-			log.ErrorContext(ctx, "the queue stops until its disk has space", "free_mb", free>>20, "want_mb", startAbove>>20)
+			log.ErrorContext(ctx, "the queue stops until its disk has space",
+				"free_mb", free>>20, "want_mb", startAbove>>20)
 			err = n.srv.ShutdownJetStream()
 		case !runs && free >= startAbove:
 			output.diskFull.Store(false)

@@ -19,8 +19,9 @@ var ErrPoolClosed = errors.New("the pool is closed")
 // A Pool keeps boxes warm for tasks to acquire.
 //
 // A box is warming, then ready and unbound, then acquired, and cleaned after its release if programs have left
-// something in it. From then on it is bound to the request's key: it serves only requests that may share it (see Key). It is discarded when it breaks, when its workspace is in an unknown state, when it cannot be cleaned,
-// after a long idle time, or to make room for another box.
+// something in it. From then on it is bound to the request's key: it serves only requests that may share it (see Key).
+// It is discarded when it breaks, when its workspace is in an unknown state, when it cannot be cleaned, after a long
+// idle time, or to make room for another box.
 //
 // The scheduler makes all decisions, under one mutex. Only Run creates and destroys boxes, and it waits for
 // all goroutines that it starts.

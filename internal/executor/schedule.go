@@ -96,7 +96,7 @@ func (s *scheduler) exceedsMemory(r *acquireRequest) bool {
 }
 
 // unavailable reports whether a request must fail because boxes of its environment cannot be created. A
-// request does not fail while a box of the environment is acquired or cleaned, because that box may be released to this request.
+// request does not fail while a box of the environment is acquired or cleaned, because this request may get that box.
 // Nor does it fail if the next attempt to create a box would be for this request.
 func (s *scheduler) unavailable(e *environment, create []*environment, now time.Time) bool {
 	ownAttempt := e.backoff(now) == 0 && s.countOf(e, warming) == 0 && !slices.Contains(create, e)

@@ -125,8 +125,8 @@ func next(s string, starts bool) (token, int) {
 	return token{kind: symbol, text: m, lower: m}, len(m)
 }
 
-// quotation returns the text of the quotation with which a line begins, and the size with its marks, which is 0 if there
-// is none.
+// quotation returns the text of the quotation with which a line begins, and its size with the marks, or 0 without a
+// quotation.
 func quotation(s string) (text string, size int) {
 	opening, n := utf8.DecodeRuneInString(s)
 	closing, ok := closingMarks[opening]

@@ -125,7 +125,8 @@ var stateCases = []struct {
 		"keys with the same text",
 		"", "class K(str):\n  def __hash__(self): return id(self)\n  __eq__ = object.__eq__\n" +
 			"state[K('a')] = 1; state[K('a')] = 2; state['a'] = 3",
-		"{\n  \"a\": 3\n}\n", want{},
+		"{\n  \"a\": 3\n}\n",
+		want{},
 	},
 }
 
