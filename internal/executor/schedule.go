@@ -104,7 +104,7 @@ func (s *scheduler) unavailable(e *environment, create []*environment, now time.
 }
 
 // reserveCleaning reserves a box that is being cleaned and that requests with this key may share. It returns false if
-// there is none without a reservation.
+// each such box is reserved.
 func (s *scheduler) reserveCleaning(key Key, reserved map[*pooledBox]bool) bool {
 	for _, b := range s.boxes {
 		if b.state == cleaning && !reserved[b] && b.key.shares(key) {
