@@ -333,20 +333,3 @@ func TestDataOfDeadLettersIsBounded(t *testing.T) {
 		t.Errorf("%d tasks of %d bytes were redriven, want 1 or 2 in 2 MiB", redriven, len(large))
 	}
 }
-
-// A list of the objects ends, although the only object is removed at the same time.
-func TestListWhileObjectIsRemoved(t *testing.T) {
-	f := newFleet(t)
-	const name = "acme/1/data"
-	for range 500 {
-		if err := f.putObject(t.Context(), name, []byte("x")); err != nil {
-			t.Fatal(err)
-		}
-		removed := make(chan error)
-		go func() { removed <- f.dropObject(t.Context(), name) }()
-		list, err := f.listObjects(t.Context())
-		if err := errors.Join(err, <-removed); err != nil || len(list) > 1 {
-			t.Fatalf("listObjects = %d objects, %v, want at most one", len(list), err)
-		}
-	}
-}
