@@ -680,7 +680,7 @@ def _unreachable(url, e):
     cause, hint = getattr(e, "reason", e), "check the address in CODEFLEET_URL or fleet.json, and the network"
     if isinstance(cause, ConnectionRefusedError):
         hint = "it does not run: start it with `codefleet up`, or set CODEFLEET_URL and CODEFLEET_TOKEN to another fleet"
-    return FleetError(f"fleet at {url} cannot be reached: {cause}", hint=hint)
+    return FleetError(f"fleet at {_without_password(url)} cannot be reached: {cause}", hint=hint)
 
 
 def _utf8(text, name):
@@ -775,9 +775,11 @@ def _address(url):
         parts = urllib.parse.urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname:
             return url.rstrip("/")
-    if "@" in url:
-        url = "…@" + url.rpartition("@")[2]  # a password may precede it
-    raise FleetError(f"fleet address {url!r}: want http:// or https:// and a host", code="no_fleet")
+    raise FleetError(f"fleet address {_without_password(url)!r}: want http:// or https:// and a host", code="no_fleet")
+
+
+def _without_password(url):
+    return "…@" + url.rpartition("@")[2] if "@" in url else url
 
 
 def _token(token):
