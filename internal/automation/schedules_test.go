@@ -58,7 +58,7 @@ func (w *world) connect(t *testing.T) *jobs.Client {
 	t.Helper()
 	user := w.srv.Fleet()
 	queue, err := jobs.Connect(t.Context(), jobs.Options{
-		Server:      jobs.Server{InProcess: w.srv.InProcess()},
+		Server:      jobs.Server{InProcess: w.srv},
 		Credentials: jobs.Credentials{User: user.User, Password: user.Password}, Log: quiet,
 	})
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,13 +37,15 @@ type NATSOptions struct {
 // NATSUser is a name and a password.
 type NATSUser struct{ User, Password string }
 
-// NATS is a running server.
+// NATS is a server that runs unless its disk is full: see guardDisk. It is safe for concurrent use.
 type NATS struct {
-	srv   *server.Server
-	fleet NATSUser
+	opts       NATSOptions // Addr is the address of the listener, also if any port was asked for
+	stop       context.CancelFunc
+	background sync.WaitGroup // ends after stop
 
-	stop       context.CancelFunc // ends background
-	background sync.WaitGroup
+	mu  sync.Mutex
+	srv *server.Server // nil while it is stopped
+	log *natsLog       // of srv
 }
 
 // FleetUser is the default name of the user of workers and ingest.
@@ -61,25 +62,60 @@ func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 	if err := makePrivateDir(opts.Dir); err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
 	}
-	conf, err := serverOptions(ctx, opts)
-	if err != nil {
+	guarded, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n := &NATS{opts: opts, stop: stop}
+	if err := n.start(ctx); err != nil {
+		stop()
 		return nil, fmt.Errorf("start NATS: %w", err)
+	}
+	if addr := n.srv.Addr(); addr != nil {
+		n.opts.Addr = addr.String()
+	}
+	n.background.Go(func() { n.guardDisk(guarded) })
+	return n, nil
+}
+
+// start starts the server and returns when it is ready.
+func (n *NATS) start(ctx context.Context) error {
+	conf, err := serverOptions(ctx, n.opts)
+	if err != nil {
+		return err
 	}
 	srv, err := server.NewServer(conf)
 	if err != nil {
-		return nil, fmt.Errorf("start NATS: %w", err)
+		return err
 	}
-	log := &natsLog{log: opts.Log}
+	log := &natsLog{log: n.opts.Log}
 	srv.SetLoggerV2(log, false, false, false)
 	srv.Start()
-	guarded, stop := context.WithCancel(context.WithoutCancel(ctx))
-	n := &NATS{srv: srv, fleet: opts.Fleet, stop: stop}
-	if err := n.ready(ctx, log); err != nil {
-		n.Close()
-		return nil, fmt.Errorf("start NATS in %s: %w", opts.Dir, err)
+	if err := ready(ctx, srv, log); err != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return fmt.Errorf("in %s: %w", n.opts.Dir, err)
 	}
-	n.background.Go(func() { n.guardDisk(guarded, opts, conf.JetStreamMaxStore, log) })
-	return n, nil
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.srv, n.log = srv, log
+	return nil
+}
+
+// shutdown stops the server, if it runs.
+func (n *NATS) shutdown() {
+	n.mu.Lock()
+	srv := n.srv
+	n.srv = nil
+	n.mu.Unlock()
+	if srv != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	}
+}
+
+// server returns nil while the server is stopped.
+func (n *NATS) server() (*server.Server, *natsLog) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.srv, n.log
 }
 
 func serverOptions(ctx context.Context, opts NATSOptions) (*server.Options, error) {
@@ -200,11 +236,11 @@ func makePrivateDir(dir string) error {
 }
 
 // ready waits until JetStream is ready. The server reports start errors only in its log.
-func (n *NATS) ready(ctx context.Context, log *natsLog) error {
+func ready(ctx context.Context, srv *server.Server, log *natsLog) error {
 	const startLimit = 60 * time.Second // large stores take seconds to recover
 	deadline, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	for !n.srv.ReadyForConnections(100 * time.Millisecond) {
+	for !srv.ReadyForConnections(100 * time.Millisecond) {
 		if err := log.fatal(); err != nil {
 			return err
 		}
@@ -212,7 +248,7 @@ func (n *NATS) ready(ctx context.Context, log *natsLog) error {
 			return fmt.Errorf("not ready: %w", context.Cause(deadline))
 		}
 	}
-	if !n.srv.JetStreamEnabled() {
+	if !srv.JetStreamEnabled() {
 		return errors.Join(errors.New("JetStream did not start"), log.fatal())
 	}
 	return nil
@@ -220,23 +256,28 @@ func (n *NATS) ready(ctx context.Context, log *natsLog) error {
 
 // URL returns nats://host:port, or "" without a listener.
 func (n *NATS) URL() string {
-	if addr := n.srv.Addr(); addr != nil {
-		return "nats://" + addr.String()
+	if n.opts.Addr == "-" {
+		return ""
 	}
-	return ""
+	return "nats://" + n.opts.Addr
 }
 
 // Fleet returns the user of workers and ingest.
-func (n *NATS) Fleet() NATSUser { return n.fleet }
+func (n *NATS) Fleet() NATSUser { return n.opts.Fleet }
 
-// InProcess returns a provider of connections without sockets.
-func (n *NATS) InProcess() nats.InProcessConnProvider { return n.srv }
+// InProcessConn connects without a socket. It implements nats.InProcessConnProvider.
+func (n *NATS) InProcessConn() (net.Conn, error) {
+	srv, _ := n.server()
+	if srv == nil {
+		return nil, errors.New("the queue is stopped, because its disk is full")
+	}
+	return srv.InProcessConn()
+}
 
 // Close stops the server and returns when its files are closed. That takes about 11 ms for each consumer, one per
 // lane with recent tasks. Killing the process instead loses nothing that was acknowledged.
 func (n *NATS) Close() {
 	n.stop()
 	n.background.Wait()
-	n.srv.Shutdown()
-	n.srv.WaitForShutdown()
+	n.shutdown()
 }

@@ -250,7 +250,7 @@ func TestRestartKeepsData(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nc, err := nats.Connect("", nats.InProcessServer(n.InProcess()), nats.UserInfo("fleet", "p"))
+		nc, err := nats.Connect("", nats.InProcessServer(n), nats.UserInfo("fleet", "p"))
 		if err != nil {
 			t.Fatal(err)
 		}

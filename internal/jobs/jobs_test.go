@@ -46,7 +46,7 @@ func newFleet(t testing.TB, change ...func(*Options)) *fleet {
 	}
 	t.Cleanup(srv.Close)
 	opts := Options{
-		Server:      Server{InProcess: srv.InProcess()},
+		Server:      Server{InProcess: srv},
 		Credentials: Credentials{User: srv.Fleet().User, Password: srv.Fleet().Password},
 		AckWait:     10 * time.Second, Log: noLog,
 	}

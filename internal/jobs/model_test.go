@@ -475,7 +475,7 @@ func newModelFleet(t testing.TB) *fleet {
 	}
 	t.Cleanup(srv.Close)
 	f := &fleet{srv: srv, opts: Options{
-		Server:      Server{InProcess: srv.InProcess()},
+		Server:      Server{InProcess: srv},
 		Credentials: Credentials{User: srv.Fleet().User, Password: srv.Fleet().Password},
 		Storage:     Storage{Revisions: 64}, AckWait: time.Hour, Log: noLog,
 	}}

@@ -65,7 +65,7 @@ func TestServerForgetsDuplicates(t *testing.T) {
 		}
 		defer srv.Close()
 		c, err := Connect(t.Context(), Options{
-			Server:      Server{InProcess: srv.InProcess()},
+			Server:      Server{InProcess: srv},
 			Credentials: Credentials{User: user.User, Password: user.Password}, Log: noLog,
 		})
 		if err != nil {
@@ -114,7 +114,7 @@ func TestLittleDiskSpace(t *testing.T) {
 		}
 		defer srv.Close()
 		c := connect(t, Options{
-			Server:      Server{InProcess: srv.InProcess()},
+			Server:      Server{InProcess: srv},
 			Credentials: Credentials{User: user.User, Password: user.Password}, Log: noLog,
 			Storage: Storage{Retention: retention},
 		})

@@ -27,7 +27,7 @@ func TestCommitsOnlyTheLastRun(t *testing.T) {
 	}
 	defer srv.Close()
 	c, err := jobs.Connect(t.Context(), jobs.Options{
-		Server:      jobs.Server{InProcess: srv.InProcess()},
+		Server:      jobs.Server{InProcess: srv},
 		Credentials: jobs.Credentials{User: srv.Fleet().User, Password: srv.Fleet().Password},
 		AckWait:     10 * time.Second, Log: noLog,
 	})

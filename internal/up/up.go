@@ -214,7 +214,7 @@ func (f *Fleet) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	options.Server.InProcess = f.nats.InProcess()
+	options.Server.InProcess = f.nats
 	if f.queue, err = jobs.Connect(ctx, options); err != nil {
 		return fmt.Errorf("connect to the embedded queue: %w", err)
 	}

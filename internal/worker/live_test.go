@@ -40,7 +40,7 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 	}
 	t.Cleanup(srv.Close)
 	queue, err := jobs.Connect(t.Context(), jobs.Options{
-		Server:      jobs.Server{InProcess: srv.InProcess()},
+		Server:      jobs.Server{InProcess: srv},
 		Credentials: jobs.Credentials{User: user.User, Password: user.Password},
 		Log:         quiet,
 	})

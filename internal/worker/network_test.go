@@ -55,7 +55,7 @@ func newFleet(t *testing.T, network egress.Options) *fleet {
 		return jobs.TenantPolicy{Network: hosts}, true
 	}
 	f.Client, err = jobs.Connect(t.Context(), jobs.Options{
-		Server:      jobs.Server{InProcess: srv.InProcess()},
+		Server:      jobs.Server{InProcess: srv},
 		Credentials: jobs.Credentials{User: user.User, Password: user.Password},
 		Policy:      policy, Log: quiet,
 	})

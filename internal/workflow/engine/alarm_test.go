@@ -23,7 +23,7 @@ func newEngine(t *testing.T) *Engine {
 	t.Cleanup(srv.Close)
 	user := srv.Fleet()
 	queue, err := jobs.Connect(t.Context(), jobs.Options{
-		Server:      jobs.Server{InProcess: srv.InProcess()},
+		Server:      jobs.Server{InProcess: srv},
 		Credentials: jobs.Credentials{User: user.User, Password: user.Password}, Log: quiet,
 	})
 	if err != nil {

@@ -24,7 +24,7 @@ func connect(t *testing.T) (*jobs.HeadBucket, error) {
 	}
 	t.Cleanup(srv.Close)
 	client, err := jobs.Connect(t.Context(), jobs.Options{
-		Server:      jobs.Server{InProcess: srv.InProcess()},
+		Server:      jobs.Server{InProcess: srv},
 		Credentials: jobs.Credentials{User: srv.Fleet().User, Password: srv.Fleet().Password},
 		Log:         quiet,
 	})
