@@ -15,7 +15,8 @@ import (
 
 // ErrNoFleet is returned by Locate and LocateNATS if neither a file nor the environment names a fleet. LocateNATS also
 // returns it if the named file does not exist.
-var ErrNoFleet = errors.New("no fleet found: start one with `codefleet up`, or set CODEFLEET_URL")
+var ErrNoFleet = errors.New("no fleet found: start one with `codefleet up`, or set CODEFLEET_URL " +
+	"(for its queue: CODEFLEET_NATS_URL)")
 
 // FleetFile is the part of a fleet.json that a client needs. `codefleet up` writes the file. Only its owner can read
 // it.

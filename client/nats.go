@@ -46,7 +46,7 @@ func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
 		}
 		u, err := url.Parse(address)
 		if err != nil {
-			return nil, o.badURL("want nats:// or tls:// and a host, or several with commas")
+			return nil, o.badURL("want nats:// or tls:// and a host, or several separated by commas")
 		}
 		if err := o.checkPort(u); err != nil {
 			return nil, err

@@ -17,7 +17,7 @@ type (
 	ToolChoice = schemas.ToolChoice
 	// Limits bound one execution. A zero field selects the fleet's default.
 	Limits = schemas.Limits
-	// Network requests egress to the named hosts.
+	// Network is a request for egress to the named hosts.
 	Network = schemas.Network
 	// EgressAttempt is a connection that the program tried to open, with its outcome.
 	EgressAttempt = schemas.EgressAttempt
@@ -100,8 +100,8 @@ type (
 	Backlog = schemas.Backlog
 	// DeadTask is a task or an event in the dead-letter queue, with the reason.
 	DeadTask = schemas.DeadTask
-	// Redriven is a page of a redrive of all dead letters.
+	// Redriven says which dead-lettered tasks one request has redriven, and where the next request continues.
 	Redriven = schemas.Redriven
-	// RedrivenTask is a dead-lettered task that was redriven, or the reason why it was not.
+	// RedrivenTask is the outcome of redriving one task: its new status, or why it was not redriven.
 	RedrivenTask = schemas.RedrivenTask
 )

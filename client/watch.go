@@ -21,7 +21,7 @@ const maxEvent = 64 << 20
 const (
 	// minStream is how long a connection without events must last so that its loss begins a new series of retries.
 	minStream = time.Second
-	// maxSilent is how many connections one after another may do so without any data.
+	// maxSilent is how many connections in a row may begin a new series of retries although they brought no data.
 	maxSilent = 2
 )
 
@@ -35,7 +35,8 @@ func (d *httpConn) watch(ctx context.Context, id string, after uint64, fn func(E
 		before := w.after
 		_, err := retry(ctx, d.retryFor, func() (struct{}, error) {
 			err := w.stream(ctx)
-			if _, final := errors.AsType[*backoff.PermanentError](err); !final && (w.lasted() || w.after != before) {
+			_, final := errors.AsType[*backoff.PermanentError](err)
+			if !final && (w.startsNewSeries() || w.after != before) {
 				return struct{}{}, nil // the fleet was there: begin a new series of retries
 			}
 			return struct{}{}, err
@@ -59,15 +60,17 @@ type watcher struct {
 
 	began  time.Time       // when the fleet accepted the request of the latest connection; zero if it did not
 	data   *activityReader // of that connection
-	silent int             // latest connections that lasted, but without any data
+	silent int             // how many latest connections in a row lasted, but brought no data
 }
 
-// lasted reports whether the latest connection lasted, so that the fleet was there.
-func (w *watcher) lasted() bool {
+// startsNewSeries reports whether the loss of the latest connection begins a new series of retries: it lasted at least
+// minStream, and at most maxSilent such connections in a row brought no data. It counts them, so it is called once for
+// each connection.
+func (w *watcher) startsNewSeries() bool {
 	if w.began.IsZero() || time.Since(w.began) < minStream {
 		return false
 	}
-	if w.silent++; w.data.any {
+	if w.silent++; w.data.arrived {
 		w.silent = 0
 	}
 	return w.silent <= maxSilent
@@ -140,14 +143,14 @@ func (w *watcher) dispatch(m sse.Event) error {
 // activityReader restarts a timer whenever data arrives.
 type activityReader struct {
 	io.Reader
-	timer *time.Timer
-	any   bool // whether data has arrived
+	timer   *time.Timer
+	arrived bool // whether data has arrived
 }
 
 func (r *activityReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	if n > 0 {
-		r.any = true
+		r.arrived = true
 		r.timer.Reset(idleTimeout)
 	}
 	return n, err

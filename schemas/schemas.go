@@ -128,7 +128,7 @@ type Limits struct {
 	OutputBytes int64   `json:"output_bytes,omitempty"`
 }
 
-// Network requests egress to the named hosts.
+// Network is a request for egress to the named hosts.
 type Network struct {
 	Allow []string `json:"allow,omitempty"`
 }

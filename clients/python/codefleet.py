@@ -680,7 +680,7 @@ def _unreachable(url, e):
     cause, hint = getattr(e, "reason", e), "check the address in CODEFLEET_URL or fleet.json, and the network"
     if isinstance(cause, ConnectionRefusedError):
         hint = "it does not run: start it with `codefleet up`, or set CODEFLEET_URL and CODEFLEET_TOKEN to another fleet"
-    return FleetError(f"fleet at {_without_password(url)} cannot be reached: {cause}", hint=hint)
+    return FleetError(f"fleet at {url} cannot be reached: {cause}", hint=hint)
 
 
 def _utf8(text, name):
@@ -773,13 +773,11 @@ def _address(url):
     """Return the address of a fleet without a slash at its end."""
     with contextlib.suppress(ValueError):
         parts = urllib.parse.urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname:
+        if parts.scheme in ("http", "https") and parts.hostname and "@" not in url:
             return url.rstrip("/")
-    raise FleetError(f"fleet address {_without_password(url)!r}: want http:// or https:// and a host", code="no_fleet")
-
-
-def _without_password(url):
-    return "…@" + url.rpartition("@")[2] if "@" in url else url
+    shown = "…@" + url.rpartition("@")[2] if "@" in url else url
+    raise FleetError(f"fleet address {shown!r}: want http:// or https:// and a host, without a user", code="no_fleet",
+                     hint="pass the token as token, or in CODEFLEET_TOKEN" if "@" in url else "")
 
 
 def _token(token):

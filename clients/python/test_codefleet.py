@@ -431,18 +431,12 @@ class Failures(unittest.TestCase):
         self.assertEqual(error, "fleet at http://127.0.0.1:1 cannot be reached: [Errno 111] Connection refused (it does not run: start it "
                          "with `codefleet up`, or set CODEFLEET_URL and CODEFLEET_TOKEN to another fleet)")
 
-    def test_unreachable_fleet_hides_password(self):
-        agent = create_agent(url="http://ann:s3cret@127.0.0.1:1")
-        with unittest.mock.patch.object(codefleet, "_RETRY_FOR", 0.01):
-            _, _, error = agent.execute_task("x")
-        self.assertNotIn("s3cret", error)
-        self.assertIn("fleet at …@127.0.0.1:1 cannot be reached", error)
-
     def test_invalid_address(self):
         for url in ("nonsense", "127.0.0.1:8787", "nats://127.0.0.1:4222", "http://", "http://[::1", "file:///etc/passwd"):
             with self.assertRaisesRegex(FleetError, "want http:// or https:// and a host"):
                 create_agent(url=url)
-        for url in ("ann:s3cret@127.0.0.1:1", "http://[s3cret@127.0.0.1:1", "nats://ann:s3@cret@127.0.0.1:1"):
+        for url in ("ann:s3cret@127.0.0.1:1", "http://[s3cret@127.0.0.1:1", "nats://ann:s3@cret@127.0.0.1:1",
+                    "http://ann:s3cret@127.0.0.1:1", "http://s3cret@127.0.0.1:1"):
             with self.assertRaisesRegex(FleetError, "fleet address '…@127.0.0.1:1': want http://"):
                 create_agent(url=url)
 

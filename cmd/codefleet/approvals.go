@@ -52,8 +52,8 @@ func (a *app) approveCommand() *cobra.Command {
 			if len(args) == 0 || args[0] == "" {
 				return usage("approve: want a task id").try("codefleet approvals")
 			}
-			if slices.Contains(args[1:], "") { // the fleet would decide about all calls of the task
-				return usage("approve: a call is empty").try("codefleet approvals")
+			if slices.Contains(args[1:], "") { // an empty name stands for all pending calls of the task
+				return usage("approve: a CALL argument is empty").try("codefleet approvals")
 			}
 			return nil
 		},

@@ -55,12 +55,12 @@ func colourOf(status string) colour {
 	return ""
 }
 
-// paintTable prints a table or a list of fields, with task statuses in colour: the words in the column STATUS, or the
-// word after the field status.
+// paintTable prints a table or a list of fields, with task statuses in colour: the words in the column STATUS or LAST
+// STATUS, or the word after the field status.
 func (a *app) paintTable(w io.Writer, table string) {
 	header, _, _ := strings.Cut(table, "\n")
 	before, _, found := strings.Cut(header, "STATUS")
-	column := len([]rune(before))
+	column := len([]rune(strings.TrimSuffix(before, "LAST ")))
 	for i, line := range strings.SplitAfter(table, "\n") {
 		at := column
 		if field, isField := strings.CutPrefix(line, "status "); isField && !found {

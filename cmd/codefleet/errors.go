@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"time"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -22,11 +24,11 @@ const retryTime = 2 * time.Second
 
 // failure is an error with an exit code and a hint.
 type failure struct {
-	code    int
+	code    int    // exit code
 	message string // what failed; empty if the command has already printed it
 	hint    string // what the user can do next
 	err     error
-	refusal string // error code, if err is not a *client.APIError
+	refusal string // code of the error in JSON, if err is not a *client.APIError
 }
 
 func (f *failure) Error() string {
@@ -49,8 +51,8 @@ func (f *failure) try(hint string) *failure {
 	return f
 }
 
-// noFleet adds an exit code and a hint to an error of finding a fleet or of client.New. For errors that do not
-// mean that a fleet is missing, explain finds them.
+// noFleet adds an exit code and a hint to an error of finding a fleet or of client.New. It returns an APIError or
+// OptionsError unchanged, because these do not mean that there is no fleet. explain handles them.
 func noFleet(err error) error {
 	_, refused := errors.AsType[*client.APIError](err)
 	if _, wrong := errors.AsType[*client.OptionsError](err); wrong || refused {
@@ -65,7 +67,7 @@ func noFleet(err error) error {
 		f.message, f.err = "no fleet found", nil
 	case errors.Is(err, fs.ErrNotExist):
 		f.hint = "check the path: `codefleet up` writes the file into its data directory"
-	default: // the queue does not respond
+	case !errors.Is(err, jobs.ErrServerTooOld): // the queue does not respond
 		f.refusal = errcode.Unavailable
 	}
 	return f
@@ -135,8 +137,12 @@ func explain(err error) *failure {
 			refusal: e.Code,
 		}
 	} else if ok {
+		message := "the fleet refused"
+		if e.Status >= http.StatusInternalServerError {
+			message = "the fleet could not do this"
+		}
 		return &failure{
-			code: errcode.ExitOfRefusal(e.Code, e.Status), err: e, message: "the fleet refused",
+			code: errcode.ExitOfRefusal(e.Code, e.Status), err: e, message: message,
 			hint: cmp.Or(errcode.Next(e.Code).Command, e.Hint),
 		}
 	}
@@ -175,8 +181,8 @@ type runError struct{ error }
 
 func (e *runError) Unwrap() error { return e.error }
 
-// callError marks an error of a command that uses the fleet. Unless explain recognises the error, the fleet did not
-// respond.
+// callError marks an error of a command that uses the fleet. If explain does not recognise the error, the fleet did
+// not respond.
 type callError struct{ error }
 
 func (e *callError) Unwrap() error { return e.error }

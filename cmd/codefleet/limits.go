@@ -63,10 +63,16 @@ func (a *app) limitsSetCommand() *cobra.Command {
 	f.IntVar(&maxRunning, "max-running", 0, "`NUMBER` of tasks at once, per task pool and priority")
 	f.IntVar(&backlog, "backlog", 0, "`NUMBER` of unfinished tasks; above it, tasks are refused")
 	f.StringVar(&taskRate, "task-rate", "", "tasks that may start per period; others stay queued")
-	f.StringVar(&tokenRate, "token-rate", "", "tokens of models per period; further tasks that need a model wait")
+	f.StringVar(&tokenRate, "token-rate", "", "model tokens per period; further tasks that need a model wait")
 	f.StringSliceVar(&toolRates, "tool-rate", nil,
-		"calls of `TOOL=RATE` per period; further calls wait (may be repeated)")
+		"`TOOL=RATE`: calls of a tool that may begin per period; further ones wait (may be repeated)")
 	c.RunE = a.withFleet(func(ctx context.Context, fleet *client.Client, args []string) error {
+		for name, rate := range map[string]string{"task-rate": taskRate, "token-rate": tokenRate} {
+			if f.Changed(name) && rate == "" {
+				return usage("--%s is empty", name).
+					try("codefleet limits reset " + args[0] + "  (removes what was set)")
+			}
+		}
 		given := 0
 		var wrong error
 		for name, set := range map[string]func(){
@@ -111,7 +117,7 @@ func (a *app) limitsSetCommand() *cobra.Command {
 func (a *app) limitsResetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reset TENANT",
-		Short: "Restore the limits of the settings",
+		Short: "Return to the limits of the settings",
 		Args:  oneTenant,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			info, err := c.SetLimits(ctx, args[0], client.TenantLimits{})

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -10,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"al.essio.dev/pkg/shellescape"
+	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/internal/bridge"
@@ -88,7 +89,7 @@ func mcpClients() []mcpClient {
 		{name: "gemini-cli", file: "~/.gemini/settings.json", json: gemini.render},
 		{name: "inspector", text: func(s mcpServer) string {
 			if s.url != "" {
-				return "npx @modelcontextprotocol/inspector --transport http --server-url " + s.url
+				return "npx @modelcontextprotocol/inspector --transport http --server-url " + shellescape.Quote(s.url)
 			}
 			return "npx @modelcontextprotocol/inspector " + s.shell()
 		}},
@@ -98,32 +99,41 @@ func mcpClients() []mcpClient {
 	}
 }
 
-func (s mcpServer) shell() string { return strings.Join(append([]string{s.command}, s.args...), " ") }
-
-// formatEnv formats the environment variables in the order of their names.
-func (s mcpServer) formatEnv(format string) string {
-	var b strings.Builder
-	for _, k := range slices.Sorted(maps.Keys(s.env)) {
-		fmt.Fprintf(&b, format, k, s.env[k])
-	}
-	return b.String()
+// shell returns the command for a POSIX shell.
+func (s mcpServer) shell() string {
+	return shellescape.QuoteCommand(append([]string{s.command}, s.args...))
 }
 
 func claudeCode(s mcpServer) string {
 	if s.url != "" {
-		return fmt.Sprintf("claude mcp add --transport http codefleet %s --header %q", s.url,
-			"Authorization: Bearer "+tokenPlaceholder)
+		return "claude mcp add --transport http codefleet " + shellescape.Quote(s.url) +
+			" --header " + shellescape.Quote("Authorization: Bearer "+tokenPlaceholder)
 	}
-	return "claude mcp add codefleet" + s.formatEnv(" --env %s=%s") + " -- " + s.shell()
+	command := "claude mcp add codefleet"
+	for _, k := range slices.Sorted(maps.Keys(s.env)) {
+		command += " --env " + shellescape.Quote(k+"="+s.env[k])
+	}
+	return command + " -- " + s.shell()
 }
 
 func codex(s mcpServer) string {
-	if s.url != "" {
-		return fmt.Sprintf("[mcp_servers.codefleet]\nurl = %q\nbearer_token_env_var = \"CODEFLEET_TOKEN\"", s.url)
+	type server struct {
+		URL     string            `toml:"url,omitempty"`
+		Token   string            `toml:"bearer_token_env_var,omitempty"`
+		Command string            `toml:"command,omitempty"`
+		Args    []string          `toml:"args,omitempty"`
+		Env     map[string]string `toml:"env,inline,omitempty"`
 	}
-	args, _ := json.Marshal(s.args) // encoding strings does not fail
-	return fmt.Sprintf("[mcp_servers.codefleet]\ncommand = %q\nargs = %s", s.command, args) +
-		s.formatEnv("\nenv.%s = %q")
+	file := struct {
+		Servers map[string]server `toml:"mcp_servers"`
+	}{}
+	if s.url != "" {
+		file.Servers = map[string]server{"codefleet": {URL: s.url, Token: "CODEFLEET_TOKEN"}}
+	} else {
+		file.Servers = map[string]server{"codefleet": {Command: s.command, Args: s.args, Env: s.env}}
+	}
+	b, _ := toml.Marshal(file) // encoding strings does not fail
+	return strings.TrimSpace(string(b))
 }
 
 func (a *app) mcpConfigCommand() *cobra.Command {

@@ -327,7 +327,7 @@ func (r *foreground) rest(res *client.Result) (output, stderr string) {
 	output, wholeOutput := r.stdout.rest(res.Output)
 	stderr, wholeStderr := r.stderr.rest(res.Stderr)
 	if r.a.output != "json" && (!wholeOutput || !wholeStderr) {
-		fmt.Fprintln(r.a.stderr, "note: some events were lost; for the whole output run codefleet result", res.TaskID)
+		fmt.Fprintln(r.a.stderr, "note: some events were lost; the whole output: codefleet result", res.TaskID)
 	}
 	return output, stderr
 }
@@ -364,7 +364,7 @@ func (r *foreground) save(ctx context.Context, res *client.Result, patterns []st
 			continue
 		}
 		if err := r.saveOne(ctx, root, res.TaskID, a); err != nil {
-			return &failure{code: errcode.ExitFailed, message: "save artifact " + a.Path, err: err}
+			return &failure{code: errcode.ExitFailed, message: "save artifact " + printable(a.Path), err: err}
 		}
 		fmt.Fprintf(r.a.stderr, "saved %s (%s)\n", printable(a.Path), text.Count(a.Bytes, "byte"))
 		saved++
@@ -392,7 +392,7 @@ func (r *foreground) saveOne(ctx context.Context, root *os.Root, id string, a cl
 		return err
 	}
 	defer r.line.clear()
-	count := &counter{total: a.Bytes, report: r.line.transfer("save " + a.Path)}
+	count := &counter{total: a.Bytes, report: r.line.transfer("save " + printable(a.Path))}
 	_, err = io.Copy(to, io.TeeReader(from, count))
 	if err = cmp.Or(err, to.Close()); err == nil {
 		err = root.Rename(temp, a.Path)

@@ -18,9 +18,9 @@ func (a *app) sessionsCommand() *cobra.Command {
 	return commandGroup(&cobra.Command{
 		Use:   "sessions",
 		Short: "List and show sessions, set checkpoints, and go on with a session",
-		Long: "A session is the tasks that name it: codefleet run -s session_001 … begins the session or goes on\n" +
-			"with it, on any worker. The log has each task's code, result and output. Programs find the log at\n" +
-			"/workspace/sessions/NAME.json, and read and set checkpoints with client.session.",
+		Long: "A session consists of the tasks that name it: codefleet run -s session_001 … begins the session or\n" +
+			"goes on with it, on any worker. The log has each task's code, result and output. Programs find\n" +
+			"the log at /workspace/sessions/NAME.json, and read and set checkpoints with client.session.",
 	}, a.sessionsListCommand(), a.sessionsShowCommand(), a.sessionsResumeCommand(), a.sessionsCheckpointCommand())
 }
 
@@ -64,7 +64,7 @@ func (a *app) sessionsShowCommand() *cobra.Command {
 			return a.print(s, func(w io.Writer) { printSession(w, s) })
 		}),
 	}
-	c.Flags().IntVar(&limit, "limit", 100, "show at most the newest `N` tasks")
+	c.Flags().IntVar(&limit, "limit", 100, "show at most the `N` newest tasks")
 	requirePositive(c, "limit")
 	return c
 }
@@ -74,8 +74,8 @@ func (a *app) sessionsResumeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "resume NAME",
 		Short: "Show where a session stands, and how to go on with it",
-		Long: "Show where a session stands, and how to go on with it. With --checkpoint, an earlier checkpoint\n" +
-			"becomes the newest one first, so that the next program continues from there.",
+		Long: "Show where a session stands, and how to go on with it. With --checkpoint, the command first makes\n" +
+			"an earlier checkpoint the newest one, so that the next program continues from there.",
 		Example: "  codefleet sessions resume session_001\n  codefleet sessions resume session_001 --checkpoint 12",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
@@ -98,8 +98,8 @@ func (a *app) sessionsCheckpointCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "checkpoint NAME JSON|@PATH|-",
 		Short: "Set the checkpoint of a session",
-		Long: "Set the checkpoint of a session: a JSON object that says how far the work is. Programs set it with\n" +
-			"client.session.checkpoint(step=3).",
+		Long: "Set the checkpoint of a session: a JSON object that says how far the work has got. Programs set\n" +
+			"it with client.session.checkpoint(step=3).",
 		Example: `  codefleet sessions checkpoint session_001 '{"step": 3, "context": "Working on data analysis"}'`,
 		Args:    cobra.ExactArgs(2),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {

@@ -40,7 +40,7 @@ type taskFlags struct {
 	model              string
 	at, key, partition string
 
-	example string         // a command line, for the hint if there is no task
+	example string         // a command line, for the hint if there is not exactly one task
 	flags   *pflag.FlagSet // nil in tests
 }
 
@@ -49,8 +49,9 @@ func (f *taskFlags) declare(c *cobra.Command) {
 	f.declareTask(c)
 	s := c.Flags()
 	s.StringVar(&f.at, "at", "", "do not run before this `TIME`: 15:04, 2006-01-02T15:04:05Z, or +10m")
-	s.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes repeated submissions one task")
-	s.StringVar(&f.partition, "partition-key", "", "`KEY` of results that a webhook gets in order")
+	s.StringVar(&f.key, "idempotency-key", "", "`KEY`: submissions with the same key create one task")
+	s.StringVar(&f.partition, "partition-key", "",
+		"`KEY` of the task's result: a webhook gets the results with one key in order")
 }
 
 // declareTask declares the flags that also make sense for the task of a schedule or trigger, which is submitted many
@@ -61,7 +62,7 @@ func (f *taskFlags) declareTask(c *cobra.Command) {
 	s.StringVar(&f.code, "code", "", "`TEXT` of the program")
 	s.StringVarP(&f.file, "file", "f", "", "`FILE` with the program, or - for standard input")
 	s.StringVar(&f.skill, "skill", "", "`NAME` of the skill to run, with --inputs as its arguments")
-	s.StringVar(&f.inputs, "inputs", "", "`JSON`, or @FILE, for the program's variable inputs")
+	s.StringVar(&f.inputs, "inputs", "", "`JSON`, or @FILE, that the program finds in its variable named inputs")
 	s.StringVarP(&f.session, "session", "s", "", "`NAME` of the session that the task belongs to")
 	s.StringVarP(&f.workspace, "workspace", "w", "",
 		"`NAME` of the workspace that the task reads and changes (default: main)")
@@ -72,7 +73,7 @@ func (f *taskFlags) declareTask(c *cobra.Command) {
 		"`NAME=VALUE` of an environment variable of the program (may be repeated)")
 	s.StringArrayVar(&f.with, "with", nil, "`FILE` to place in the workspace (may be repeated)")
 	s.StringArrayVar(&f.out, "out", nil,
-		"`GLOB` of files to return; run saves them below the working directory (may be repeated)")
+		"`GLOB` of files to return; \"codefleet run\" saves them below the working directory (may be repeated)")
 	s.StringVar(&f.pool, "pool", "", "`NAME` of the task pool (default: the pool named default)")
 	s.StringVar(&f.priority, "priority", "", "high, normal or low")
 	s.StringVar(&f.model, "model", "", "`PROFILE` of the model that writes the program (llm.profiles)")
@@ -154,17 +155,17 @@ func (f *taskFlags) acceptFileName(args []string, s *client.Submission) error {
 		f.file, s.Description = name, ""
 	case isFile:
 		return usage("%s is a file, not a task", name).
-			try("codefleet run --file " + name + "  (a Python program), or codefleet run - < " + name + "  (a task)")
+			try("--file " + name + " if it is a Python program, or - < " + name + " if it describes a task")
 	case err == nil && info.IsDir() && strings.ContainsRune(name, '/'):
-		return usage("%s is a directory, not a task", name).try("codefleet run --file FILE, or --code TEXT")
+		return usage("%s is a directory, not a task", name).try("--file FILE, or --code TEXT")
 	case isPython && !strings.Contains(name, " "):
-		return usage("%s: no such file", name).try("codefleet run --file FILE, or --code TEXT")
+		return usage("%s: no such file", name).try("--file FILE, or --code TEXT")
 	}
 	return nil
 }
 
-// checkUTF8 returns an error for text that is not UTF-8: in JSON, other bytes would be replaced. The error does not
-// contain the text, which may be secret.
+// checkUTF8 returns an error for text that is not UTF-8, because JSON would replace the invalid bytes. The error does
+// not contain the text, which may be secret.
 func (f *taskFlags) checkUTF8(description string) error {
 	for _, t := range []struct{ name, text string }{
 		{"the task description", description},
@@ -281,10 +282,14 @@ func (f *taskFlags) readFiles(s *client.Submission) error {
 	byName := map[string]string{}
 	for _, path := range f.with {
 		name := filepath.Base(path)
-		if !utf8.ValidString(name) { // in JSON, other bytes would be replaced
+		if !utf8.ValidString(name) { // JSON would replace the invalid bytes
 			return usage("--with: the name %q is not valid UTF-8", name)
 		}
-		if other, taken := byName[name]; taken && other != path {
+		other, taken := byName[name]
+		if taken && other == path {
+			continue
+		}
+		if taken {
 			return usage("--with: the files %q and %q would be placed as the same file", other, path).
 				try("copy one of them to another name")
 		}
@@ -308,7 +313,8 @@ func (f *taskFlags) readFiles(s *client.Submission) error {
 	return nil
 }
 
-// Limits of schemas/task.v1.json, except shortestTimeout: a program may end before a shorter limit takes effect.
+// The limits of schemas/task.v1.json. shortestTimeout is the command's own: a shorter limit may not take effect before
+// the program has ended.
 const (
 	shortestTimeout = 100 * time.Millisecond
 	longestTimeout  = 7 * 24 * time.Hour
@@ -356,7 +362,7 @@ func (f *taskFlags) readStart(s *client.Submission) error {
 	return nil
 }
 
-// parseAt parses a time of day, which means its next occurrence, an RFC 3339 time, or +DURATION.
+// parseAt parses an RFC 3339 time, +DURATION from now, or a time of day, which means its next occurrence.
 func parseAt(text string, now time.Time) (time.Time, error) {
 	if delay, relative := strings.CutPrefix(text, "+"); relative {
 		d, err := time.ParseDuration(delay)

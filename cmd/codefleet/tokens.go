@@ -44,12 +44,11 @@ func (a *app) tenantsCommand() *cobra.Command {
 				return err
 			}
 			if !t.Settings {
-				if err := a.warnUnserved(ctx, c, t.Name); err != nil {
-					return err
-				}
+				a.warnUnserved(ctx, c, t.Name)
 			}
 			return a.print(t, func(w io.Writer) {
-				fmt.Fprintf(w, "tenant %s; create a token with: codefleet tokens add --tenant %s\n", t.Name, t.Name)
+				fmt.Fprintf(w, "added tenant %s; create a token with: codefleet tokens add --tenant %s\n",
+					t.Name, t.Name)
 			})
 		}),
 	}
@@ -72,21 +71,21 @@ func (a *app) tenantsCommand() *cobra.Command {
 }
 
 // warnUnserved warns if no worker of the fleet runs tasks of a tenant that was added at run time.
-func (a *app) warnUnserved(ctx context.Context, c *client.Client, tenant string) error {
+func (a *app) warnUnserved(ctx context.Context, c *client.Client, tenant string) {
 	f, err := c.Fleet(ctx)
 	if err != nil {
-		return err
+		fmt.Fprintf(a.stderr, "note: cannot tell whether a worker runs tasks of %s: %v\n", tenant, err)
+		return
 	}
 	for _, w := range f.Workers {
 		if !w.SettingsOnly {
-			return nil
+			return
 		}
 	}
 	if len(f.Workers) > 0 {
-		fmt.Fprintf(a.stderr, "warning: no worker runs tasks of %s: boxes that see files of the host serve only "+
-			"tenants of the settings; set execution.sandbox_image or execution.rootfs\n", tenant)
+		fmt.Fprintf(a.stderr, "warning: no worker runs tasks of %s: the workers' boxes see files of the host, so they "+
+			"serve only tenants of the settings; set execution.sandbox_image or execution.rootfs\n", tenant)
 	}
-	return nil
 }
 
 // oneArgument accepts exactly one argument.
@@ -106,7 +105,7 @@ func (a *app) tokensCommand() *cobra.Command {
 		Use:   "tokens",
 		Short: "List, add or revoke bearer tokens",
 		Long: "List the bearer tokens of the fleet. Those of the settings can be changed only there. The time of\n" +
-			"the last use is exact to the hour.",
+			"the last use is accurate to the hour.",
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Tokens(ctx, tenant)
 			if err != nil {

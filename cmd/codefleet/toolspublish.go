@@ -58,8 +58,8 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 				fmt.Fprintln(a.stderr, "skipped:", b)
 			}
 			if n := out.Tools - out.Usable; n > 0 {
-				fmt.Fprintf(a.stderr, "waiting for approval: %s; until then their calls are refused: "+
-					"codefleet tools approve\n", text.Count(n, "tool"))
+				fmt.Fprintf(a.stderr, "waiting for approval: %s; calls are refused until `codefleet tools approve`\n",
+					text.Count(n, "tool"))
 			}
 			return a.print(out, func(w io.Writer) {
 				fmt.Fprintf(w, "%s  %s\n", out.Version, text.Count(out.Tools, "tool"))

@@ -30,7 +30,7 @@ func (a *app) triggersAddCommand() *cobra.Command {
 		Use:   "add NAME --type TYPE TASK|- | --code TEXT | --file FILE|-",
 		Short: "Add a trigger",
 		Long: "Add a trigger that submits a task for each event that it matches. The program finds the\n" +
-			"event's data in the variable inputs. A * at the end of a type or source matches any rest.\n" +
+			"event's data in its variable named inputs. A * at the end of a type or source matches any rest.\n" +
 			"The filter is a CEL condition over the event's attributes and its data. Adding the same\n" +
 			"trigger again changes nothing.",
 		Example: "  codefleet triggers add invoice --type order.created --filter 'data.total > 100' \\\n" +

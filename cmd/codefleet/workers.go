@@ -13,6 +13,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 func (a *app) workersCommand() *cobra.Command {
@@ -66,7 +67,8 @@ func (a *app) workersDrainCommand() *cobra.Command {
 				if wait > 0 {
 					fmt.Fprintf(out, "%s has exited\n", printable(w.Name))
 				} else {
-					fmt.Fprintf(out, "%s drains: %d of its tasks run\n", printable(w.Name), w.Busy)
+					running := text.Count(w.Busy, "task")
+					fmt.Fprintf(out, "%s is draining; %s still running\n", printable(w.Name), running)
 				}
 			})
 		}),
@@ -90,7 +92,7 @@ func awaitExit(ctx context.Context, c *client.Client, w client.Worker, wait time
 		if time.Now().After(end) {
 			return &failure{
 				code: errcode.ExitFailed, message: fmt.Sprintf("worker %s still runs after %s", w.Name, wait),
-				hint: "it requeues its tasks and exits after its worker.drain",
+				hint: "it requeues its tasks and exits when its worker.drain has passed",
 			}
 		}
 		if err := clock.Sleep(ctx, drainPoll); err != nil {

@@ -368,7 +368,7 @@ func TestRerunOfRerun(t *testing.T) {
 	}
 	run = ended(t, e, run.RunID, `{"ok":true}`)
 	_, err = e.Rerun(t.Context(), "acme", run.RunID, schemas.WorkflowRerun{From: "first"}, fork)
-	if !strings.HasPrefix(code(err), "unknown_step") || !strings.Contains(fmt.Sprint(err), "rerun that run") {
+	if !strings.HasPrefix(code(err), "unknown_step") || !strings.Contains(fmt.Sprint(err), "instead") {
 		t.Errorf("rerun from a step that is kept = %v, want unknown_step and what to run again", err)
 	}
 }

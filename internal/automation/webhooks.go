@@ -41,7 +41,7 @@ const (
 	maxRetry      = time.Hour
 	webhookOrigin = "codefleet"
 
-	// perTenant is how many requests one process sends at once for one tenant. For all tenants it sends more
+	// perTenant is how many requests one process sends at once for one tenant. In total it sends more
 	// (followAtOnce in package jobs), so that slow targets of one tenant delay no other tenant.
 	perTenant = 8
 )
@@ -128,7 +128,8 @@ func (s *Service) handshake(ctx context.Context, target string) error {
 	if origin := resp.Header.Get("WebHook-Allowed-Origin"); resp.StatusCode/100 != 2 ||
 		origin != "*" && origin != webhookOrigin {
 		r := refuse(errcode.BadData, "/url", "the target does not permit the fleet to send: it responded to OPTIONS "+
-			"with the status %d and without WebHook-Allowed-Origin: %s", resp.StatusCode, webhookOrigin)
+			"with the status %d and WebHook-Allowed-Origin %q; want a status from 200 to 299 and %q",
+			resp.StatusCode, text.Truncate(origin, 200), webhookOrigin)
 		r.Hint = "let the target respond to the handshake, or skip it with no_handshake"
 		return r
 	}
@@ -141,8 +142,8 @@ func closeBody(resp *http.Response) {
 	_ = resp.Body.Close()
 }
 
-// sendProblem describes an error of a request without its URL, which may contain a secret, and without the addresses of
-// this host.
+// sendProblem describes an error of a request. The description contains neither the URL, which may have a secret, nor
+// addresses of this host.
 func sendProblem(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		if e.Timeout() {

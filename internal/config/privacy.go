@@ -29,8 +29,8 @@ type Privacy struct {
 	// What is replaced: email, phone, ssn, card, iban, ip, secret; with a recognizer also person and place. By
 	// default, all of them.
 	Types []string `yaml:"types"`
-	// With the mode broker: tools whose arguments get the values in place of tokens, as server/tool or
-	// server/*. By default, none.
+	// With the mode broker: tools whose arguments get the values in place of tokens, as server/tool,
+	// server/* or *. By default, none.
 	Restore []string `yaml:"restore"`
 	// File with a secret of at least 32 random characters, from which tokens are computed. All hosts of a
 	// fleet need the same secret. By default, each host creates one in its data directory.

@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Secret is a string that formatting, logging and JSON hide. Use string(s) to get the value.
@@ -132,17 +133,19 @@ func format(v reflect.Value) string {
 	if v.Type() == durationType {
 		return formatDuration(time.Duration(v.Int()))
 	}
-	if list, ok := reflect.TypeAssert[[]string](v); ok {
-		return strings.Join(list, ", ")
+	list, ok := reflect.TypeAssert[[]string](v)
+	if !ok {
+		list = []string{fmt.Sprint(v.Interface())}
 	}
-	return HideUser(fmt.Sprint(v.Interface()))
+	var shown []string
+	for _, s := range list {
+		if strings.Contains(s, "://") {
+			s = text.HideCredentials(s)
+		}
+		shown = append(shown, s)
+	}
+	return strings.Join(shown, ", ")
 }
-
-// HideUser hides the users and passwords in the URLs of a text.
-func HideUser(text string) string { return userinfo.ReplaceAllString(text, "://"+hidden+"@") }
-
-// userinfo matches the user and password in a URL.
-var userinfo = regexp.MustCompile(`://[^/@\s,]+@`)
 
 // formatDuration formats a duration without zero units, such as 5m instead of 5m0s.
 func formatDuration(d time.Duration) string {

@@ -37,9 +37,9 @@ type NATSOptions struct {
 // NATSUser is a name and a password.
 type NATSUser struct{ User, Password string }
 
-// NATS is a server that runs unless its disk is full: see guardDisk. It is safe for concurrent use.
+// NATS is a server that is stopped while its disk is full: see guardDisk. It is safe for concurrent use.
 type NATS struct {
-	opts       NATSOptions // Addr is the address of the listener, also if any port was asked for
+	opts       NATSOptions // Addr is the listener's address, with the port that it got
 	stop       context.CancelFunc
 	background sync.WaitGroup // ends after stop
 
@@ -269,7 +269,7 @@ func (n *NATS) Fleet() NATSUser { return n.opts.Fleet }
 func (n *NATS) InProcessConn() (net.Conn, error) {
 	srv, _ := n.server()
 	if srv == nil {
-		return nil, errors.New("the queue is stopped, because its disk is full")
+		return nil, errors.New("the queue's server is stopped")
 	}
 	return srv.InProcessConn()
 }

@@ -2,43 +2,82 @@ package embedded
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/sys/unix"
 
 	"github.com/codefleet/codefleet/internal/clock"
 )
 
-// Free space of the streams' disk, in bytes.
 const (
-	stopBelow  = 4 << 20  // the server stops: the next write may fail
-	startAbove = 64 << 20 // it starts again
+	// startSpace is how many bytes the disk of the streams must take before a server that was stopped starts again.
+	startSpace   = 64 << 20
+	diskInterval = time.Second // between two looks at the server, and before the first attempt to start it again
+	maxPause     = 15 * time.Second
 )
 
-const diskInterval = time.Second // between two looks at the disk
-
-// guardDisk stops the server while the disk of the streams is full, until ctx ends. A stream that could not write once
-// takes no messages until the server is restarted, and still responds as if it did.
+// guardDisk stops the server once a write has failed because the disk of the streams is full, and starts it again when
+// the disk takes startSpace bytes, until ctx ends. A stream that could not write once takes no messages until the
+// server is restarted, and still responds as if it did.
 func (n *NATS) guardDisk(ctx context.Context) {
-	log := n.opts.Log.With("dir", n.opts.Dir)
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval, retry.MaxInterval = diskInterval, maxPause
+	started := time.Now()
 	for clock.Sleep(ctx, diskInterval) == nil {
-		free, err := freeBytes(n.opts.Dir)
-		if err != nil {
-			log.WarnContext(ctx, "free disk space of the queue unknown", "error", err)
-			continue
-		}
 		srv, output := n.server()
-		if srv != nil && (free < stopBelow || output.diskFull.Load() || !srv.JetStreamEnabled()) {
-			log.ErrorContext(ctx, "the queue stops until its disk has space",
-				"free_mb", free>>20, "want_mb", startAbove>>20)
-			n.shutdown()
-			srv = nil
-		}
-		if srv != nil || free < startAbove {
+		if !output.diskFull.Load() && srv.JetStreamEnabled() {
 			continue
 		}
-		if err := n.start(ctx); err != nil {
-			log.ErrorContext(ctx, "the queue does not start again", "error", err)
-			continue
+		n.opts.Log.ErrorContext(ctx, "the queue stops until its disk has space",
+			"dir", n.opts.Dir, "want_mb", startSpace>>20)
+		n.shutdown()
+		if time.Since(started) > 2*maxPause { // otherwise the disk had no space although the probe fitted
+			retry.Reset()
 		}
-		log.WarnContext(ctx, "the queue's disk has space again: the queue continues", "free_mb", free>>20)
+		if n.startAgain(ctx, retry) != nil {
+			return
+		}
+		started = time.Now()
 	}
+}
+
+// startAgain starts the server when its disk has space. It returns an error only when ctx ends.
+func (n *NATS) startAgain(ctx context.Context, retry *backoff.ExponentialBackOff) error {
+	log, problem := n.opts.Log.With("dir", n.opts.Dir), ""
+	for {
+		if err := clock.Sleep(ctx, retry.NextBackOff()); err != nil {
+			return err
+		}
+		err := probeSpace(n.opts.Dir)
+		if err == nil {
+			err = n.start(ctx)
+		}
+		if err == nil {
+			log.WarnContext(ctx, "the queue's disk has space again: the queue continues")
+			return nil
+		}
+		if err.Error() != problem {
+			problem = err.Error()
+			log.WarnContext(ctx, "the queue cannot start yet", "error", err)
+		}
+	}
+}
+
+// probeSpace returns an error unless startSpace bytes can be written to dir. Free bytes alone do not tell: a quota may
+// be exhausted, and a part of the disk may be reserved for root.
+func probeSpace(dir string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("read the free space of %s: %w", dir, err)
+	}
+	if st.Bfree*uint64(st.Bsize) < startSpace { //nolint:gosec,unconvert // not negative; the types differ on darwin
+		return fmt.Errorf("%s has less than %d MB of free space", dir, startSpace>>20)
+	}
+	probe := filepath.Join(dir, ".space-probe")
+	defer func() { _ = os.Remove(probe) }()
+	return os.WriteFile(probe, make([]byte, startSpace), 0o600)
 }

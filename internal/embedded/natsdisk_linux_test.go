@@ -58,7 +58,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	for responds() {
 		if clock.Sleep(ctx, 20*time.Millisecond) != nil {
-			t.Fatal("the stream still responds, want JetStream to stop")
+			t.Fatal("the stream still responds, want the server to stop")
 		}
 	}
 	if err := os.Remove(filler); err != nil {
@@ -66,14 +66,14 @@ func TestFullDisk(t *testing.T) {
 	}
 	for !responds() {
 		if ctx.Err() != nil {
-			t.Fatal("the stream does not respond, want JetStream to start")
+			t.Fatal("the stream does not respond, want the server to start")
 		}
 	}
 	if _, err := js.Publish(ctx, subject, nil); err != nil {
 		t.Errorf("Publish with free space = %v, want nil", err)
 	}
 	info, err := stream.Info(ctx)
-	if err != nil || info.State.Msgs != acknowledged+1 {
-		t.Errorf("stream = %+v, %v, want %d messages", info, err, acknowledged+1)
+	if err != nil || info.State.Msgs < acknowledged+1 { // the publication without an acknowledgement may be stored, too
+		t.Errorf("stream = %+v, %v, want at least %d messages", info, err, acknowledged+1)
 	}
 }

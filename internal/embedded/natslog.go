@@ -56,7 +56,7 @@ func withoutClientText(line string) string {
 }
 
 // isDiskFull reports whether a line is about a write that has failed because the disk or a quota is full. Lines about
-// connections may have text of clients, and are never about this.
+// connections may have text of clients, and never count.
 func isDiskFull(line string) bool {
 	full := strings.Contains(line, syscall.ENOSPC.Error()) || strings.Contains(line, syscall.EDQUOT.Error())
 	return full && !connection.MatchString(line)

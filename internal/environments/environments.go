@@ -42,8 +42,8 @@ type Environments struct {
 // New returns the environments of the settings without preparing them.
 func New(o Options) *Environments { return &Environments{Options: o} }
 
-// List returns the environments of the worker's task pools. Task pools that the section pools does not
-// describe share the environment that the section execution describes, which comes first.
+// List returns the environments of the worker's task pools. Task pools without an entry in the section `pools` share
+// the environment of the section `execution`, which comes first.
 func (e *Environments) List() []executor.Environment {
 	var shared, pools []executor.Environment
 	for _, name := range e.Config.WorkerPools() {
@@ -96,9 +96,9 @@ func (e *Environments) prepareShared(ctx context.Context) (executor.Root, error)
 	root := executor.Root{Preload: x.Preload}
 	if x.Requirements != "" && x.Rootfs != "" && e.interpreter() == nil {
 		return root, requirementsError("install the packages in execution.rootfs",
-			"execution.requirements is for sandboxes with the host's Python, and execution.rootfs has its own")
+			"execution.requirements needs the host's Python, but execution.rootfs has a Python of its own")
 	}
-	if x.SandboxImage != "" && e.interpreter() == nil { // a driver that uses images by name has this one already
+	if x.SandboxImage != "" && e.interpreter() == nil { // an Interpreter uses execution.sandbox_image by itself
 		if x.Requirements != "" {
 			return root, requirementsError("install the packages in the image",
 				"execution.requirements cannot be combined with execution.sandbox_image under %s", e.Info.Driver)
@@ -108,7 +108,7 @@ func (e *Environments) prepareShared(ctx context.Context) (executor.Root, error)
 	return e.addPackages(ctx, root, "execution.requirements", x.Requirements)
 }
 
-// preparePool prepares the environment of a task pool that the section pools describes.
+// preparePool prepares the environment of a task pool with an entry in the section `pools`.
 func (e *Environments) preparePool(ctx context.Context, name string, p config.Pool) (executor.Root, error) {
 	root := executor.Root{Preload: p.Preload}
 	key := "pools." + name + ".image"
@@ -126,7 +126,7 @@ func (e *Environments) preparePool(ctx context.Context, name string, p config.Po
 		}
 	} else if p.Requirements != "" && e.Config.Execution.Rootfs != "" && e.interpreter() == nil {
 		return root, requirementsError("use pools."+name+".image",
-			"pools.%s.requirements is for sandboxes with the host's Python, and execution.rootfs has its own", name)
+			"pools.%s.requirements needs the host's Python, but execution.rootfs has a Python of its own", name)
 	}
 	return e.addPackages(ctx, root, "pools."+name+".requirements", p.Requirements)
 }
@@ -163,7 +163,8 @@ func (e *Environments) addImage(ctx context.Context, root executor.Root, key, na
 	return root, nil
 }
 
-// interpreter returns the driver if its boxes use the Python of an image, or nil if they use the host's.
+// interpreter returns the driver if it uses images by their names, or nil if this host has to prepare the root file
+// system.
 func (e *Environments) interpreter() executor.Interpreter {
 	driver, _ := e.Driver.(executor.Interpreter)
 	return driver
@@ -181,7 +182,7 @@ func imageError(key string, err error) error {
 	host := &executor.HostError{Reason: executor.ReasonImageBroken, Err: fmt.Errorf("%s: %w", key, err)}
 	switch {
 	case errors.Is(err, image.ErrMissing):
-		host.Reason, host.Fix = executor.ReasonImageMissing, "name an image of a registry that this host reaches "+
+		host.Reason, host.Fix = executor.ReasonImageMissing, "name an image in a registry that this host can reach "+
 			"(docker login for one that needs credentials), or the path of an archive "+
 			"(skopeo copy docker://IMAGE oci-archive:FILE, or docker save) or of a root file system"
 	case errors.Is(err, image.ErrTooLarge):
@@ -214,7 +215,7 @@ func (e *Environments) addPackages(ctx context.Context, root executor.Root, key,
 		Dir: filepath.Join(e.Config.Data, "packages"), Objects: e.Objects, Log: e.Log,
 	})
 	if err != nil {
-		return root, requirementsError("correct the file; the pool tries again by itself", "%s: %w", key, err)
+		return root, requirementsError("correct the file; the worker tries again by itself", "%s: %w", key, err)
 	}
 	e.Log.InfoContext(ctx, "package layer prepared",
 		"setting", key, "from", layer.From, "hash", layer.Hash, "distributions", len(layer.Names))

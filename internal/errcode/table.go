@@ -51,7 +51,7 @@ var requests = []Error{
 	row(BadBody, "400", "The connection ended before the whole body arrived, or the request takes no body.",
 		"Send the request again, in the second case with its parameters in the URL."),
 	row(BadData, "400 blocked", "The task's data or the request's body does not match its schema.",
-		"Correct the value at `path`; the schema is `schemas/task.v1.json`."),
+		"Correct the value at `path`; for a task, the schema is `schemas/task.v1.json`."),
 	row(BadEvent, "400 blocked client",
 		"The request is not a valid CloudEvent, or an attribute of the task is not valid.",
 		"Correct the attribute in `path`."),
@@ -249,7 +249,7 @@ var programs = []Error{
 		"Remove files, or raise `limits.workspace_mb`. Let programs leave their directories readable."),
 	row(WorkspaceQuota, "failed",
 		"The program ran, but its changes were not committed, because they would exceed the workspace's quota "+
-			"or a limit of all workspaces, such as 128 components of a path.",
+			"or a limit of all workspaces, such as 255 bytes of a file's name.",
 		"Remove files from the workspace, or ask the operator for a larger quota."),
 }
 

@@ -79,7 +79,7 @@ type StatsReporter interface {
 	Stats(ctx context.Context) (Stats, error)
 }
 
-// A MemoryMeter is a StatsReporter that may keep memory after a program has ended, so that the next program has less of
+// A MemoryMeter is a box whose engine may keep memory after a program has ended, so that the next program has less of
 // the outer limit.
 type MemoryMeter interface {
 	StatsReporter

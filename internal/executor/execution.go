@@ -49,7 +49,7 @@ func (r *runnerProcess) run(ctx context.Context, p Program, hooks Hooks) (Verdic
 	return verdict, nil
 }
 
-// execution is the execution of one program by a runner. Only run's goroutine uses its fields, unless noted.
+// execution is the execution of one program by a runner. Only run's goroutine changes its fields, unless noted.
 type execution struct {
 	runner  *runnerProcess
 	program Program
@@ -61,11 +61,11 @@ type execution struct {
 	mu    sync.Mutex
 	calls map[uint64]bool // ids of the calls in progress; guarded by mu
 
-	sent           chan struct{}    // closed after the last message of send was written; nil before the first
+	sent           chan struct{}    // closed once the last message given to send is written; nil before the first
 	localCalls     int              // reported so far
 	facts          bool             // the runner will send the facts
-	started        bool             // the program may run
-	stopped        string           // the status with which run stopped the program; empty if it did not
+	started        bool             // no check is outstanding: the program may run, unless it was stopped
+	stopped        string           // the status with which the program was stopped; empty if it was not
 	blocked        *Failure         // the reason, if stopped is Blocked
 	grace          <-chan time.Time // delivers a value when the box must be destroyed; nil until stopped
 	stdout, stderr strings.Builder
@@ -182,8 +182,8 @@ func (e *execution) state() (*runner.State, []byte) {
 	return &runner.State{File: s.File, Content: s.Content != nil, Save: s.Save}, s.Content
 }
 
-// send writes a message, after those of earlier calls, without waiting for the runner to read it. A failed write shows
-// as the end of the frames.
+// send writes a message, after those of earlier calls, without waiting for the runner to read it. It reports no
+// error: a write fails only if the runner is gone, and then frames ends, too.
 func (e *execution) send(header any, body []byte) {
 	earlier, sent := e.sent, make(chan struct{})
 	e.sent = sent
@@ -290,13 +290,13 @@ func (e *execution) startCall(ctx context.Context, f runner.Frame) error {
 		if ctx.Err() != nil {
 			return // the execution is ending; the error must not reach the program before it is stopped
 		}
-		_ = e.runner.send(reply, body) // a failed write shows as the end of the frames
+		_ = e.runner.send(reply, body) // a write fails only if the runner is gone, and then frames ends
 	})
 	return nil
 }
 
-// callSafely makes a tool call. A panic of the hook ends neither this process nor the program: it is an error of the
-// fleet.
+// callSafely makes a tool call. A panic in the handler ends neither this process nor the program: the call fails with
+// an internal error.
 func (e *execution) callSafely(ctx context.Context, call Call) (result CallResult, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -308,15 +308,16 @@ func (e *execution) callSafely(ctx context.Context, call Call) (result CallResul
 	return e.call(ctx, call)
 }
 
-// logPanic logs that a hook panicked with p, and where.
+// logPanic logs that the handler of a program's calls or connections panicked with p, and where.
 func (e *execution) logPanic(ctx context.Context, what string, p any) {
 	if e.hooks.log != nil {
-		e.hooks.log.ErrorContext(ctx, "hook panicked", "hook", what,
+		e.hooks.log.ErrorContext(ctx, "panic in a handler", "handler", what,
 			"task_id", e.program.TaskID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
 }
 
-// call makes a tool call, unless the call is invalid or there are no tools. It refuses a result above the limit.
+// call makes a tool call, unless the call is invalid or there are no tools. A result above the limit becomes an
+// error.
 func (e *execution) call(ctx context.Context, call Call) (CallResult, error) {
 	refuse := func(code, reason string) (CallResult, error) {
 		return CallResult{}, &CallError{Code: code, Err: errors.New(reason)}

@@ -157,7 +157,7 @@ func (p *Pool) Stats() PoolStats {
 		}
 	}
 	s.Warming, s.Ready, s.Bound = p.sched.count(warming), p.sched.count(ready), p.sched.count(bound)
-	s.Acquired, s.Destroying = p.sched.count(acquired)+p.sched.count(cleaning), p.sched.count(destroying)
+	s.Acquired, s.Destroying = p.sched.inUse(), p.sched.count(destroying)
 	return s
 }
 

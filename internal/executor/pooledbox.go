@@ -32,7 +32,7 @@ type pooledBox struct {
 	slot  int // names the box to the driver; reused after the box is destroyed
 	state boxState
 	key   Key       // the key of the last request; only requests that share it get the box
-	since time.Time // since when the box has been warming, ready, bound, or acquired and cleaned
+	since time.Time // since when the box has been warming, ready, bound or acquired; cleaning does not change it
 	cold  bool      // the request waited for the box to be created
 
 	dir      string // host directory of the workspace
@@ -46,7 +46,7 @@ type pooledBox struct {
 
 	idleMB    float64        // memory that it uses while idle, as last measured
 	measured  time.Time      // when idleMB was measured
-	memoryMB  int            // memory limit of the request, while the box is acquired or cleaned
+	memoryMB  int            // memory limit of the request, while the box is acquired or being cleaned
 	inUse     bool           // from its assignment until Release or Discard, even after the pool is closed
 	onDestroy []func() error // see AcquiredBox.OnDestroy
 	gone      chan struct{}  // closed when destroy returns, even if the box could not be destroyed

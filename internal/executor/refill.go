@@ -29,7 +29,7 @@ func (s *scheduler) refill(
 	}
 	booting, _ := s.booting(now)
 	creating := booting + len(create)
-	n, next := s.refills.allowed(now, creating, s.count(acquired))
+	n, next := s.refills.allowed(now, creating, s.inUse())
 	if s.stats.Created == 0 { // several boots at once would delay the first box
 		n = min(n, max(0, 1-creating))
 	}

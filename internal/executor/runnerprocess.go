@@ -37,7 +37,7 @@ type runnerProcess struct {
 	err     error             // why the frames ended; nil after a normal end of the stream
 	stderr  tail
 	writing sync.Mutex // held for a whole message
-	busy    bool       // has not reported ready since its last program; owned by the box's user, as files is
+	busy    bool       // has not reported ready since its last program; like files, owned by the user of the box
 	files   bool       // the last program has left files in the scratch directories
 
 	killing    sync.Mutex // held while the box is being destroyed

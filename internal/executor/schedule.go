@@ -240,6 +240,9 @@ func (s *scheduler) count(state boxState) int {
 	return n
 }
 
+// inUse returns the number of boxes that tasks hold, or that are being cleaned after one.
+func (s *scheduler) inUse() int { return s.count(acquired) + s.count(cleaning) }
+
 // countOf returns the number of an environment's boxes in a state.
 func (s *scheduler) countOf(e *environment, state boxState) int {
 	n := 0

@@ -140,7 +140,7 @@ func unlinkSkills(workspace string, links map[string]string) error {
 func removeLinks(dir *os.Root, targets map[string]bool, depth int) (err error) {
 	list, openErr := dir.Open(".")
 	if openErr != nil {
-		return nil //nolint:nilerr // a program has closed the directory
+		return nil //nolint:nilerr // a program has made the directory unreadable
 	}
 	var below []string
 	for readErr := error(nil); readErr == nil; {

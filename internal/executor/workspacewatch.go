@@ -21,14 +21,14 @@ const watchInterval = 200 * time.Millisecond
 const maxWorkspaceDepth = 256
 
 const (
-	// maxListings is how often a check lists a directory from which directories vanish before they are measured.
+	// maxListings is how often at most a check lists a directory in which directories vanish before it measures them.
 	maxListings = 8
 	// maxIncomplete is how many checks in a row may be unable to measure a directory.
 	maxIncomplete = 20
 )
 
-// watchWorkspace waits until the directory uses more than limitMB or cannot be measured, and says so. It returns an
-// empty string when ctx ends.
+// watchWorkspace waits until the directory uses more than limitMB or cannot be measured, and returns a description of
+// that. It returns an empty string when ctx ends.
 func watchWorkspace(ctx context.Context, dir string, limitMB int64) string {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -63,14 +63,14 @@ func watchWorkspace(ctx context.Context, dir string, limitMB int64) string {
 // workspaceSize adds up the disk use of the files below a directory, plus a block for each, until it exceeds
 // limit. It never leaves the directory, even if a program changes the tree at the same time. It skips files
 // that vanish; complete is false if directories kept vanishing. The error is not nil if a program has hidden a part of
-// the tree, or if it cannot be read.
+// the tree, or if the tree cannot be read.
 func workspaceSize(ctx context.Context, dir string, limit int64) (used int64, complete bool, err error) {
 	root, err := os.OpenRoot(dir)
 	switch {
 	case hasVanished(err):
 		return 0, true, nil
 	case errors.Is(err, fs.ErrPermission):
-		return 0, false, hiddenError("a program has closed the workspace")
+		return 0, false, hiddenError("a program has made the workspace unreadable")
 	case err != nil:
 		return 0, false, fmt.Errorf("open the workspace: %w", err)
 	}
@@ -85,7 +85,8 @@ type measure struct {
 	incomplete  bool
 }
 
-// hiddenError says how a program has hidden a part of the workspace. Other errors are the host's, and may pass.
+// hiddenError says how a program has hidden a part of the workspace. Other errors are due to the host, and may
+// go away.
 type hiddenError string
 
 func (e hiddenError) Error() string { return string(e) }
@@ -93,7 +94,7 @@ func (e hiddenError) Error() string { return string(e) }
 // fileBlock is what a file uses at least, in bytes.
 const fileBlock = 4096
 
-// hasVanished reports whether err, of an access to a path that was listed, means that a program has removed, renamed or
+// hasVanished reports whether err, from accessing a listed path, means that a program has removed, renamed or
 // replaced it since.
 func hasVanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
@@ -171,7 +172,7 @@ func openBelow(dir *os.Root, name string) (sub *os.Root, inode uint64, err error
 // measureError explains the error of an access to a directory.
 func measureError(err error, name string) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return hiddenError(fmt.Sprintf("a program has closed the directory %q", name))
+		return hiddenError(fmt.Sprintf("a program has made the directory %q unreadable", name))
 	}
 	return fmt.Errorf("read the directory %.100q: %w", name, err)
 }
@@ -214,7 +215,7 @@ func (m *measure) addFile(dir *os.Root, name string) error {
 	switch {
 	case hasVanished(err):
 	case errors.Is(err, fs.ErrPermission):
-		return hiddenError(fmt.Sprintf("a program has closed the directory of the file %q", name))
+		return hiddenError(fmt.Sprintf("a program has made the directory of the file %q inaccessible", name))
 	case err != nil:
 		return fmt.Errorf("measure the file %.100q: %w", name, err)
 	case info.Mode().IsRegular():

@@ -63,9 +63,9 @@ func TestWorkspaceThatCannotBeMeasured(t *testing.T) {
 	}{
 		{"deep enough", deepest, 0o700, ""},
 		{"too deep", deepest + "/d", 0o700, "directories are nested more than 256 deep"},
-		{"cannot be listed", "d", 0o300, `a program has closed the directory "d"`},
-		{"cannot be searched", "d", 0o600, `a program has closed the directory "d"`},
-		{"is closed", ".", 0, "a program has closed the workspace"},
+		{"cannot be listed", "d", 0o300, `a program has made the directory "d" unreadable`},
+		{"cannot be searched", "d", 0o600, `a program has made the directory "d" unreadable`},
+		{"is unreadable", ".", 0, "a program has made the workspace unreadable"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.mode != 0o700 && os.Geteuid() == 0 {

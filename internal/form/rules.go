@@ -22,19 +22,20 @@ var (
 	digitGroups = regexp.MustCompile(`\+?\d[\d ()/-]{5,20}\d`) // such as phone numbers
 )
 
-// numbered is the abbreviation of "number" before a number, as in "No. 7". It negates nothing and ends no sentence.
+// numbered is the abbreviation of "number" before a number, as in "No. 7". It is not a negation, and does not end a
+// sentence.
 const numbered = `\b[Nn][Oo]\.\s*(\d)`
 
 var (
 	numberSign = regexp.MustCompile(numbered)
 	freeOf     = regexp.MustCompile(`(?i)(\pL)-free\b`)
 
-	// negated matches negations in texts that joined has returned, also contractions, such as "don t".
+	// negated matches negations in texts that joined has returned, including contractions, such as "don t".
 	negated = regexp.MustCompile(` (?:no|non|none|nothing|not|never|hardly|barely|rarely|without|except|excluding|` +
 		`neither|nor|cannot|(?:ai|are|ca|could|did|do|does|had|has|have|is|must|need|should|was|were|wo|would)n t) `)
 )
 
-// prepared is a document in the parts that the rules search.
+// prepared is a document split into the parts that byRules searches.
 type prepared struct {
 	lines     []line
 	labels    map[string]line // the text after each label, by the label's words; the zero line if texts differ
@@ -49,11 +50,11 @@ type sentence struct {
 	whole string // the words of the whole sentence
 }
 
-// maxRulesTime bounds the search for values. Patterns take longest.
+// maxRulesTime is after how long byRules begins no search for another field.
 const maxRulesTime = 3 * time.Second
 
-// byRules finds values: first after labels ("Name: …"), and then by what a value looks like. A value that is ambiguous
-// or breaks the rules of its field is not found. After maxRulesTime, byRules stops with a warning.
+// byRules searches for values without a model: first after labels ("Name: …"), and then by what a value looks like. It
+// uses no value that is ambiguous or that the field does not permit. After maxRulesTime, it stops with a warning.
 func (f Form) byRules(ctx context.Context, document string, out *Filled) {
 	ctx, stop := context.WithTimeout(ctx, maxRulesTime)
 	defer stop()
@@ -65,7 +66,7 @@ func (f Form) byRules(ctx context.Context, document string, out *Filled) {
 	}
 	for _, field := range f.Fields {
 		if ctx.Err() != nil {
-			out.Warnings = append(out.Warnings, "the rules took too long and did not search for all fields")
+			out.Warnings = append(out.Warnings, "the search without a model took too long, so it left out some fields")
 			return
 		}
 		if _, found := out.Values[field.Name]; !found {

@@ -1,10 +1,10 @@
 // Package ingest is the HTTP interface of a fleet. It authenticates and validates requests, submits tasks to
 // the queue, and serves records, results, live events, artifacts and the files of workspaces. It keeps no
-// state, so any number of processes can serve side by side: a task submitted to one can be awaited at
+// tasks, so any number of processes can serve side by side: a task submitted to one can be awaited at
 // another.
 //
-// All routes are in one table, in routes*.go. The mux, the OpenAPI document at /openapi.json and docs/http.md
-// are built from it. A new route is one row of the table and its handler.
+// All routes are in one table, which Server.routes assembles. The mux, the OpenAPI document at /openapi.json and
+// docs/http.md are built from it. A new route is one row of the table and its handler.
 //
 // The body of every error response is an apierror.Error. The key type is Server.
 package ingest
@@ -50,7 +50,7 @@ type Options struct {
 
 	Access          Access
 	Limits          Limits
-	WebhookNetworks []netip.Prefix // private networks in which webhooks may be
+	WebhookNetworks []netip.Prefix // private networks in which targets of webhooks may be
 	SessionText     jobs.SessionText
 	Telemetry       Telemetry
 }
@@ -90,7 +90,7 @@ type Access struct {
 	Tokens []Token
 	// Tenants are the tenants in the settings. GET /v1/tenants lists them with those that operators have created.
 	Tenants []string
-	// Hosts are accepted in the Host header, besides loopback names and IP addresses.
+	// Hosts are accepted in the Host header, besides localhost and any IP address.
 	Hosts []string
 	// Origins are the web origins ("https://console.example.org") whose pages may send requests.
 	Origins []string
@@ -107,7 +107,7 @@ type Limits struct {
 
 	Wait      time.Duration // longest ?wait=; a longer one is shortened; default 60 s
 	QueueTime time.Duration // time for the queue to respond; default 15 s
-	BodyTime  time.Duration // time to receive a request body, and to send a response; default 60 s
+	BodyTime  time.Duration // time to receive a request's body, and time to send a response; default 60 s
 	Heartbeat time.Duration // interval of comments on an idle event stream; default 15 s
 	Grace     time.Duration // time for requests to finish once the server drains; default 10 s
 }
@@ -201,8 +201,9 @@ func (s *Server) Drain() {
 	}
 }
 
-// errOpen is returned by Serve for an address that other hosts can reach while authentication is off.
-var errOpen = errors.New("addresses other than loopback require tokens: configure tenants, or listen on 127.0.0.1")
+// errNeedsTokens is returned by Serve for an address that other hosts can reach while authentication is off.
+var errNeedsTokens = errors.New(
+	"addresses other than loopback require tokens: configure tenants, or listen on 127.0.0.1")
 
 // Serve serves requests on ln until ctx ends. Once the server has joined, it also creates the records of tasks that
 // were published without Submit (see jobs.Client.RecordTasks), fires schedules, and follows the limits and tokens that
@@ -211,7 +212,7 @@ var errOpen = errors.New("addresses other than loopback require tokens: configur
 // it serves no address that other hosts can reach, and returns an error at once. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if len(s.o.Access.Tokens) == 0 && !loopback(ln.Addr()) {
-		return errors.Join(fmt.Errorf("listen on %s: %w", ln.Addr(), errOpen), ln.Close())
+		return errors.Join(fmt.Errorf("listen on %s: %w", ln.Addr(), errNeedsTokens), ln.Close())
 	}
 	working, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup

@@ -48,7 +48,7 @@ var (
 	submitErrors = codeList{
 		errcode.BadEvent, errcode.BadName, errcode.BadReplyTo, errcode.Expired, errcode.TenantMismatch,
 		errcode.UnknownTenant, errcode.NotAllowed, errcode.OtherData, errcode.BacklogFull, errcode.StorageFull,
-		errcode.BadStateFile,
+		errcode.TooLarge, errcode.BadStateFile,
 	}
 	toolErrors      = codeList{errcode.NoTools, errcode.Unavailable, errcode.Stopping}
 	storeErrors     = append(codeList{errcode.NoWorkspaces, errcode.Corrupt, errcode.NoKey}, queueErrors...)

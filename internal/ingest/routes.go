@@ -30,7 +30,7 @@ func (s *Server) routes() []route {
 		s.pageRoutes())
 }
 
-// queueRow returns a route whose handler only asks the queue, for at most QueueTime.
+// queueRow returns a route whose handler needs only the queue, and waits for it at most QueueTime.
 func (s *Server) queueRow(pattern, scope string, h handler, id, summary string) route {
 	return row(pattern, scope, s.withQueueTime(h), id, summary).fails(queueErrors...)
 }
@@ -96,8 +96,8 @@ func (s *Server) taskRoutes() []route {
 			fails(queueErrors...).fails(errcode.UnknownTask),
 		row("GET /v1/tasks/{id}/submission", ScopeRead, s.task(s.getSubmission),
 			"getSubmission", "Read the submission of a task, to submit it again").
-			note("Its times, reply subject and key are left out, so that the response can be changed and sent to "+
-				"POST /v1/tasks.").
+			note("Its times, reply subject and idempotency key are left out, so that the response can be changed and "+
+				"sent to POST /v1/tasks.").
 			returns(200, "Submission").
 			fails(queueErrors...).fails(errcode.UnknownTask, errcode.NotRetryable),
 		row("POST /v1/tasks/{id}/retry", ScopeSubmit, s.task(s.postRetry),
@@ -172,7 +172,7 @@ func (s *Server) sessionRoutes() []route {
 			fails(bodyErrors...).fails(errcode.BadData, errcode.BadMediaType, errcode.TooLarge),
 		named("POST", "/resume", ScopeSubmit, s.resumeSession, "resumeSession",
 			"Continue a session, and read its log").
-			note("With `checkpoint`, the id of an earlier one, the fleet first makes that checkpoint the newest.").
+			note("If the body has `checkpoint`, the id of an earlier checkpoint, the fleet first makes it the newest.").
 			body("application/json", "Resumption").
 			fails(bodyErrors...).
 			fails(errcode.BadJSON, errcode.BadMediaType, errcode.TooLarge, errcode.UnknownCheckpoint),
@@ -194,7 +194,7 @@ func (s *Server) toolRoutes() []route {
 			returns(200, "Tool").
 			fails(toolErrors...).fails(errcode.UnknownTool),
 		row("POST /v1/registrations", ScopeTools, s.postRegistration,
-			"registerTools", "Serve functions of this process as tools").
+			"registerTools", "Serve functions of the caller as tools").
 			note("The tools exist while the response is open. Server-sent events: `registered` with the id of the "+
 				"registration, and `call` for each call, with its id, tool and args. Answer each call, as in "+
 				"`{\"call\": ID, \"value\": …}` or `{\"call\": ID, \"error\": TEXT}`.").
@@ -212,7 +212,7 @@ func (s *Server) toolRoutes() []route {
 // metaRoutes describe the interface, the caller and the process.
 func (s *Server) metaRoutes() []route {
 	return []route{
-		row("GET /v1/whoami", anyScope, s.getWhoAmI, "whoAmI", "Read tenant and scopes of the token").
+		row("GET /v1/whoami", anyScope, s.getWhoAmI, "whoAmI", "Read the tenant and the scopes of the token").
 			returns(200, "Identity"),
 		row("GET /v1/schemas/{name}", public, s.getSchema,
 			"getSchema", "Read a JSON Schema of events, records or results").

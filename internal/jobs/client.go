@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -67,11 +66,12 @@ func Connect(ctx context.Context, opts Options) (*Client, error) {
 		return nil, err
 	}
 	if c.nc, err = c.dial(ctx); err != nil {
-		return nil, fmt.Errorf("connect to NATS %s: %w", redacted(opts.Server.URL), err)
+		return nil, fmt.Errorf("connect to NATS %s: %w", text.HideCredentials(opts.Server.URL), err)
 	}
 	if v := c.nc.ConnectedServerVersion(); semver.Compare("v"+v, "v"+MinServer) < 0 && !opts.Server.AnyVersion {
 		c.nc.Close()
-		return nil, fmt.Errorf("%w: %s runs %s; the minimum is %s", ErrServerTooOld, redacted(opts.Server.URL), v,
+		return nil, fmt.Errorf("%w: %s runs %s; the minimum is %s", ErrServerTooOld,
+			text.HideCredentials(opts.Server.URL), v,
 			MinServer)
 	}
 	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
@@ -89,19 +89,6 @@ func RefusesCredentials(err error) bool {
 		func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// redacted returns the addresses of servers, which commas separate, without passwords and tokens. A token stands in the
-// place of the user's name.
-func redacted(addresses string) string {
-	list := strings.Split(addresses, ",")
-	for i, address := range list {
-		if _, err := url.Parse(address); err != nil { // the comma may belong to a password
-			return text.HideCredentials(addresses)
-		}
-		list[i] = text.HideCredentials(address)
-	}
-	return strings.Join(list, ",")
-}
-
 // dial connects to the server. With Server.Wait, it retries until ctx ends.
 func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 	var conn atomic.Pointer[nats.Conn]
@@ -112,7 +99,8 @@ func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 			conn.Store(nc)
 		}
 		if err == nil && waited {
-			c.opts.Log.InfoContext(ctx, "connected to NATS after waiting", "url", nc.ConnectedUrlRedacted())
+			c.opts.Log.InfoContext(ctx, "connected to NATS after waiting",
+				"url", text.HideCredentials(nc.ConnectedUrl()))
 		}
 		if err == nil {
 			return nc, nil
@@ -124,7 +112,8 @@ func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 			return nil, err
 		}
 		if !waited {
-			c.opts.Log.WarnContext(ctx, "waiting for NATS", "url", redacted(c.opts.Server.URL), "error", err)
+			c.opts.Log.WarnContext(ctx, "waiting for NATS",
+				"url", text.HideCredentials(c.opts.Server.URL), "error", err)
 		}
 		if ended := clock.Sleep(ctx, time.Second); ended != nil {
 			return nil, errors.Join(err, ended)
@@ -142,7 +131,8 @@ func (c *Client) relocate() (moved bool) {
 		return false
 	}
 	c.at.Store(&now)
-	c.opts.Log.InfoContext(context.Background(), "NATS has a new address or password", "url", redacted(now.URL))
+	c.opts.Log.InfoContext(context.Background(), "NATS has a new address or password",
+		"url", text.HideCredentials(now.URL))
 	return true
 }
 
@@ -178,7 +168,8 @@ func (c *Client) natsOptions(conn *atomic.Pointer[nats.Conn]) []nats.Option {
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			log.InfoContext(context.Background(), "NATS connection restored", "url", nc.ConnectedUrlRedacted())
+			log.InfoContext(context.Background(), "NATS connection restored",
+				"url", text.HideCredentials(nc.ConnectedUrl()))
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			log.WarnContext(context.Background(), "NATS reported an error", "error", err)

@@ -24,9 +24,9 @@ const (
 )
 
 // deadLetter stores a message in the tenant's dead-letter queue, under key, with the reason. task is the task id, or
-// empty. end identifies this end of the task, by its run and message, so that a task that is redriven and dies again
-// gets a new letter. An event that can never become a task is truncated. Large data of other events moves to the object
-// store.
+// empty. end identifies the run and the message that ended the task, so that a task that is dead-lettered again after a
+// redrive gets a new letter. An event that can never become a task, or has too large headers, is truncated. Large data
+// of other events moves to the object store.
 func (c *Client) deadLetter(
 	ctx context.Context, l lane, key, task, end string, m *nats.Msg, reason *schemas.Error,
 ) error {
@@ -66,15 +66,15 @@ func deadReason(e schemas.Error) (string, error) {
 	}
 }
 
-// DeadLetters returns the tenant's dead letters, newest first; with a cause, only those with this error code. The
-// default limit is 100.
-func (c *Client) DeadLetters(ctx context.Context, tenant, cause string, limit int) ([]schemas.DeadTask, error) {
+// DeadLetters returns the tenant's dead letters, newest first; if code is not empty, only those with this error
+// code. The default limit is 100.
+func (c *Client) DeadLetters(ctx context.Context, tenant, code string, limit int) ([]schemas.DeadTask, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
 	}
 	parse := func(m *nats.Msg) (schemas.DeadTask, bool, error) {
 		d, err := parseDeadLetter(tenant, m)
-		return d, cause == "" || d.Error.Code == cause, err
+		return d, code == "" || d.Error.Code == code, err
 	}
 	all, err := latest(ctx, c, streamDead, deadSubject(tenant, "*"), limit, parse)
 	if err != nil {

@@ -28,8 +28,8 @@ type poolQueue struct{ pool, priority string }
 
 const (
 	// meanTenants is the number of tenants for which the mean duration of a task is read: those with the most queued
-	// tasks. For the tasks of other tenants, the mean of all tasks of these tenants is the estimate. The server
-	// responds to a request with at most 1,024 counts.
+	// tasks. For other tenants, the mean over these tenants is used. The server responds to a request with at most
+	// 1,024 counts.
 	meanTenants = 200
 	unknownMean = 1.0 // seconds, if no task has ended since yesterday
 	oldestBatch = 16  // messages per request
@@ -38,8 +38,8 @@ const (
 	defaultWithin = time.Minute // the time within which the queued tasks are to be done
 )
 
-// Demand returns the load of a pool, or of all pools if the name is empty, and how many slots it needs to do
-// the queued work within a time, by default one minute.
+// Demand returns the load of a task pool, or of all task pools if pool is empty. Its Slots are those of the running
+// tasks plus those that can do the queued tasks within the given time, by default one minute.
 func (c *Client) Demand(ctx context.Context, pool string, within time.Duration) (schemas.Demand, error) {
 	within = cmp.Or(within, defaultWithin)
 	d := schemas.Demand{Backlog: schemas.Backlog{Pool: pool}, WithinS: within.Seconds()}
@@ -60,7 +60,8 @@ func (c *Client) Demand(ctx context.Context, pool string, within time.Duration) 
 	return d, nil
 }
 
-// readLoad reads the counts of the queue one after another, so they may not agree: some milliseconds pass in between.
+// readLoad reads the counts of the queue one after another, some milliseconds apart, so they may not
+// agree.
 func (c *Client) readLoad(ctx context.Context) (load, error) {
 	found := load{queues: map[poolQueue]*schemas.Backlog{}, queued: map[string]int{}}
 	subjects, err := c.taskSubjects(ctx)
@@ -71,7 +72,7 @@ func (c *Client) readLoad(ctx context.Context) (load, error) {
 	if len(left) == 0 {
 		return found, nil
 	}
-	delivered, err := c.countRunning(ctx, left, found)
+	delivered, err := c.moveRunning(ctx, left, found)
 	if err != nil {
 		return found, fmt.Errorf("read backlog: %w", err)
 	}
@@ -103,9 +104,9 @@ func (c *Client) readLoad(ctx context.Context) (load, error) {
 	return found, nil
 }
 
-// countRunning subtracts the messages that workers have from those left in each lane, and adds them to the load as
-// running tasks. It returns the last sequence that each lane has delivered.
-func (c *Client) countRunning(ctx context.Context, left map[lane]int, found load) (map[lane]uint64, error) {
+// moveRunning moves the messages that workers have from left, by lane, to the running tasks of the load. It returns the
+// stream sequence of the last message that each lane's consumer has delivered.
+func (c *Client) moveRunning(ctx context.Context, left map[lane]int, found load) (map[lane]uint64, error) {
 	for l := range left {
 		key := poolQueue{l.pool, l.priority}
 		if found.queues[key] == nil {
@@ -134,7 +135,8 @@ func (c *Client) countRunning(ctx context.Context, left map[lane]int, found load
 var errFound = errors.New("found")
 
 // oldestQueued returns the time at which the oldest message of a queue was stored, among those that no worker has. It
-// returns the zero time if workers have got all messages in the meantime, or had them before and returned them.
+// returns the zero time if all messages have been delivered in the meantime, or were before and returned to
+// the queue.
 func (c *Client) oldestQueued(
 	ctx context.Context, key poolQueue, left map[lane]int, delivered map[lane]uint64,
 ) (stored time.Time, err error) {
@@ -152,7 +154,7 @@ func (c *Client) oldestQueued(
 		first, more, err = c.directGet(ctx, streamTasks, query, func(m *nats.Msg, seq uint64) error {
 			l, ok := laneOf(m.Header.Get(jetstream.SubjectHeader))
 			if !ok || seq <= delivered[l] {
-				return nil // a worker has it
+				return nil // a worker has it, or has returned it
 			}
 			stored, err = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
 			return cmp.Or(err, errFound)
@@ -167,8 +169,8 @@ func (c *Client) oldestQueued(
 	return time.Time{}, nil
 }
 
-// meanRuns returns a function that returns for how many seconds, on average, a tenant's task has used a slot since
-// yesterday.
+// meanRuns returns a function that returns the mean time for which a tenant's tasks used a slot, in seconds, over
+// yesterday and today.
 func (c *Client) meanRuns(ctx context.Context, queued map[string]int) (func(tenant string) float64, error) {
 	tenants := slices.SortedFunc(maps.Keys(queued), func(a, b string) int {
 		return cmp.Or(cmp.Compare(queued[b], queued[a]), cmp.Compare(a, b))

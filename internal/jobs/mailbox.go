@@ -16,8 +16,8 @@ var ErrNoMailbox = errors.New("the mailbox does not exist")
 
 var mailboxID = regexp.MustCompile(`^[a-z0-9]{16,32}$`)
 
-// mailboxSubject returns the subject of a mailbox. Tenants can neither send to it nor read it, because no tenant's name
-// begins with an underscore.
+// mailboxSubject returns the subject of a mailbox. The credentials of a tenant permit subjects below
+// _INBOX.TENANT only. No tenant's name begins with an underscore, so none can send to a mailbox or read it.
 func mailboxSubject(tenant, id string) (string, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return "", err
@@ -28,7 +28,7 @@ func mailboxSubject(tenant, id string) (string, error) {
 	return "_INBOX._mailbox." + tenant + "." + id, nil
 }
 
-// OpenMailbox receives messages that any process of the fleet delivers to the tenant's mailbox id, until done is
+// OpenMailbox receives messages that any process of the fleet delivers to the mailbox id of the tenant, until done is
 // called. handle returns the response, and is called for one message at a time. OpenMailbox needs the
 // credentials of the fleet.
 func (c *Client) OpenMailbox(tenant, id string, handle func(data []byte) []byte) (done func(), err error) {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // objectSizes estimates how many bytes each tenant has in the object store. The store keeps no such count, so this
@@ -36,8 +38,13 @@ const (
 )
 
 // reserve counts data of an unfinished task that a tenant is about to store. It returns ErrStorageFull if the tenant
-// would exceed its limit.
+// would exceed its limit until other tasks end, and a RefusedError if the data alone exceeds the limit.
 func (c *Client) reserve(ctx context.Context, tenant string, size int64) error {
+	if limit := c.opts.Storage.PayloadBytes; size > limit {
+		r := refuse(errcode.TooLarge, "", "the data is %d bytes; the limit is %d (queue.payload_mb)", size, limit)
+		r.Hint = "pass large data in a workspace, or ask the operator to increase queue.payload_mb"
+		return r
+	}
 	u := &c.sizes
 	u.mu.Lock()
 	defer u.mu.Unlock()

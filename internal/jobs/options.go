@@ -60,8 +60,9 @@ type Storage struct {
 	Retention  time.Duration // how long a terminal record is kept; default DefaultRetention
 	MaxBacklog int64         // unfinished tasks per lane, above which Submit fails with ErrBacklogFull; default 100,000
 	// PayloadBytes limits what is stored for a tenant because it is too large for messages. There are two such limits
-	// of this size: for the data of unfinished tasks, above which Submit fails with ErrStorageFull, and for results,
-	// journal entries and dead letters, of which the oldest are removed. The default is 4 GiB.
+	// of this size: for the data of unfinished tasks, above which Submit fails with ErrStorageFull (or with a
+	// RefusedError, if the data alone exceeds the limit), and for results, journal entries and dead letters, of which
+	// the oldest are removed. The default is 4 GiB.
 	PayloadBytes int64
 	DeadLetters  int64 // how many of each tenant's newest dead letters are kept; default 1,000
 	Replicas     int   // replicas of each stream; by default 3 in a cluster of at least three servers, else 1

@@ -199,6 +199,9 @@ func (c *Client) renewData(ctx context.Context, rec storedRecord, seq uint64, he
 	if err == nil {
 		err = c.reserve(ctx, rec.Tenant, int64(len(data)))
 	}
+	if r, ok := errors.AsType[*RefusedError](err); ok {
+		return &NotRedrivableError{Reason: r.Message, Hint: r.Hint}
+	}
 	if errors.Is(err, ErrStorageFull) {
 		return &NotRedrivableError{
 			Reason: "there is no room for the data of task " + rec.TaskID +

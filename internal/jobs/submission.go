@@ -245,12 +245,11 @@ func (s *submission) decode() error {
 func checkFiles(files []schemas.File) error {
 	seen := make(map[string]bool, len(files))
 	for i, f := range files {
-		name := path.Clean(f.Name)
-		if seen[name] {
+		if seen[f.Name] {
 			return refuse(errcode.BadData, fmt.Sprintf("/files/%d/name", i), "two files have the name %q",
-				text.Truncate(name, maxText))
+				text.Truncate(f.Name, maxText))
 		}
-		seen[name] = true
+		seen[f.Name] = true
 	}
 	return nil
 }

@@ -144,19 +144,16 @@ func (c *Client) existing(ctx context.Context, r storedRecord) (schemas.Record, 
 func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 	ev, header, stored := s.event, s.header, ""
 	if s.isLarge() && !c.opts.Producer {
-		if limit := c.opts.Storage.PayloadBytes; int64(len(s.data)) > limit { // the end of other tasks does not help
-			c.tel.storageFull.Add(ctx, 1)
-			r := refuse(errcode.TooLarge, "",
-				"the data is %d bytes; the limit is %d (queue.payload_mb)", len(s.data), limit)
-			r.Hint = "pass large data in a workspace, or ask the operator to increase queue.payload_mb"
-			return 0, r
-		}
 		ev = ev.Clone()
 		// Each submission needs a new name, because a task may use the data of another submission with the same key.
 		name := s.tenant + "/" + s.id + "/" + rand.Text() + dataName
 		err := c.reserve(ctx, s.tenant, int64(len(s.data)))
 		if err == nil {
 			err = c.putObject(ctx, name, s.data)
+		}
+		if _, refused := errors.AsType[*RefusedError](err); refused {
+			c.tel.refused.Add(ctx, 1)
+			return 0, err
 		}
 		if err != nil {
 			return 0, fmt.Errorf("submit task %s: %w", s.id, err)

@@ -64,6 +64,10 @@ func TestTokens(t *testing.T) {
 	if diff := cmp.Diff(want, created.Token); diff != "" || !strings.HasPrefix(created.Secret, tokenPrefix) {
 		t.Errorf("CreateToken (-want +got):\n%s", diff)
 	}
+	random := strings.TrimPrefix(created.Secret, tokenPrefix) // in base32: 5 bits a character
+	if len(random)*5 < 128 {
+		t.Errorf("the secret has %d random characters, want at least 26", len(random))
+	}
 	got, life, err := f.Identify(created.Secret)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("Identify at once = %v (-want +got):\n%s", err, diff)

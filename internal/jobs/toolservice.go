@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 const (
@@ -31,8 +33,10 @@ type ToolService struct {
 // seconds. Processes that serve the same tool share its calls.
 func (c *Client) ServeTools(s ToolService) (stop func(), err error) {
 	if len(s.Offer) > MaxToolOffer {
-		return nil, fmt.Errorf("serve tools: the offer is %d bytes; the limit is %d: register them in smaller groups",
+		r := refuse(errcode.TooLarge, "", "the definitions of the tools are %d bytes; the limit is %d",
 			len(s.Offer), MaxToolOffer)
+		r.Hint = "register them in smaller groups"
+		return nil, r
 	}
 	s.Concurrency = cmp.Or(s.Concurrency, defaultConcurrency)
 	ctx, cancel := context.WithCancel(context.Background())

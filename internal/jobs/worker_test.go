@@ -97,8 +97,8 @@ func TestRefused(t *testing.T) {
 		},
 		"files": {
 			ceHeader("files", "ce-replyto", to),
-			`{"code":"x","files":[{"name":"a/x","text":"1"},{"name":"x","text":"2"},{"name":"a/./x","text":"3"}]}`, "",
-			"bad_data: /files/2/name: ",
+			`{"code":"x","files":[{"name":"a/x","text":"1"},{"name":"x","text":"2"},{"name":"a/x","text":"3"}]}`, "",
+			"bad_data: /files/2/name: two files",
 		},
 		"policy": {
 			ceHeader("policy", "ce-replyto", to), `{"code":"x"}`, "tasks.gpu.normal.acme",

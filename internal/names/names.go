@@ -24,7 +24,7 @@ var (
 	name   = regexp.MustCompile(Pattern)
 	slug   = regexp.MustCompile(SlugPattern)
 	taskID = regexp.MustCompile(`^[a-z2-7]{26}$`)
-	tools  = regexp.MustCompile(`^[^/*\s][^/*]*/(\*|[^*\s/]([^*]*[^*\s/])?)$`)
+	tools  = regexp.MustCompile(`^[^/*\s]+/(\*|[^*\s/]([^*]*[^*\s/])?)$`)
 )
 
 // IsName reports whether s may name a tenant, workspace or session.
@@ -41,8 +41,8 @@ func MatchPattern(pattern, s string) bool {
 	return pattern == s
 }
 
-// IsToolPattern reports whether s has the form server/tool, or server/* for all tools of a server. The name of a tool
-// may have slashes, but neither end with one nor begin or end with white space.
+// IsToolPattern reports whether s has the form server/tool, or server/* for all tools of a server. The name of a server
+// has no white space. The name of a tool may have slashes and spaces, but neither begins nor ends with one.
 func IsToolPattern(s string) bool { return tools.MatchString(s) }
 
 // IsToolFilter reports whether s is a tool pattern, or * for all tools of all servers.

@@ -892,7 +892,7 @@ func TestBulkAndDead(t *testing.T) {
 	_, _, body := v.get("/dead")
 	has(t, "the dead letters", body, dead.TaskID)
 	_, _, body = v.post("/tasks", "verb", "redrive", "id", dead.TaskID, "id", done.TaskID)
-	has(t, "the list", body, "Sent redrive for 1 of 2 tasks. 1 could not be changed")
+	has(t, "the list", body, "Redrove 1 of 2 tasks. 1 could not be changed")
 	failed := submit(t, f, ingesttest.Token, "fail once")
 	awaitSubmission(t, f, failed.TaskID)
 	_, at, body := v.post("/" + path("tasks", failed.TaskID, "retry"))
@@ -901,11 +901,11 @@ func TestBulkAndDead(t *testing.T) {
 		t.Error("the retry of a failed task is the same task")
 	}
 	_, _, body = v.post("/tasks", "verb", "retry", "id", failed.TaskID, "id", done.TaskID)
-	has(t, "the list", body, "Sent retry for 1 of 2 tasks.")
+	has(t, "the list", body, "Retried 1 of 2 tasks.")
 	_, _, body = v.post("/" + path("tasks", done.TaskID, "cancel"))
 	has(t, "the cancel of a task that has ended", body, "The task had already ended: succeeded.")
 	_, _, body = v.post("/tasks", "verb", "cancel", "id", done.TaskID)
-	has(t, "the cancel of a list", body, "Sent cancel for 0 of 1 task. 1 had already ended.")
+	has(t, "the cancel of a list", body, "Requested the cancellation of 0 of 1 task. 1 had already ended.")
 	for verb, want := range map[string]int{"cancel": 400, "erase": 404} {
 		ids := []string{"verb", verb}
 		if verb == "erase" {
@@ -940,7 +940,7 @@ func TestBulkCancel(t *testing.T) {
 	others, foreign := submitted(ingesttest.Other, 1)
 	v.login(ingesttest.Token)
 	_, _, body := v.post("/tasks", "verb", "cancel", "id", ids[1], "id", foreign[0], "id", ids[3], "id", "../x")
-	has(t, "the list", body, "Sent cancel for 2 of 4 tasks. 2 could not be changed.")
+	has(t, "the list", body, "Requested the cancellation of 2 of 4 tasks. 2 could not be changed.")
 	got := map[string]client.Status{}
 	for c, ids := range map[*client.Client][]string{mine: ids, others: foreign} {
 		for _, id := range ids {

@@ -66,14 +66,16 @@ func getTasks(q *request) error {
 		if text != "" && !matches(row, text) {
 			continue
 		}
-		if data.Tasks = append(data.Tasks, row); len(data.Tasks) == listed {
+		if text != "" && len(data.Tasks) == listed {
+			data.More = true
 			break
 		}
+		data.Tasks = append(data.Tasks, row)
 	}
 	return q.show("tasks", "Tasks", data)
 }
 
-// matches reports whether a task has the text, which is in lower case, in what a list shows of it.
+// matches reports whether what a list shows of a task contains the text, which must be in lower case.
 func matches(t taskRow, text string) bool {
 	return slices.ContainsFunc([]string{t.TaskID, t.Summary, t.Session, t.Workspace, t.Pool, t.Worker},
 		func(s string) bool { return strings.Contains(strings.ToLower(s), text) })
@@ -82,8 +84,11 @@ func matches(t taskRow, text string) bool {
 // postTasks cancels, retries or redrives the selected tasks.
 func postTasks(q *request) (next, done string, err error) {
 	ids, verb := q.form.Values["id"], q.form.Get("verb")
-	if len(ids) == 0 || len(ids) > maxBulk {
+	if len(ids) == 0 {
 		return "", "", errNoTask
+	}
+	if len(ids) > maxBulk {
+		return "", "", errManyTasks
 	}
 	changed, refused, ended := 0, 0, 0
 	for _, id := range ids {
@@ -113,7 +118,9 @@ func postTasks(q *request) (next, done string, err error) {
 		}
 		changed++
 	}
-	done = fmt.Sprintf("Sent %s for %d of %s.", verb, changed, text.Count(len(ids), "task"))
+	done = map[string]string{
+		"cancel": "Requested the cancellation of", "redrive": "Redrove", "retry": "Retried",
+	}[verb] + fmt.Sprintf(" %d of %s.", changed, text.Count(len(ids), "task"))
 	if ended > 0 {
 		done += fmt.Sprintf(" %d had already ended.", ended)
 	}
@@ -131,7 +138,7 @@ func getNewTask(q *request) error {
 	data := struct {
 		client.Submission
 		From       string // the earlier task
-		Lost       string // why only the program of the earlier task is known
+		Lost       string // why the submission of the earlier task is no longer known; empty if it is
 		Generation int64  // generation of the files that the earlier task found; 0 if unknown
 		Kind, Text string
 		Priorities []string

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/clock"
-	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 const (
@@ -43,7 +43,7 @@ func wait(
 
 // provision creates the streams of the queue. It waits while the queue cannot do that, for example without a leader.
 func (p *Process) provision(ctx context.Context) error {
-	name := "the queue " + config.HideUser(p.Config.NATS.URL)
+	name := "the queue " + text.HideCredentials(p.Config.NATS.URL)
 	err := wait(ctx, p.Telemetry.Logger, name, jobs.IsTemporary, p.Queue.Provision)
 	if err != nil {
 		return fmt.Errorf("create the streams: %w", err)
@@ -54,7 +54,8 @@ func (p *Process) provision(ctx context.Context) error {
 // AwaitStore waits until the object store responds. It fails at once after an error that is not temporary, such as
 // wrong credentials, and when ctx ends.
 func (p *Process) AwaitStore(ctx context.Context, store *state.Store) error {
-	return wait(ctx, p.Telemetry.Logger, "the object store "+config.HideUser(p.Config.S3.Endpoint), temporaryStoreError,
+	name := "the object store " + text.HideCredentials(p.Config.S3.Endpoint)
+	return wait(ctx, p.Telemetry.Logger, name, temporaryStoreError,
 		func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, checkLimit)
 			defer cancel()

@@ -85,7 +85,8 @@ func readFile(dir string, content []byte) (Properties, string, error) {
 	return properties, body, nil
 }
 
-// splitFrontmatter returns the YAML between the first two lines that are "---", and the text after them.
+// splitFrontmatter returns the YAML between "---" at the start of content and the next line that begins with "---", and
+// the text after it.
 func splitFrontmatter(content string) (front, body string, err error) {
 	content = strings.ReplaceAll(strings.TrimPrefix(content, "\ufeff"), "\r\n", "\n")
 	rest, ok := strings.CutPrefix(content, "---")

@@ -106,7 +106,7 @@ func DecodeOpen(data []byte, v any, limits ...Limit) error {
 	return explain(jsonv2.Unmarshal(data, v, withLimits(limits, nil)))
 }
 
-// Limits of what Check accepts. Python's json decodes no longer integers, and recursion ends many decoders earlier.
+// Limits of what Check accepts. Python's json refuses longer integers, and many decoders limit their recursion.
 const (
 	MaxDigits = 4300 // of a number; its sign is no digit
 	MaxDepth  = 500  // levels of arrays and objects

@@ -22,7 +22,15 @@ func TestHideCredentials(t *testing.T) {
 		"ann:s3cret@h:1":                  "…@h:1",
 		"s3cret@h":                        "…@h",
 		"ann:s3cret://@h":                 "…@h",
-		"nats://ann:a@h,nats://bob:b@i:1": "nats://…@i:1",
+		"nats://ann:a@h,nats://bob:b@i:1": "nats://ann:xxxxx@h,nats://bob:xxxxx@i:1",
+		"nats://ann:a@h:1,tls://b":        "nats://ann:xxxxx@h:1,tls://b",
+		"nats://ann:s3,cret@h:1":          "nats://ann:xxxxx@h:1",
+		"nats://b,ann:s3cret@h:1":         "nats://b,ann:xxxxx@h:1",
+		"nats://b:1,nats://ann:s3cret@h":  "nats://…@h",
+		"nats://ann:12,s3cret@h":          "nats://ann:xxxxx@h",
+		"nats://ann:1/2,s3cret@h":         "nats://…@h",
+		"nats://t0ken@h,nats://t1ken@i":   "nats://xxxxx@h,nats://xxxxx@i",
+		"nats://ann:a@h:port,nats://b:42": "nats://…@h:port,nats://b:42",
 	} {
 		if got := HideCredentials(in); got != want {
 			t.Errorf("HideCredentials(%q) = %q, want %q", in, got, want)

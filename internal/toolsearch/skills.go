@@ -2,6 +2,7 @@ package toolsearch
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/codegen"
@@ -31,27 +32,26 @@ func (x *Index) isSkill(t *selection.Tool) bool {
 	return ok && t.Server == skillsServer && t.Description == k.Description
 }
 
-// PickSkills returns the skills with a program, for a prompt. If there are more than maxSkills skills, it returns those
-// that fit the description best.
+// PickSkills returns the skills with a program, for a prompt. If there are more than maxSkills, it returns those that
+// fit the description best.
 func (x *Index) PickSkills(ctx context.Context, description string) (out []codegen.Skill) {
-	all := x.Listing.Skills
-	if len(all) > maxSkills {
-		all = x.findSkills(ctx, description)
+	runnable := slices.DeleteFunc(slices.Clone(x.Listing.Skills), func(k tools.Skill) bool { return !k.Runnable })
+	if len(runnable) > maxSkills {
+		runnable = x.findSkills(ctx, description)
 	}
-	for _, k := range all {
-		if k.Runnable {
-			out = append(out, codegen.Skill{
-				Module: k.Module, Signature: strings.TrimSuffix(k.Signature, ":"), Description: k.Description,
-			})
-		}
+	for _, k := range runnable {
+		out = append(out, codegen.Skill{
+			Module: k.Module, Signature: strings.TrimSuffix(k.Signature, ":"), Description: k.Description,
+		})
 	}
 	return out
 }
 
-// findSkills returns the skills that fit the description best, or none if the search fails.
+// findSkills returns the skills with a program that fit the description best, or none if the search fails.
 func (x *Index) findSkills(ctx context.Context, description string) (out []tools.Skill) {
 	found, err := x.Select(ctx, selection.Request{
-		Queries: []string{description}, Detail: selection.DetailName, Limit: maxSkills, Allow: x.isSkill,
+		Queries: []string{description}, Detail: selection.DetailName, Limit: maxSkills,
+		Allow: func(t *selection.Tool) bool { return x.isSkill(t) && x.skills[t.Name].Runnable },
 	})
 	if err != nil {
 		return nil

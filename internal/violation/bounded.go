@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-const maxNumber = 400 // bytes of a number in JSON that the validator gets: exact arithmetic with more takes long
+const maxNumber = 400 // the most bytes of a number that the validator gets: exact arithmetic with longer ones is slow
 
-// Bounded replaces numbers in a document that jsonschema.UnmarshalJSON has decoded, and returns it. The validator
-// calculates exactly: numbers such as 1e9999999 make it panic, and long ones slow. Instead of a number above
-// float64's range, below it or longer than maxNumber, the document gets the nearest float64, but neither infinity nor,
-// unless the number is zero, zero.
+// Bounded replaces, in place, the numbers of a document decoded by jsonschema.UnmarshalJSON that are dangerous for the
+// validator, and returns the document. The validator calculates exactly: 1e9999999 makes it panic, and long numbers
+// make it slow. A number that float64 cannot hold, or that is longer than maxNumber, becomes the nearest finite
+// float64. Only zero becomes zero: a tiny number becomes the smallest float64 of its sign.
 func Bounded(doc any) any {
 	switch v := doc.(type) {
 	case map[string]any:

@@ -30,8 +30,8 @@ const (
 	cleanLimit = 15 * time.Minute
 )
 
-// run collects garbage when it is due, until ctx ends: that of c.Tenants and of those that created returns. The delays
-// are random, so that workers try at different times.
+// run collects the garbage of c.Tenants and of the tenants that created() lists, when it is due, until ctx ends. The
+// delays are random, so that workers try at different times.
 func (c Cleaning) run(ctx context.Context, store *state.Store, created func() []string, log *slog.Logger) {
 	if c.Every <= 0 {
 		return
@@ -79,7 +79,7 @@ func (c Cleaning) clean(ctx context.Context, store *state.Store, tenant string, 
 	case err != nil:
 		log.WarnContext(ctx, "garbage collection failed", "tenant", tenant, "error", err)
 	case collected:
-		log.InfoContext(ctx, "workspaces cleaned", "tenant", tenant, "workspaces", out.Workspaces,
+		log.InfoContext(ctx, "garbage collected", "tenant", tenant, "workspaces", out.Workspaces,
 			"inactive", out.Inactive, "purged", out.Purged,
 			"marked", out.Marked, "removed", out.Removed, "bytes", out.Bytes, "compacted", out.Compacted)
 	}

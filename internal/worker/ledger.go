@@ -7,7 +7,7 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-// ledger is a pipeline.Ledger that counts tokens in the queue, by tenant and UTC day.
+// ledger is a pipeline.Ledger. It keeps the number of spent tokens in the queue, by tenant and UTC day.
 type ledger struct {
 	queue *jobs.Client
 	limit func(tenant string) int
@@ -23,7 +23,7 @@ func (l ledger) Left(ctx context.Context, tenant string) (left int, unlimited bo
 	return max(0, limit-spent), false, err
 }
 
-// Spend adds tokens, also for a tenant without a limit, because one may be set later in the day.
+// Spend adds tokens, even for a tenant without a limit, because one may be set later in the day.
 func (l ledger) Spend(ctx context.Context, tenant string, tokens int) error {
 	_, err := l.queue.Spend(ctx, tenant, time.Now(), tokens)
 	return err

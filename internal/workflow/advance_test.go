@@ -722,7 +722,7 @@ func TestRerun(t *testing.T) {
 	if _, err := p.Rerun(old, "c"); err == nil {
 		t.Error("Rerun from a step that has not begun = nil, want an error")
 	}
-	if _, err := p.Rerun(old, "z"); err == nil || !strings.Contains(err.Error(), "is one of `finally`") {
+	if _, err := p.Rerun(old, "z"); err == nil || !strings.Contains(err.Error(), "belongs to `finally`") {
 		t.Errorf("Rerun from a step under finally = %v, want an error that says so", err)
 	}
 	if _, err := p.Rerun(old, "bb"); err == nil || !strings.Contains(err.Error(), "did you mean b?") {

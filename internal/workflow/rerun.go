@@ -15,7 +15,7 @@ type Rerun struct {
 	Keep       []string          // keys of the values to copy
 	Generation int64             // generation of the old run's workspace to begin with; 0 if it was empty or unknown
 	Changed    bool              // the steps that are repeated have changed the workspace since that generation
-	Forks      bool              // a step that is repeated is a task or a workflow, so it may use the workspace
+	Forks      bool              // the new run needs a fork of the workspace: a repeated step is a task or a workflow
 }
 
 // RerunError says why a run cannot be repeated from a step.
@@ -25,12 +25,12 @@ func (e *RerunError) Error() string { return e.Message }
 
 // Rerun plans a run that repeats a step of an earlier run, and what depends on it. It keeps the results of the other
 // steps that have succeeded, were skipped or failed without ending the run, unless they changed the workspace after the
-// step had begun: the new run begins with the files that the step began with.
+// repeated step had begun, because the new run begins with the files with which that step began.
 func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 	first, ok := p.index[from]
 	if ok && p.steps[first].finally {
 		return Rerun{}, &RerunError{errcode.UnknownStep, "the step " + from +
-			" is one of `finally`, which runs after every run: name a step before it"}
+			" belongs to `finally`, whose steps always run: name an earlier step"}
 	}
 	if !ok {
 		return Rerun{}, &RerunError{errcode.UnknownStep, fmt.Sprintf("there is no step %s%s", from, p.suggestion(from))}
@@ -44,8 +44,9 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 	if old.Steps[first].Kept && slices.ContainsFunc(old.Steps, func(x schemas.StepRun) bool {
 		return x.Kept && x.After > 0
 	}) {
-		return Rerun{}, &RerunError{errcode.UnknownStep, fmt.Sprintf("the step %s is kept from the run %s, "+
-			"and the workspace of this run has no version from before the step: rerun that run", from, old.RerunOf)}
+		return Rerun{}, &RerunError{errcode.UnknownStep, fmt.Sprintf("this run kept the result of the step %[1]s from "+
+			"the run %[2]s, so its workspace has no version from before the step: rerun %[2]s instead",
+			from, old.RerunOf)}
 	}
 	base := beganWith(old, first)
 	again := make([]bool, len(p.steps))
@@ -74,7 +75,7 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 		x.After = lastCommit(x)
 		x.Before, x.Kept, x.Items, x.ItemsKey = 0, true, nil, ""
 		if x.ResultBytes > 0 {
-			x.Result = nil // it is stored apart
+			x.Result = nil // it is stored separately
 		}
 		out.Steps[i] = x
 		if x.ResultBytes > 0 && x.ResultBytes <= MaxValue {
@@ -88,8 +89,8 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 }
 
 // beganWith returns the generation of the workspace with which a step began, or 0 if the workspace was empty or no task
-// has used it. A step that began before the first task of the run had ended, such as a question, began with the
-// generation of that task.
+// has used it. A step that began before the run's first task had ended, such as a question, counts as if it had
+// begun with the generation with which this task began.
 func beganWith(run schemas.WorkflowRun, step int) int64 {
 	if s := run.Steps[step]; s.Before > 0 && !s.Kept {
 		return s.Before
@@ -97,7 +98,8 @@ func beganWith(run schemas.WorkflowRun, step int) int64 {
 	return earliest(run)
 }
 
-// earliest returns the generation of the workspace with which the first task of a run began, or 0 like beganWith.
+// earliest returns the generation of the workspace with which the first task of a run began, or 0 in the same
+// cases as beganWith.
 func earliest(run schemas.WorkflowRun) int64 {
 	first := int64(math.MaxInt64)
 	consider := func(x schemas.StepRun) {
@@ -117,7 +119,7 @@ func earliest(run schemas.WorkflowRun) int64 {
 	return first
 }
 
-// repeats reports whether a rerun from the step first repeats the step i, whatever it does with the steps before i.
+// repeats reports whether a rerun from step `first` repeats step `i`, whatever it does with the steps before i.
 func (p *Plan) repeats(old schemas.WorkflowRun, i, first int, base int64) bool {
 	s, x := p.steps[i], old.Steps[i]
 	if i == first || s.finally {
@@ -143,7 +145,7 @@ func lastCommit(x schemas.StepRun) int64 {
 	return last
 }
 
-// Versions returns the generations of its workspace with which a rerun of a run may begin.
+// Versions returns the generations of a run's workspace with which a rerun of the run may begin.
 func Versions(run schemas.WorkflowRun) []int64 {
 	out := []int64{earliest(run)}
 	for _, s := range run.Steps {

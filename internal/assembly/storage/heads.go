@@ -17,6 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/heads/natsheads"
 	"github.com/codefleet/codefleet/internal/state/heads/singlewriter"
 	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // withHeads returns the bucket with the head mode that s3.heads selects.
@@ -46,7 +47,7 @@ func Check(ctx context.Context, c *config.Config, store *state.Store) error {
 		return nil
 	}
 	caps, err := heads.Probe(ctx, store.Repo().Bucket)
-	endpoint := config.HideUser(c.S3.Endpoint)
+	endpoint := text.HideCredentials(c.S3.Endpoint)
 	if errors.Is(err, objects.ErrUnsafe) {
 		return fmt.Errorf("object store %s: %w (set s3.heads: %s)", endpoint, err, SafeModes(caps))
 	}

@@ -33,7 +33,7 @@ const destroyGrace = time.Second
 // searchInterval is the time between two searches for the sandbox process, which may not have started yet.
 const searchInterval = 50 * time.Millisecond
 
-// box is one sandbox. It is an executor.Box, Limiter, MemoryMeter, OOMReporter and GuestReporter.
+// box is one gVisor container. It implements executor.Box, Limiter, MemoryMeter, OOMReporter and GuestReporter.
 type box struct {
 	driver *Driver
 	owner  *owner
@@ -183,8 +183,8 @@ func (b *box) Stats(context.Context) (executor.Stats, error) {
 	return processStats(b.dir)
 }
 
-// UsesMoreThan compares the memory of the box with mb. The engine keeps memory that programs made it allocate, such as
-// that of their pipes.
+// UsesMoreThan reports whether the box uses more than mb MB. It may do so even after its program has ended, because the
+// engine keeps memory that programs made it allocate, such as that of their pipes.
 func (b *box) UsesMoreThan(mb float64) bool { return b.group.usesMoreThan(mb) }
 
 // OutOfMemory reports whether the host's kernel killed a process of the box because of the box's memory limit.
@@ -239,7 +239,7 @@ func (b *box) destroy(ctx context.Context, sessions []*session) error {
 	for _, s := range sessions {
 		<-s.done
 	}
-	b.OutOfMemory()                                    // keeps its answer, which needs the cgroup
+	b.OutOfMemory()                                    // remembers the answer, which needs the cgroup
 	if err := retry(ctx, b.group.remove); err != nil { // the group stays busy for a moment
 		return err
 	}

@@ -18,10 +18,10 @@ var pythons = []string{"/usr/local/bin/python3", "/usr/bin/python3"}
 // such count in these machines.)
 const oomEvents = "/sys/fs/cgroup/microsandbox-workload/memory.events"
 
-// prepareBox runs in each new machine, as root. It prints the version of Python, takes down the network device,
-// which msb's machines have even without network access, makes the kernel free ports of closed connections at once,
-// and enables the memory controller. It also removes the permission of programs to write to files of the image: the
-// root file system of msb's machines is not read-only, and a task must not leave files there for the next one. The
+// prepareBox runs in each new machine, as root. It prints the version of Python. It takes down the network device,
+// which msb's machines have even without network access. It lets the kernel release the ports of closed connections at
+// once. It enables the memory controller. It also removes the permission of programs to write to files of the image:
+// the root file system of msb's machines is not read-only, and a task must not leave files there for the next one. The
 // first machine of an image searches for these files and prints them; later machines get the list.
 const prepareBox = `
 import fcntl, json, os, socket, stat, struct, sys

@@ -71,12 +71,13 @@ class Variable:
         """Writes the top-level keys that the program has changed, if the variable is still a dictionary."""
         if not self.save or not isinstance(value, dict):
             return
-        changed = {}
+        changed, kept = {}, set()
         digits = jsonable.MAX_DIGITS if self.read_file else YAML_DIGITS
         for key, member in value.items():
             if not isinstance(key, str):
                 raise Invalid("state: the key %.80r is not a string" % (key,), USE_STRINGS)
             key = str.__str__(key)  # a subclass may have keys that differ although their text is the same
+            kept.add(key)
             try:
                 text = json.dumps(member, sort_keys=True, allow_nan=False, default=encodable)
                 if self.before.get(key) != text:
@@ -84,7 +85,7 @@ class Variable:
                     changed[key] = jsonable.load_kept(text, LEVELS - 1, digits)
             except (TypeError, ValueError, RecursionError) as error:
                 raise Invalid("state[%.80r] cannot be saved as JSON: %s" % (key, reason(error)), USE_FILES) from None
-        removed = [key for key in self.before if key not in value]
+        removed = [key for key in self.before if key not in kept]
         if not changed and not removed:
             return
         document = self.document()  # the program may have written the file, too

@@ -2,7 +2,8 @@ package privacy
 
 import "strings"
 
-// ibanLengths has the length of an IBAN by country, from the registry of ISO 13616 that SWIFT keeps.
+// ibanLengths has the number of characters of an IBAN, without spaces, by country, from the registry of ISO 13616 that
+// SWIFT keeps.
 var ibanLengths = parseLengths("AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 " +
 	"DJ27 DK18 DO28 EE20 EG29 ES24 FI18 FK18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HN28 HR21 HU28 IE22 IL23 IQ23 " +
 	"IS26 IT27 JO30 KW30 KZ20 LB28 LC32 LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22 MK19 MN20 MR27 MT31 MU30 NI28 NL18 " +
@@ -17,8 +18,9 @@ func parseLengths(list string) map[string]int {
 	return m
 }
 
-// ibanLength returns the length of the IBAN that text starts with, or 0. It may be written in groups of four.
-func ibanLength(text string) int {
+// ibanPrefix returns how many bytes at the start of text are an IBAN, with the spaces between its groups of four
+// characters, or 0.
+func ibanPrefix(text string) int {
 	if len(text) < 15 || class[text[2]]&isDigit == 0 || class[text[3]]&isDigit == 0 {
 		return 0
 	}
@@ -44,15 +46,15 @@ func ibanLength(text string) int {
 	return end
 }
 
-// mod97 checks the digits of an IBAN (ISO 7064, MOD 97-10).
+// mod97 reports whether the check digits of an IBAN are right (ISO 7064, MOD 97-10).
 func mod97(iban string) bool {
-	rest := 0
+	remainder := 0
 	for _, c := range strings.ToUpper(iban[4:] + iban[:4]) {
 		if c >= 'A' {
-			rest = (rest*100 + int(c-'A') + 10) % 97
+			remainder = (remainder*100 + int(c-'A') + 10) % 97
 		} else {
-			rest = (rest*10 + int(c-'0')) % 97
+			remainder = (remainder*10 + int(c-'0')) % 97
 		}
 	}
-	return rest == 1
+	return remainder == 1
 }

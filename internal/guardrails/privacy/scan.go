@@ -39,7 +39,7 @@ func (s *scanner) word(i int) int {
 	if class[s.text[i]]&isDigit != 0 {
 		return s.number(i)
 	}
-	if n := ibanLength(s.text[i:]); n > 0 {
+	if n := ibanPrefix(s.text[i:]); n > 0 {
 		s.add(i, i+n, IBAN)
 		return i + n
 	}

@@ -61,8 +61,8 @@ func usesAny(s *format.EntrySet, packs map[objects.Digest]bool) bool {
 	return slices.ContainsFunc(s.PackUses(), func(u format.PackUse) bool { return packs[u.Pack.ID] })
 }
 
-// compactPacks copies what sets need of the packs `from` to new packs, and commits the new locations to the workspaces
-// refs.
+// compactPacks copies the content that the entry sets need from the old packs (`from`) to new packs, and commits the
+// new locations to the workspaces in `refs`.
 func (c *collector) compactPacks(
 	ctx context.Context, from map[objects.Digest]bool, refs []format.Ref, sets []*format.EntrySet,
 ) error {
@@ -70,7 +70,7 @@ func (c *collector) compactPacks(
 	if err != nil {
 		return fmt.Errorf("compact %d packs: %w", len(from), err)
 	}
-	defer func() { _ = f.Stored() }()
+	defer func() { _ = f.Stored() }() // uploads must not outlive the call
 	for _, ref := range refs {
 		if err := c.commitRelocation(ctx, ref, f); err != nil {
 			return fmt.Errorf("compact %d packs: %w", len(from), err)
@@ -90,7 +90,7 @@ func (c *collector) hasOtherKey(ref format.Ref, v *repo.Version) bool {
 }
 
 // rekeyTombstone encrypts a deleted workspace's pins and HEAD with the tenant's current key. HEAD comes last, because
-// runs repeat this until HEAD has that key.
+// each garbage collection repeats this until HEAD has that key.
 func (c *collector) rekeyTombstone(ctx context.Context, ref format.Ref, h format.Head, etag string) error {
 	if c.opts.DryRun || h.Purging() {
 		return nil

@@ -39,13 +39,14 @@ type carriedHead struct {
 	carried    []format.Carried
 	objects    map[string][]byte // the objects in carried, by key
 	bytes      int
-	stored     map[string]time.Time // when this process has stored objects, by key
+	stored     map[string]time.Time // when this process last stored each object, by key
 }
 
 const (
 	maxCarriedBytes = 64 << 20 // limit of the carried objects in memory
-	// storedFor is how long an object counts as stored. It is far below the grace time of garbage collection: an
-	// object with the same bytes may have been removed, and carried again, since this process read HEAD.
+	// storedFor is how long this process trusts that an object that it has stored still exists. A garbage collection
+	// may remove the object, and a later HEAD may carry the same bytes again, unnoticed by this process. But no garbage
+	// collection removes an object within its grace time, which is much longer.
 	storedFor = time.Hour
 )
 
@@ -54,8 +55,8 @@ func (h *carriedHead) isStored(key string) bool {
 	return ok && time.Since(at) < storedFor
 }
 
-// carry makes r read what HEADs carry. bucket is the object store.
-func (r *Repo) carry(bucket objects.Objects) {
+// readCarried makes r.Bucket the object store `bucket` with the objects that HEADs carry.
+func (r *Repo) readCarried(bucket objects.Objects) {
 	r.carrier = &carrier{
 		Objects: bucket, limit: maxCarriedBytes, heads: map[format.Ref]*carriedHead{}, evicted: map[format.Ref]bool{},
 		reread: func(ctx context.Context, ref format.Ref) error {
@@ -97,7 +98,7 @@ func (c *carrier) observe(ref format.Ref, h *format.Head) {
 	}
 }
 
-// forget drops what was carried by the HEAD of a workspace that has no HEAD any more.
+// forget drops the carried objects of a workspace whose HEAD is gone.
 func (c *carrier) forget(ref format.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

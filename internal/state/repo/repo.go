@@ -44,14 +44,14 @@ func New(bucket objects.Objects, o Options) *Repo {
 		CacheDir: o.CacheDir, CacheBytes: o.CacheBytes, Secrets: o.Secrets, Log: o.Log,
 	})
 	r := &Repo{Store: c, Options: o}
-	r.carry(c.Bucket)
+	r.readCarried(c.Bucket)
 	return r
 }
 
 // Fresh returns a Repo without cached data, so that it reads what the object store holds.
 func (r *Repo) Fresh() *Repo {
 	fresh := &Repo{Store: r.Uncached(), Options: r.Options, onCommit: r.onCommit}
-	fresh.carry(r.carrier.Objects)
+	fresh.readCarried(r.carrier.Objects)
 	return fresh
 }
 

@@ -11,17 +11,18 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Audit stores audit records durably. After an error, the method is called again until the program's time is
-// over. If it still fails then, the run is lost.
+// Audit stores audit records durably. The broker repeats a method that fails until the program's time is over. If the
+// last try fails, too, the run is lost.
 type Audit interface {
 	Begin(ctx context.Context, r AuditRecord) error // before a call is made
-	// Decided stores who approved or denied a call, before it is made.
+	// Decided stores who approved or denied a call, before the call is made or refused.
 	Decided(ctx context.Context, r AuditRecord) error
 	End(ctx context.Context, r AuditRecord) error // after a call has ended
 }
 
 // AuditRecord describes one call. It contains neither arguments nor result, only their sizes, and a hash of the
-// arguments as the program passed them, with privacy tokens. In Calls, it also has excerpts of both.
+// arguments as the program passed them, with privacy tokens. Only the records that Execution.Calls returns also have
+// excerpts of both.
 type AuditRecord struct {
 	Task, Tenant, Session string
 	Run                   int
@@ -105,7 +106,8 @@ func newAuditRecord(cfg Config, c Call) AuditRecord {
 	return record
 }
 
-// addCall adds a call to Calls. Only the tenant reads these, so they have the names that the program used.
+// addCall adds a record to what Calls returns. Only the tenant reads these records, so they have the names that the
+// program used.
 func (e *Execution) addCall(ctx context.Context, record AuditRecord, c Call, r Result) {
 	record.Server, record.Tool = text.Printable(c.Server), text.Printable(c.Tool)
 	if record.Mutates && record.OK {
@@ -116,8 +118,8 @@ func (e *Execution) addCall(ctx context.Context, record AuditRecord, c Call, r R
 	e.calls = append(e.calls, record)
 }
 
-// excerpt returns the start of a JSON value, without private values. They are replaced before the value is cut, because
-// part of a JSON value does not show which member a value belongs to.
+// excerpt returns the start of a JSON text, with personal data and secrets replaced. It replaces them before it
+// truncates the text, because truncated JSON no longer shows which member a string belongs to.
 func (e *Execution) excerpt(ctx context.Context, v json.RawMessage) string {
 	if e.cfg.Hooks.Excerpt != nil {
 		v = e.cfg.Hooks.Excerpt(ctx, v)

@@ -56,7 +56,7 @@ const (
 	maxSchema = 1 << 20 // bytes of both schemas of a tool
 	maxName   = 512     // bytes
 
-	maxIndentFactor = 4 // definitions stay compact if indenting could make them more than this many times as long
+	maxIndentFactor = 4 // definitions are not indented if that could make them more than this many times as long
 )
 
 // Generate returns a server's package. It fails if the server's name is too long or yields no Python name. A
@@ -86,8 +86,9 @@ func Generate(s Source) (Package, error) {
 	return p, err
 }
 
-// Program returns a program that calls a tool with the members of the variable inputs. Only the catalogue of the task
-// has the name of the tool's function, so the program tries those that assignNames may have given it.
+// Program returns a program that calls a tool with the members of its variable named inputs as keyword arguments. Only
+// the catalogue of the task has the name of the tool's function, so the program tries each name that assignNames may
+// have chosen.
 func Program(server, tool string) string {
 	var b strings.Builder
 	indent := ""
@@ -142,7 +143,7 @@ func (p *Package) accept(s Source) []tools.Definition {
 
 // Write updates servers/<Dir>. It replaces changed files one by one, removes generated modules of tools that no longer
 // exist, keeps hand-written files, and returns the changed and removed files. If the directory belongs to another
-// server, or is hand-written, or a hand-written file has the name of a module, it returns an error and writes nothing.
+// server, or is hand-written, or a hand-written file has the name of a module, it returns an error and changes no file.
 func Write(servers string, p Package) (changed []string, err error) {
 	if err := os.MkdirAll(servers, 0o755); err != nil {
 		return nil, err
