@@ -163,6 +163,10 @@ func TestInvalidSubmissions(t *testing.T) {
 	if err := os.WriteFile("bad.py", []byte("\xff"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	twice := taskFlags{code: "x", with: []string{"a/x", "./a/x"}}
+	if s, err := twice.submission(nil, nil); err != nil || len(s.Files) != 1 {
+		t.Errorf("--with a/x --with ./a/x = %d files, %v, want one", len(s.Files), err)
+	}
 	for want, f := range map[string]taskFlags{
 		"want exactly one of a task description": {code: "x", file: "y"},
 		"no such file":                           {file: "missing.py"},
@@ -176,7 +180,7 @@ func TestInvalidSubmissions(t *testing.T) {
 		"--inputs: open missing":                 {code: "x", inputs: "@missing"},
 		"--with: open missing":                   {code: "x", with: []string{"missing"}},
 		"with its files is larger than 32 MiB":   {code: "x", with: []string{"huge"}},
-		`"a/x" and "b/x" would be placed as the`: {code: "x", with: []string{"a/x", "b/x"}},
+		`"a/x" and "b/x" have the same name`: {code: "x", with: []string{"a/x", "b/x"}},
 		`"\xff.csv" is not valid UTF-8`:          {code: "x", with: []string{"a/\xff.csv"}},
 		"larger than 32 MiB":                     {file: "-"},
 		"--file /dev/zero is larger than 32 MiB": {file: "/dev/zero"},

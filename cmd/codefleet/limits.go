@@ -67,12 +67,6 @@ func (a *app) limitsSetCommand() *cobra.Command {
 	f.StringSliceVar(&toolRates, "tool-rate", nil,
 		"`TOOL=RATE`: calls of a tool that may begin per period; further ones wait (may be repeated)")
 	c.RunE = a.withFleet(func(ctx context.Context, fleet *client.Client, args []string) error {
-		for name, rate := range map[string]string{"task-rate": taskRate, "token-rate": tokenRate} {
-			if f.Changed(name) && rate == "" {
-				return usage("--%s is empty", name).
-					try("codefleet limits reset " + args[0] + "  (removes what was set)")
-			}
-		}
 		given := 0
 		var wrong error
 		for name, set := range map[string]func(){

@@ -286,12 +286,11 @@ func (f *taskFlags) readFiles(s *client.Submission) error {
 			return usage("--with: the name %q is not valid UTF-8", name)
 		}
 		other, taken := byName[name]
-		if taken && other == path {
+		if taken && filepath.Clean(other) == filepath.Clean(path) {
 			continue
 		}
 		if taken {
-			return usage("--with: the files %q and %q would be placed as the same file", other, path).
-				try("copy one of them to another name")
+			return usage("--with: %q and %q have the same name", other, path).try("rename one of them")
 		}
 		byName[name] = path
 		data, err := readFile(path)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // tenantClients are clients of one server: the fleet's and those of the tenants acme and other.
@@ -157,11 +158,9 @@ func TestToolCallLimits(t *testing.T) {
 			t.Errorf("ServeTools(%q) = nil, want an error", bad)
 		}
 	}
-	if _, err := f.acme.ServeTools(ToolService{
-		Tenant: "acme", Instance: "x",
-		Offer: make([]byte, MaxToolOffer+1),
-	}); err == nil {
-		t.Error("ServeTools of an offer over the limit = nil, want an error")
+	_, err := f.acme.ServeTools(ToolService{Tenant: "acme", Instance: "x", Offer: make([]byte, MaxToolOffer+1)})
+	if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Code != errcode.TooLarge {
+		t.Errorf("ServeTools of an offer over the limit = %v, want %s", err, errcode.TooLarge)
 	}
 	close(release)
 	if got, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("release")); err != nil || string(got) != "done" {

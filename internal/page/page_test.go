@@ -592,6 +592,13 @@ func TestTasks(t *testing.T) {
 	if strings.Contains(body, done.TaskID) || !strings.Contains(body, failed.TaskID) {
 		t.Errorf("the list of failed tasks:\n%s", body)
 	}
+	ids := []string{"verb", "cancel"}
+	for range maxBulk + 1 {
+		ids = append(ids, "id", done.TaskID)
+	}
+	if status, _, body := v.post("/tasks", ids...); status != 400 || !strings.Contains(body, "Too many tasks") {
+		t.Errorf("a form with %d tasks: status %d, want 400 and the limit", maxBulk+1, status)
+	}
 	_, _, body = v.get("/tasks?q=SCRIPT")
 	if !strings.Contains(body, done.TaskID) || strings.Contains(body, failed.TaskID) {
 		t.Errorf("the search:\n%s", body)

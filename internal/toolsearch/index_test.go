@@ -195,3 +195,23 @@ func TestPickSearchesServerDescriptions(t *testing.T) {
 		}
 	}
 }
+
+// Skills without a program take no places of skills with one.
+func TestPickSkillsWithAProgram(t *testing.T) {
+	listing := tools.NewListing(nil)
+	for i := range 2 * maxSkills {
+		listing.Skills = append(listing.Skills, tools.Skill{
+			Name: fmt.Sprintf("invoice-%02d", i), Module: fmt.Sprintf("invoice_%02d", i),
+			Description: "Writes an invoice.", Signature: "run():", Runnable: i >= maxSkills-1,
+		})
+	}
+	got := newIndex(listing, nil).PickSkills(t.Context(), "write an invoice")
+	if len(got) != maxSkills {
+		t.Errorf("PickSkills = %d skills, want the %d best with a program", len(got), maxSkills)
+	}
+	for _, k := range got {
+		if k.Module < "invoice_19" {
+			t.Errorf("PickSkills has %s, which has no program", k.Module)
+		}
+	}
+}

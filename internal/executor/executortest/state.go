@@ -128,6 +128,13 @@ var stateCases = []struct {
 		"{\n  \"a\": 3\n}\n",
 		want{},
 	},
+	{
+		"a key of the document as another object", `{"a":1}`,
+		"class K(str):\n  def __hash__(self): return id(self)\n  __eq__ = object.__eq__\n" +
+			"del state['a']; state[K('a')] = 2",
+		"{\n  \"a\": 2\n}\n",
+		want{},
+	},
 }
 
 // nest is the start of a program that nests lists.

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// The printed command and file are right for any path and address.
+func TestClientConfigurationIsQuoted(t *testing.T) {
+	local := mcpServer{
+		command: "/opt/my tools/codefleet", args: []string{"--fleet", "it's.json", "mcp"},
+		env: map[string]string{"CODEFLEET_URL": "https://h/?a=1&b"},
+	}
+	remote := mcpServer{url: "https://h/mcp?a=1&b='x'"}
+	for _, tt := range []struct{ got, want string }{
+		{
+			claudeCode(local), `claude mcp add codefleet --env 'CODEFLEET_URL=https://h/?a=1&b' -- ` +
+				`'/opt/my tools/codefleet' --fleet 'it'"'"'s.json' mcp`,
+		},
+		{
+			claudeCode(remote), `claude mcp add --transport http codefleet 'https://h/mcp?a=1&b='"'"'x'"'"'' ` +
+				`--header 'Authorization: Bearer YOUR_TOKEN'`,
+		},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("command = %s, want %s", tt.got, tt.want)
+		}
+	}
+	var file struct {
+		Servers map[string]struct {
+			Command string            `toml:"command"`
+			Args    []string          `toml:"args"`
+			Env     map[string]string `toml:"env"`
+		} `toml:"mcp_servers"`
+	}
+	if err := toml.Unmarshal([]byte(codex(local)), &file); err != nil {
+		t.Fatal(err)
+	}
+	got := file.Servers["codefleet"]
+	if got.Command != local.command || len(got.Args) != 3 || got.Args[1] != "it's.json" ||
+		got.Env["CODEFLEET_URL"] != local.env["CODEFLEET_URL"] {
+		t.Errorf("codex = %+v, want %+v", got, local)
+	}
+}
