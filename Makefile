@@ -122,15 +122,15 @@ python: ## build wheel and source distribution of the Python package in .cache/p
 .PHONY: test-microsandbox
 test-microsandbox: $(MICROVM)/built ## test the microsandbox driver with the real msb in an emulated machine (Debian, root; an hour on two cores)
 	@rm -rf $(MICROVM)/job && mkdir -p $(MICROVM)/job && cp test/microvm/job $(MICROVM)/job/run && echo '$(RUN)' >$(MICROVM)/job/run.pattern
-	go test -c -trimpath -o $(MICROVM)/job/microsandbox.test ./internal/executor/microsandbox
-	cp test/microvm/fleet $(MICROVM)/job/ && go build -trimpath -o $(MICROVM)/job/codefleet ./cmd/codefleet
+	go test -c -o $(MICROVM)/job/microsandbox.test ./internal/executor/microsandbox
+	cp test/microvm/fleet $(MICROVM)/job/ && go build -o $(MICROVM)/job/codefleet ./cmd/codefleet
 	test/microvm/run.sh $(MICROVM) $(MICROVM)/job
 
 .PHONY: test-cgroup2
 test-cgroup2: RUN = TestProbe$$|TestMemoryLimit|TestCPULimit|TestContract$$
 test-cgroup2: $(MICROVM)/built bin/runsc ## test the gVisor driver's limits with cgroups v2 in the emulated machine (half an hour)
 	@rm -rf $(MICROVM)/job && mkdir -p $(MICROVM)/job && cp test/microvm/job-gvisor $(MICROVM)/job/run && cp bin/runsc $(MICROVM)/job/ && echo '$(RUN)' >$(MICROVM)/job/run.pattern
-	go test -c -trimpath -o $(MICROVM)/job/gvisor.test ./internal/executor/gvisor
+	go test -c -o $(MICROVM)/job/gvisor.test ./internal/executor/gvisor
 	test/microvm/run.sh $(MICROVM) $(MICROVM)/job
 
 $(MICROVM)/built: test/microvm/build.sh test/microvm/init test/microvm/init.ram
@@ -158,7 +158,7 @@ node-loss: ## lose the servers of a cluster in turn, with their disks, while tas
 FROM ?= HEAD~1
 test-upgrade: build ## restart every part of a fleet under load, with the build of commit FROM and with this one (root; minutes)
 	@rm -rf .cache/upgrade && mkdir -p .cache/upgrade/src && git archive $(FROM) | tar -x -C .cache/upgrade/src
-	go build -C .cache/upgrade/src -trimpath -ldflags '-s -w -X main.version=$(FROM)' -o $(CURDIR)/.cache/upgrade/bin/ $(PROGRAMS:%=./cmd/%)
+	go build -C .cache/upgrade/src -ldflags '-s -w -X main.version=$(FROM)' -o $(CURDIR)/.cache/upgrade/bin/ $(PROGRAMS:%=./cmd/%)
 	go test ./internal/faulttest -count=1 -run 'TestUpgrade$$' -v -timeout 20m -args \
 		-upgrade.from $(CURDIR)/.cache/upgrade/bin -upgrade.to $(CURDIR)/bin
 

@@ -8,7 +8,7 @@ import (
 )
 
 // PageLink returns a page link. The first user who opens the link within an hour is logged in to the fleet's web page
-// with the client's token. Each call returns another link.
+// with the client's token. Each call returns a new link.
 func (c *Client) PageLink(ctx context.Context) (string, error) {
 	created, err := sendRequest[struct {
 		Link string `json:"link"`

@@ -29,7 +29,7 @@ func (a *app) hasColours(w io.Writer) bool {
 	return isTerminal(w) && a.lookup("NO_COLOR") == "" && a.lookup("TERM") != "dumb"
 }
 
-// paint prints text in a colour. If w is a screen, control characters in the text are escaped; the colour's own escape
+// paint prints text in a colour. If w is a *screen, control characters in the text are escaped; the colour's own escape
 // sequences are not.
 func (a *app) paint(w io.Writer, c colour, text string) {
 	if c == "" || !a.hasColours(w) {

@@ -180,7 +180,7 @@ func TestInvalidSubmissions(t *testing.T) {
 		"--inputs: open missing":                 {code: "x", inputs: "@missing"},
 		"--with: open missing":                   {code: "x", with: []string{"missing"}},
 		"with its files is larger than 32 MiB":   {code: "x", with: []string{"huge"}},
-		`"a/x" and "b/x" have the same name`: {code: "x", with: []string{"a/x", "b/x"}},
+		`"a/x" and "b/x" have the same name`:     {code: "x", with: []string{"a/x", "b/x"}},
 		`"\xff.csv" is not valid UTF-8`:          {code: "x", with: []string{"a/\xff.csv"}},
 		"larger than 32 MiB":                     {file: "-"},
 		"--file /dev/zero is larger than 32 MiB": {file: "/dev/zero"},

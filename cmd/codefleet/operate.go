@@ -17,8 +17,8 @@ func (a *app) whyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "why ID",
 		Short: "Show what a task waits for",
-		Long: "Show what a task waits for: the reason, how many tasks start first, and when it will start, if\n" +
-			"that can be estimated.",
+		Long: "Show what a task waits for: the reason, how many tasks start before it, and when it will\n" +
+			"start, if that can be estimated.",
 		Args:              oneTask,
 		ValidArgsFunction: a.completeTasks(client.Queued, client.Running, client.RetryWait),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
@@ -34,7 +34,7 @@ func (a *app) whyCommand() *cobra.Command {
 func showWhy(w io.Writer, why client.Why) {
 	row(w, "task", why.TaskID)
 	row(w, "status", why.Status)
-	row(w, "rule", why.Rule)
+	row(w, "reason", why.Rule)
 	row(w, "because", why.Message)
 	if why.Ahead != nil {
 		row(w, "ahead", fmt.Sprintf("%d of the same tenant, task pool and priority", *why.Ahead))
@@ -51,7 +51,7 @@ func showWhy(w io.Writer, why client.Why) {
 	}
 }
 
-// whyNext is what to do about the reason for which a task waits.
+// whyNext says what to do, by the reason why a task waits.
 var whyNext = map[string]string{
 	schemas.WhyApproval: "codefleet approvals, then codefleet approve",
 	schemas.WhyMemory:   "wait, or increase execution.memory_mb_total",

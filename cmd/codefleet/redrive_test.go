@@ -2,11 +2,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
@@ -31,7 +35,11 @@ func TestRerunOfLargeTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for err == nil { // the data is removed soon after the end
+	gone := new(client.APIError)
+	for !errors.As(err, &gone) { // the data is removed soon after the end
+		if err := cmp.Or(err, clock.Sleep(t.Context(), 10*time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
 		_, err = c.Submission(t.Context(), task.TaskID)
 	}
 	code, _, errs := command(t, f, "rerun", task.TaskID)

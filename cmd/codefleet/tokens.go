@@ -27,7 +27,7 @@ func (a *app) tenantsCommand() *cobra.Command {
 				if t.Settings {
 					return []any{t.Name, "settings", "-", "-"}
 				}
-				return []any{t.Name, "run time", ago(t.CreatedAt), cmp.Or(t.CreatedBy, "-")}
+				return []any{t.Name, "added", ago(t.CreatedAt), cmp.Or(t.CreatedBy, "-")}
 			})
 		}),
 	}

@@ -47,7 +47,7 @@ func (a *app) webhooksAddCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&spec.Type, "type", "",
 		"`TYPE` of the events (default: codefleet.task.result.v1, the results of tasks)")
-	c.Flags().StringVar(&spec.Filter, "filter", "", "`CONDITION` in CEL over event and data")
+	c.Flags().StringVar(&spec.Filter, "filter", "", "`EXPRESSION` in CEL over event and data")
 	c.Flags().BoolVar(&spec.NoHandshake, "no-handshake", false, "do not ask the target whether the fleet may send")
 	return c
 }
@@ -75,7 +75,7 @@ func (a *app) webhooksListCommand() *cobra.Command {
 func (a *app) webhooksRemoveCommand() *cobra.Command {
 	return a.named(&cobra.Command{
 		Use: "rm NAME", Short: "Remove a webhook",
-		Long: "Remove a webhook. Deliveries that wait are dropped.",
+		Long: "Remove a webhook. Pending deliveries are dropped.",
 	}, "webhook", func(ctx context.Context, c *client.Client, name string) error {
 		if err := c.RemoveWebhook(ctx, name); err != nil {
 			return err

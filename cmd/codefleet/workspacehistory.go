@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,9 +25,8 @@ func (a *app) wsLogCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return list(a, log, "GENERATION\tWHEN\tBY\tCHANGED", func(c client.Commit) []any {
-			ago := duration(time.Since(c.Time)) + " ago"
-			return []any{c.Generation, ago, commitSource(c), summarizePaths(c.Changed, c.Total)}
+		return list(a, log, "GENERATION\tWHEN\tSOURCE\tCHANGED", func(c client.Commit) []any {
+			return []any{c.Generation, ago(c.Time), commitSource(c), summarizePaths(c.Changed, c.Total)}
 		})
 	})
 	limitFlag(c, &limit, "commits")
@@ -87,7 +85,7 @@ func commitSource(c client.Commit) string {
 	return c.Message
 }
 
-// summarizePaths formats the first few paths, and how many more of total there are, as one line.
+// summarizePaths lists the first few paths in one line, and says how many of total it does not list.
 func summarizePaths(paths []string, total int) string {
 	const limit = 3
 	names := mapSlice(paths[:min(len(paths), limit)], printable)

@@ -332,7 +332,7 @@ func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, c *cach
 	if jobs.InOrder(e.Event) { // see deliverOrdered
 		return nil
 	}
-	return s.deliver(ctx, store, c, tenant, e)
+	return s.storeDeliveries(ctx, store, c, tenant, e)
 }
 
 // trigger submits the task of one trigger. If the queue refuses the task, or too many triggers have led to the event,

@@ -178,19 +178,22 @@ func (s *Service) RemoveWebhook(ctx context.Context, tenant, name string) error 
 	return s.forgetResults(ctx, tenant)
 }
 
-// deliverOrdered stores the deliveries of an event that has a partition key. It applies all webhooks that exist when it
-// is called.
+// deliverOrdered stores the deliveries of an event that has a partition key. It considers all webhooks that exist
+// when it is called.
 func (s *Service) deliverOrdered(
 	ctx context.Context, store *jobs.Automations, c *cache, tenant string, e *incoming,
 ) error {
 	if err := awaitLatest(ctx, store, c); err != nil {
 		return err
 	}
-	return s.deliver(ctx, store, c, tenant, e)
+	return s.storeDeliveries(ctx, store, c, tenant, e)
 }
 
-// deliver stores a delivery to each webhook in the cache that matches an event. It may be called again.
-func (s *Service) deliver(ctx context.Context, store *jobs.Automations, c *cache, tenant string, e *incoming) error {
+// storeDeliveries stores a delivery to each webhook in the cache that matches an event. Another call for the same event
+// stores no second delivery.
+func (s *Service) storeDeliveries(
+	ctx context.Context, store *jobs.Automations, c *cache, tenant string, e *incoming,
+) error {
 	for _, w := range c.webhooksOf(tenant) {
 		if w.doc.Gone {
 			continue
@@ -217,7 +220,7 @@ func (s *Service) deliver(ctx context.Context, store *jobs.Automations, c *cache
 	return nil
 }
 
-// noteWebhook notes in a webhook why it gets no delivery of an event.
+// noteWebhook records as a webhook's LastError why it gets no delivery of an event.
 func (s *Service) noteWebhook(ctx context.Context, store *jobs.Automations, tenant, name, problem string) error {
 	return update(ctx, store, key{kindWebhook, tenant, name}, func(doc *schemas.Webhook) bool {
 		return setError(&doc.LastError, problem)
@@ -264,11 +267,12 @@ func (s *Service) send(ctx context.Context, store *jobs.Automations, c *cache, d
 	if err != nil || gone {
 		return err
 	}
-	// Each delay is half as long as the time since the event was stored, or since the delivery's turn came.
+	// Unless the target asks for more, each delay is half of the time since the event was stored, or since the
+	// delivery's turn came.
 	return &jobs.RetryError{After: min(max(minRetry, time.Since(d.Since)/2, after), maxRetry)}
 }
 
-// post sends a delivery. problem is empty if the target has accepted it, and says nothing about the secret. after is
+// post sends a delivery. problem is empty if the target has accepted it, and never has the secret. after is
 // how long the target asks to wait before the next try. gone reports that the target wants no more deliveries.
 func (s *Service) post(
 	ctx context.Context, doc schemas.Webhook, d jobs.Delivery,
@@ -300,7 +304,8 @@ func (s *Service) post(
 	case resp.StatusCode == http.StatusGone:
 		return "the target is gone (410)", 0, true
 	case resp.StatusCode/100 == 3:
-		return fmt.Sprintf("the target redirects (%d), which is not followed", resp.StatusCode), 0, false
+		return fmt.Sprintf("the target responded with a redirect (%d), which the fleet does not follow",
+			resp.StatusCode), 0, false
 	}
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		after = time.Duration(min(seconds, int(maxRetry/time.Second))) * time.Second
@@ -308,7 +313,7 @@ func (s *Service) post(
 	return fmt.Sprintf("the target responded with the status %d", resp.StatusCode), after, false
 }
 
-// sign returns the signature of Standard Webhooks.
+// sign returns the signature that Standard Webhooks specifies.
 func sign(secret, id, at string, body []byte) string {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
 	if err != nil {

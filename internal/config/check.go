@@ -326,7 +326,7 @@ func (k *checker) tools() {
 
 func (k *checker) toolPattern(key, pattern string) {
 	if !names.IsToolPattern(pattern) {
-		k.bad(key, "%q is neither server/tool nor server/*", pattern)
+		k.bad(key, "%q: want server/tool or server/*", pattern)
 	}
 }
 
@@ -436,7 +436,7 @@ func (k *checker) rates(key string, t Tenant) {
 	rates := map[string]string{".task_rate": t.TaskRate, ".token_rate": t.TokenRate}
 	for tool, rate := range t.ToolRates {
 		if !names.IsToolPattern(tool) || rate == "" {
-			k.bad(key+".tool_rates", "%q: %q: want a rate for server/tool or server/*", tool, rate)
+			k.bad(key+".tool_rates", "%q: %q: want server/tool or server/*, and a rate", tool, rate)
 		}
 		rates[".tool_rates."+tool] = rate
 	}

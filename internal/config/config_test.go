@@ -520,7 +520,7 @@ tenants:
 		"guardrails: blocked pattern \"(\": error parsing regexp: missing closing ): `(`",
 		`tenants.acme.guardrails.level: "none" is not one of off, advise, strict`,
 		"tenants.acme.guardrails: blocked pattern \"a**\": error parsing regexp: invalid nested repetition operator: `**`",
-		`tenants.beta.guardrails.rules: "x" is neither server/tool nor server/*`,
+		`tenants.beta.guardrails.rules: "x": want server/tool or server/*`,
 		"undeclared reference to 'amount'",
 		`tenants.gamma.guardrails: rule "r": on is "input"; want inputs, arguments or result`,
 	} {

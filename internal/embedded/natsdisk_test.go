@@ -2,7 +2,7 @@ package embedded
 
 import "testing"
 
-// A client can neither stop the queue with its text in the server's log, nor with its name.
+// A client can stop the queue neither with its name nor with other text of its own in the server's log.
 func TestIsDiskFull(t *testing.T) {
 	for line, want := range map[string]bool{
 		"JetStream failed to store a msg on stream 'FLEET > TASKS': write 1.blk: no space left on device": true,

@@ -23,7 +23,7 @@ type natsLog struct {
 
 func (l *natsLog) put(level slog.Level, format string, v []any) {
 	ctx := context.Background()
-	if l.log.Enabled(ctx, level) || level >= slog.LevelWarn {
+	if l.log.Enabled(ctx, level) || level >= slog.LevelWarn { // warnings show a full disk, also if they are not logged
 		line := format
 		if len(v) > 0 { // without arguments, the format may be a client's text
 			line = fmt.Sprintf(format, v...)

@@ -173,10 +173,10 @@ func (e *execution) start() {
 }
 
 // state returns what the runner learns about the state document, and the document's content unless the program's
-// process reads the file. Both are nil if there is no state document, or if the code does not contain the word state.
+// process reads the file. Both are nil if there is no state document, or if the code does not contain "state".
 func (e *execution) state() (*runner.State, []byte) {
 	s := e.program.State
-	if s == nil || !strings.Contains(e.program.Code, "state") { // the usual case
+	if s == nil || !strings.Contains(e.program.Code, "state") {
 		return nil, nil
 	}
 	return &runner.State{File: s.File, Content: s.Content != nil, Save: s.Save}, s.Content
@@ -228,7 +228,8 @@ func (e *execution) handle(ctx context.Context, f runner.Frame) error {
 	return fmt.Errorf("unexpected frame %q", f.Type)
 }
 
-// check decodes the facts and passes them to the hook Facts or Check. If Check returns an error, it stops the program.
+// check decodes the facts and passes them to the hook Facts or Check. If Check returns an error, check
+// stops the program.
 func (e *execution) check(body []byte) error {
 	var facts Facts
 	if err := json.Unmarshal(body, &facts); err != nil {

@@ -30,8 +30,8 @@ func (f Form) Check(values map[string]any) []Problem {
 		return []Problem{{Message: err.Error()}}
 	}
 	problems := f.unknown(decoded)
-	if f.rules != nil {
-		violated, _ := errors.AsType[*jsonschema.ValidationError](f.rules.Validate(decoded))
+	if f.schema != nil {
+		violated, _ := errors.AsType[*jsonschema.ValidationError](f.schema.Validate(decoded))
 		if violated != nil {
 			for _, leaf := range violation.Leaves(violated) {
 				problems = append(problems, f.problems(leaf)...)

@@ -1,6 +1,6 @@
 // Package form describes what people fill in: the fields of a form, their types and rules. A form is one flat JSON
 // Schema object. It may have more keywords than the schemas of MCP elicitation. The package checks values, and fills in
-// forms from documents by rules or by a model. It asks no people itself.
+// forms from documents by rules or by a model. It does not itself ask people.
 //
 // The key type is Form. Files: form.go, schema.go (the keywords), check.go (problems), number.go (exact numbers),
 // read.go (text as values), rules.go, model.go and fill.go (values from documents).
@@ -38,7 +38,7 @@ type Form struct {
 	Fields      []Field // in the order of the JSON
 
 	source json.RawMessage
-	rules  *jsonschema.Schema
+	schema *jsonschema.Schema // compiled
 }
 
 // Type is the JSON type of a field's value.
@@ -61,7 +61,7 @@ type Field struct {
 	Type        Type
 	Format      string   // email, uri, date or date-time; only for strings
 	Choices     []Choice // if not empty, the values that a string or the items of a list may have
-	Required    bool     // always, and not only with certain values of other fields
+	Required    bool     // whatever the values of other fields are
 	Default     any      // nil without a default
 
 	schema property
@@ -103,7 +103,7 @@ func (f Form) MarshalJSON() ([]byte, error) {
 	return f.source, nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler by Parse.
+// UnmarshalJSON implements json.Unmarshaler by calling Parse.
 func (f *Form) UnmarshalJSON(data []byte) error {
 	parsed, err := Parse(data)
 	if err == nil {
@@ -112,7 +112,7 @@ func (f *Form) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Error lists all reasons why a text is not a form.
+// Error lists reasons why a text is not a form.
 type Error struct{ Problems []string }
 
 func (e *Error) Error() string { return "not a form: " + strings.Join(e.Problems, "; ") }
@@ -133,7 +133,7 @@ func Parse(data []byte) (Form, error) {
 	for _, name := range d.Properties.names {
 		f.Fields = append(f.Fields, d.field(name))
 	}
-	if f.rules, err = d.compile(); err != nil {
+	if f.schema, err = d.compile(); err != nil {
 		return Form{}, &Error{[]string{err.Error()}}
 	}
 	if faults := f.wrongDefaults(); len(faults) > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Model is a language model. It returns its response to a system prompt and a user's prompt.
+// Model is a language model. It returns its response to a system prompt and a user prompt.
 type Model func(ctx context.Context, system, user string) (string, error)
 
 // Private keeps personal data from the model: hide replaces values in a text with tokens, and restore replaces tokens
@@ -39,7 +39,7 @@ func (m Model) Private(
 //go:embed prompt.txt
 var prompt string
 
-// modelValue is the value of a field in a model's response, with the quote that proves it.
+// modelValue is the value of a field in a model's response, with the quote of the document that supports it.
 type modelValue struct {
 	Value any    `json:"value"`
 	Quote string `json:"quote"`
@@ -54,8 +54,8 @@ func (f Form) byModel(ctx context.Context, m Model, document string, out *Filled
 			names = append(names, field.Name)
 		}
 	}
-	user := fmt.Sprintf("<fields>\n%s\n</fields>\n<document>\n%s\n</document>", quoteTags(string(f.schemaOf(names))),
-		quoteTags(document))
+	user := fmt.Sprintf("<fields>\n%s\n</fields>\n<document>\n%s\n</document>", escapeTags(string(f.schemaOf(names))),
+		escapeTags(document))
 	response, err := m(ctx, prompt, user)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (f Form) byModel(ctx context.Context, m Model, document string, out *Filled
 	}
 	var all map[string]modelValue
 	if err := jsonv2.Unmarshal(object, &all, exactNumbers); err != nil {
-		return errors.New("its response is not the JSON object that the prompt asks for")
+		return errors.New("the response is not the JSON object that the prompt asks for")
 	}
 	for _, name := range sortedNames(all) {
 		s := all[name]
@@ -105,8 +105,8 @@ func (f Form) schemaOf(names []string) json.RawMessage {
 	return data
 }
 
-// quoteTags escapes the tags that delimit the parts of the prompt.
-func quoteTags(s string) string {
+// escapeTags escapes the tags that delimit the parts of the prompt.
+func escapeTags(s string) string {
 	return strings.NewReplacer("</", "<\u200b/", "<fields", "<\u200bfields", "<document", "<\u200bdocument").Replace(s)
 }
 
@@ -117,7 +117,7 @@ const maxResponse = 256 << 10
 func objectIn(response string) (json.RawMessage, error) {
 	from, to := strings.IndexByte(response, '{'), strings.LastIndexByte(response, '}')
 	if from < 0 || to < from || len(response) > maxResponse || !json.Valid([]byte(response[from:to+1])) {
-		return nil, errors.New("its response has no JSON object")
+		return nil, errors.New("the response has no JSON object, or is too long")
 	}
 	return json.RawMessage(response[from : to+1]), nil
 }

@@ -15,7 +15,7 @@ type line struct {
 }
 
 var (
-	labelled    = regexp.MustCompile(`^\s*(?:[-*•|]\s*)?([^:|=]{1,80}?)\s*[:|=]\s*(.*?)\s*\|?\s*$`)
+	labelLine   = regexp.MustCompile(`^\s*(?:[-*•|]\s*)?([^:|=]{1,80}?)\s*[:|=]\s*(.*?)\s*\|?\s*$`)
 	sentences   = regexp.MustCompile(`(?:` + numbered + `|[^.!?])+(?:[.!?](?:\S(?:` + numbered + `|[^.!?])*)?)*`)
 	goesOn      = regexp.MustCompile(`^\p{Ll}[^:|=]*$`) // a line that begins within a sentence
 	sentenceEnd = regexp.MustCompile(`[.!?:;]$`)
@@ -93,7 +93,7 @@ func prepare(document string) *prepared {
 			continue
 		}
 		d.lines = append(d.lines, line{n, text})
-		if m := labelled.FindStringSubmatch(text); m != nil && m[2] != "" {
+		if m := labelLine.FindStringSubmatch(text); m != nil && m[2] != "" {
 			label := labelWords(m[1])
 			if known, seen := d.labels[label]; !seen {
 				d.labels[label] = line{n, m[2]}
@@ -123,7 +123,7 @@ func (d *prepared) addSentences(block line) {
 }
 
 // joined returns the words of a text and its inner commas and semicolons, separated and surrounded by single spaces.
-// "No." before a number is the word "number", and "-free" the word "without".
+// "No." before a number becomes the word "number", and "-free" the word "without".
 func joined(s string) string {
 	s = freeOf.ReplaceAllString(numberSign.ReplaceAllString(s, "number $1"), "$1 without")
 	return " " + strings.Trim(strings.Join(words(s), " "), " ,;") + " "
@@ -158,7 +158,7 @@ func (f Form) labelled(field Field, d *prepared) (line, bool) {
 	return line{}, false
 }
 
-// byLooks finds the only text of the document that looks like a value of the field.
+// byLooks adds the value of the field if exactly one text of the document looks like one.
 func (f Form) byLooks(field Field, d *prepared, out *Filled) {
 	var found []line
 	switch {
@@ -212,7 +212,7 @@ func (f Form) byMention(field Field, all []sentence, out *Filled) {
 	mentions := field.choiceFinder()
 	for _, s := range all {
 		inPart := mentions(s.words)
-		if len(inPart) > 0 && s.whole != s.words { // the rest may negate it, or belong to its name
+		if len(inPart) > 0 && s.whole != s.words { // the rest may negate the choice, or continue its name
 			inWhole := mentions(s.whole)
 			inPart = slices.DeleteFunc(inPart, func(v any) bool { return !slices.Contains(inWhole, v) })
 		}

@@ -109,7 +109,7 @@ func (o Options) unpackOnce(ctx context.Context, src source) (root Root, err err
 		if root.lock, err = lock(ctx, root.Dir); !errors.Is(err, fs.ErrNotExist) {
 			return root, err
 		}
-		err = hostdir.CreateOnce(root.Dir, temporary, func(temp string) error { return o.fill(ctx, src, temp) })
+		err = hostdir.CreateOnce(root.Dir, tempPrefix, func(temp string) error { return o.fill(ctx, src, temp) })
 		if err != nil {
 			return root, err
 		}

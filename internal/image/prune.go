@@ -18,8 +18,8 @@ import (
 // PruneAfter is how long an unused image is kept.
 const PruneAfter = 30 * 24 * time.Hour
 
-// temporary is the name prefix of directories that are being unpacked or removed.
-const temporary = "new-"
+// tempPrefix begins the names of directories that are being unpacked or removed.
+const tempPrefix = "new-"
 
 // Release allows Prune to remove the root. The end of the process has the same effect. Releasing a root twice, or a
 // root that is not an unpacked image, does nothing.
@@ -42,7 +42,7 @@ func lock(ctx context.Context, dir string) (*os.File, error) {
 	}
 	locked, err := f.Stat()
 	named, nameErr := os.Stat(dir)
-	if err = errors.Join(err, nameErr); err == nil && !os.SameFile(locked, named) { // Prune was faster
+	if err = errors.Join(err, nameErr); err == nil && !os.SameFile(locked, named) { // Prune has removed the image
 		err = fs.ErrNotExist
 	}
 	if err != nil {
@@ -103,7 +103,7 @@ func detach(dir, name string, unused time.Duration) (temp string, err error) {
 	if named, err := os.Stat(path); err != nil || !os.SameFile(locked, named) || time.Since(named.ModTime()) < unused {
 		return "", nil // the image was removed, perhaps unpacked again, or used recently
 	}
-	if temp, err = os.MkdirTemp(dir, temporary); err != nil {
+	if temp, err = os.MkdirTemp(dir, tempPrefix); err != nil {
 		return "", err
 	}
 	if err := os.Rename(path, filepath.Join(temp, name)); err != nil {
@@ -120,7 +120,7 @@ func removeAbandoned(dir string) {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err == nil && strings.HasPrefix(e.Name(), temporary) && time.Since(info.ModTime()) > abandoned {
+		if err == nil && strings.HasPrefix(e.Name(), tempPrefix) && time.Since(info.ModTime()) > abandoned {
 			_ = hostdir.Remove(filepath.Join(dir, e.Name())) // tried again by the next call
 		}
 	}

@@ -161,7 +161,7 @@ func openLayoutArchive(ctx context.Context, file *os.File, temp string, maxMB in
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return source{}, err
 	}
-	dir, err := os.MkdirTemp(temp, temporary)
+	dir, err := os.MkdirTemp(temp, tempPrefix)
 	if err != nil {
 		return source{}, err
 	}

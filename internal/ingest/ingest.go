@@ -77,7 +77,7 @@ type Telemetry struct {
 // Page is the web page below /ui/.
 type Page interface {
 	http.Handler
-	// Code returns a code that logs its holder in with the token, once: /ui/login?code=CODE.
+	// Code returns a code for one login with the token, at /ui/login?code=CODE.
 	Code(token string) string
 	// Drain ends the page's streams.
 	Drain()
@@ -160,8 +160,8 @@ func New(o Options) *Server {
 	return s
 }
 
-// Join gives the server its queue, so that it serves all routes. Call it once. Before, the other routes respond with
-// 503.
+// Join gives the server its queue, so that it serves all routes. Call it once. Until then, routes that need the
+// queue respond with 503.
 func (s *Server) Join(queue *jobs.Client) {
 	s.queue = queue
 	s.workflows = engine.New(queue, s.o.Telemetry.Log)

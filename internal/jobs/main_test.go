@@ -22,7 +22,8 @@ func (l leakChecked) Run() int {
 		err := goleak.Find(
 			// The server waits for the origin of a mirror for some seconds, even if the mirror is gone.
 			goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*stream).setupMirrorConsumer.func3"),
-			// nats.go starts this for each object that it stores. It waits for ever if it begins too late.
+			// nats.go starts this for each object that it stores. It waits for ever if the object is stored before it
+			// begins.
 			goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"))
 		if err != nil {
 			println(err.Error())

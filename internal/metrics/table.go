@@ -18,15 +18,16 @@ var (
 	}
 	TasksRetried = Metric{
 		Name: "codefleet.tasks.retried", Kind: Counter, Unit: "{run}",
-		Help: "Runs after which the task was requeued, except by a drain.", Attributes: []Attribute{pool},
+		Help:       "Runs after which the task was requeued, except those that a drain ended.",
+		Attributes: []Attribute{pool},
 	}
 	TasksLost = Metric{
 		Name: "codefleet.tasks.lost", Kind: Counter, Unit: "{run}",
-		Help: "Runs abandoned because their lease was lost.", Attributes: []Attribute{pool},
+		Help: "Runs abandoned because their lease was lost. Their tasks are not lost.", Attributes: []Attribute{pool},
 	}
 	DeadLettersRemoved = Metric{
 		Name: "codefleet.tasks.dead_letters_removed", Kind: Counter, Unit: "{letter}",
-		Help: "Dead letters removed because their tenant has more than queue.dead_letters.",
+		Help: "Dead letters removed because their tenant had more than queue.dead_letters.",
 	}
 	PayloadsRemoved = Metric{
 		Name: "codefleet.tasks.payloads_removed", Kind: Counter, Unit: "{object}",

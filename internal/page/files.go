@@ -147,7 +147,7 @@ func getFile(q *request) error {
 // getHistory lists the commits of a workspace.
 func getHistory(q *request) error {
 	name := q.r.PathValue("name")
-	commits, err := q.c.Workspace(name).Log(q.ctx, listed)
+	commits, err := q.c.Workspace(name).Log(q.ctx, listLimit)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func getHistory(q *request) error {
 		Commits []client.Commit
 		Pins    []client.Pin
 		More    bool
-	}{name, commits, pins, len(commits) == listed})
+	}{name, commits, pins, len(commits) == listLimit})
 }
 
 // postRestore commits an earlier version again.
@@ -262,7 +262,7 @@ func compare(
 }
 
 func getSessions(q *request) error {
-	list, err := q.c.Sessions(q.ctx, listed)
+	list, err := q.c.Sessions(q.ctx, listLimit)
 	if err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func getSessions(q *request) error {
 }
 
 func getSession(q *request) error {
-	s, err := q.c.Session(q.ctx, q.r.PathValue("name"), listed)
+	s, err := q.c.Session(q.ctx, q.r.PathValue("name"), listLimit)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func getFleet(q *request) error {
 		return err
 	}
 	data.Usage = shares(usage)
-	data.Usage = data.Usage[:min(len(data.Usage), listed)]
+	data.Usage = data.Usage[:min(len(data.Usage), listLimit)]
 	return q.show("fleet", "Fleet", data)
 }
 

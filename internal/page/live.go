@@ -141,7 +141,7 @@ func (p *Page) end(f *feed, token string) {
 // hashOf returns a hash of what pages show of the newest tasks, the pending approvals and the newest workflow runs.
 func hashOf(ctx context.Context, c *client.Client) (uint64, error) {
 	h := fnv.New64a()
-	tasks, err := c.List(ctx, client.ListOptions{Limit: listed})
+	tasks, err := c.List(ctx, client.ListOptions{Limit: listLimit})
 	if err != nil {
 		return 0, err
 	}
@@ -155,7 +155,7 @@ func hashOf(ctx context.Context, c *client.Client) (uint64, error) {
 	for _, a := range waiting {
 		fmt.Fprintln(h, a.TaskID, a.Call)
 	}
-	runs, err := c.WorkflowRuns(ctx, listed)
+	runs, err := c.WorkflowRuns(ctx, listLimit)
 	for _, r := range runs {
 		fmt.Fprintln(h, r.RunID, r.Status)
 		for _, s := range r.Steps {

@@ -25,7 +25,7 @@ func getInbox(q *request) error {
 	if data.Approvals, err = q.c.Approvals(q.ctx); err != nil {
 		return err
 	}
-	runs, err := q.c.WorkflowRuns(q.ctx, listed)
+	runs, err := q.c.WorkflowRuns(q.ctx, listLimit)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ type deadGroup struct {
 
 // getDead shows the dead letters by cause.
 func getDead(q *request) error {
-	list, err := q.c.Dead(q.ctx, searched)
+	list, err := q.c.Dead(q.ctx, readLimit)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func getDead(q *request) error {
 	return q.show("dead", "Dead letters", struct {
 		Groups []deadGroup
 		More   bool
-	}{groups, len(list) == searched})
+	}{groups, len(list) == readLimit})
 }
 
 // postDead redrives the dead letters with a cause, or one task.

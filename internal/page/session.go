@@ -392,13 +392,13 @@ const (
 )
 
 var (
-	errForged   = &pageError{403, "The form is not from this page, or is too old.", "Load the page again."}
-	errReadOnly = &pageError{403, "This page is read-only.", "The operator has set page.read_only."}
-	errNoPage   = &pageError{404, "There is no such page.", ""}
-	errNoTask   = &pageError{400, "No task is selected.", "Select one or more tasks first."}
+	errForged    = &pageError{403, "The form is not from this page, or is too old.", "Load the page again."}
+	errReadOnly  = &pageError{403, "This page is read-only.", "The operator has set page.read_only."}
+	errNoPage    = &pageError{404, "There is no such page.", ""}
+	errNoTask    = &pageError{400, "No task is selected.", "Select one or more tasks first."}
 	errManyTasks = &pageError{400, "Too many tasks are selected.", "Select at most 1,000 at once."}
-	errTwice    = &pageError{400, "The form has a field twice.", "Load the page again."}
-	errTooLarge = &pageError{413, "The form is too large, or damaged.", "It has at most 2 MiB, and its files 20 MiB."}
+	errTwice     = &pageError{400, "The form has a field twice.", "Load the page again."}
+	errTooLarge  = &pageError{413, "The form is too large, or damaged.", "It has at most 2 MiB, and its files 20 MiB."}
 )
 
 // parseForm reads the form into q.form. It refuses a form that is too large, comes from another origin, has another

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	listed   = 100  // items that a list shows, such as the newest tasks
-	searched = 1000 // items that a page reads to search or to group them
-	maxBulk  = 1000 // tasks that one form may name
+	listLimit = 100  // items that a list shows, such as the newest tasks
+	readLimit = 1000 // items that a page reads to search or to group them
+	maxBulk   = 1000 // tasks that one form may name
 )
 
 // taskRow is a task in a list.
@@ -40,7 +40,7 @@ func rowOf(r client.Record) taskRow {
 // getTasks lists tasks. The filters are in the URL: status, any number of times, and q, text to search for.
 func getTasks(q *request) error {
 	query := q.r.URL.Query()
-	o := client.ListOptions{Limit: listed}
+	o := client.ListOptions{Limit: listLimit}
 	for _, s := range query["status"] {
 		if isStatus(s) {
 			o.Status = append(o.Status, client.Status(s))
@@ -48,7 +48,7 @@ func getTasks(q *request) error {
 	}
 	text := strings.ToLower(strings.TrimSpace(query.Get("q")))
 	if text != "" {
-		o.Limit = searched
+		o.Limit = readLimit
 	}
 	records, err := q.c.List(q.ctx, o)
 	if err != nil {
@@ -66,7 +66,7 @@ func getTasks(q *request) error {
 		if text != "" && !matches(row, text) {
 			continue
 		}
-		if text != "" && len(data.Tasks) == listed {
+		if text != "" && len(data.Tasks) == listLimit {
 			data.More = true
 			break
 		}
@@ -283,7 +283,7 @@ func getTask(q *request) error {
 		CanCancel  bool
 		CanRedrive bool
 		CanRetry   bool
-		Base       int64 // generation of the files before the task's commit
+		Parent     int64 // generation of the files before the task's commit
 	}{taskRow: rowOf(r), Pending: r.Pending(time.Now()), Finished: r.Status.Terminal()}
 	data.CanCancel, data.CanRedrive = !data.Finished && !r.CancelRequested, r.Status == client.Dead
 	data.CanRetry = data.Finished && r.Status != client.Succeeded && !data.CanRedrive
@@ -297,7 +297,7 @@ func getTask(q *request) error {
 	}
 	if r.Result != nil {
 		data.Spans = waterfallOf(r.Result.TimingMS)
-		data.Base = r.Result.Workspace.Generation - 1
+		data.Parent = r.Result.Workspace.Generation - 1
 		for _, a := range r.Result.Artifacts {
 			if isPicture(a.MediaType) {
 				data.Pictures = append(data.Pictures, a)
@@ -328,7 +328,7 @@ func whyWaits(q *request, id string) (string, error) {
 
 // calls returns the tool calls of a task, in the order in which they ended.
 func calls(q *request, r client.Record) (list []client.AuditRecord, err error) {
-	records, err := q.c.Audit(q.ctx, client.AuditOptions{Task: r.TaskID, Limit: searched})
+	records, err := q.c.Audit(q.ctx, client.AuditOptions{Task: r.TaskID, Limit: readLimit})
 	if err != nil {
 		return nil, err
 	}
@@ -364,7 +364,7 @@ func waterfallOf(t schemas.Timing) waterfall {
 		{"queued", t.Queued},
 		{"select tools", t.Select},
 		{"write program", t.Generate},
-		{"wait for sandbox", t.SandboxWait},
+		{"wait for box", t.SandboxWait},
 		{"check out", t.Checkout},
 		{"run", t.Run},
 		{"commit", t.Commit},
@@ -372,7 +372,7 @@ func waterfallOf(t schemas.Timing) waterfall {
 		if s.ms > 0 {
 			w.Bars = append(w.Bars, bar{Name: s.name, MS: s.ms, X: at})
 			if s.name == "run" && t.Tools > 0 {
-				w.Bars = append(w.Bars, bar{Name: "tool calls in it", MS: t.Tools, X: at})
+				w.Bars = append(w.Bars, bar{Name: "tool calls (within run)", MS: t.Tools, X: at})
 			}
 			at += s.ms
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 func getWorkflows(q *request) error {
-	runs, err := q.c.WorkflowRuns(q.ctx, listed)
+	runs, err := q.c.WorkflowRuns(q.ctx, listLimit)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// execution is the outcome of running the program in its box once.
+// execution is what came of running the program in its box once.
 type execution struct {
 	verdict executor.Verdict
 	failure *schemas.Error       // why the program did not succeed
@@ -27,10 +27,10 @@ type execution struct {
 
 // execute runs the program, with its tools and its network.
 func (p *Pipeline) execute(ctx context.Context, s steps, a attempt) (e execution, err error) {
-	var deadline time.Time // the program's; set before the program runs, and read only by its calls
-	exit, release := jobs.UntilExit(ctx)
+	var deadline time.Time // the program's; set before the program runs; only its calls read it
+	untilExit, release := jobs.UntilExit(ctx)
 	defer release()
-	calls, err := p.openCalls(ctx, exit, s, a.checkout.tree, func() time.Time { return deadline })
+	calls, err := p.openCalls(ctx, untilExit, s, a.checkout.tree, func() time.Time { return deadline })
 	if err != nil {
 		return e, err
 	}

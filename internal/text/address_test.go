@@ -30,7 +30,7 @@ func TestHideCredentials(t *testing.T) {
 		"nats://ann:12,s3cret@h":          "nats://ann:xxxxx@h",
 		"nats://ann:1/2,s3cret@h":         "nats://…@h",
 		"nats://t0ken@h,nats://t1ken@i":   "nats://xxxxx@h,nats://xxxxx@i",
-		"nats://ann:a@h:port,nats://b:42": "nats://…@h:port,nats://b:42",
+		"nats://ann:a@h:port,nats://b:42": "nats://ann:xxxxx@h:port,nats://b:42",
 	} {
 		if got := HideCredentials(in); got != want {
 			t.Errorf("HideCredentials(%q) = %q, want %q", in, got, want)

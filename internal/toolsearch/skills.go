@@ -16,7 +16,7 @@ const skillsServer = "skills"
 // maxSkills is how many skills a model is told about.
 const maxSkills = 20
 
-// skillAsTool returns a skill as package selection searches it: as a tool of skillsServer.
+// skillAsTool returns a skill as a tool of skillsServer, so that a search for tools finds it.
 func skillAsTool(k tools.Skill) selection.Tool {
 	out := selection.Tool{Server: skillsServer, Name: k.Name, Description: k.Description, Signature: k.Signature}
 	if k.Runnable {

@@ -16,7 +16,7 @@ type buildCost struct {
 	sizes           []string // "binary MB", each stripped
 }
 
-// build compiles the binaries of a checkout as the Makefile does, with an empty build cache. It uses the modules that
+// build compiles the binaries of a checkout with an empty build cache. It uses the modules that
 // are already downloaded.
 func build(ctx context.Context, dir string) (buildCost, error) {
 	var b buildCost

@@ -14,11 +14,11 @@ import (
 //
 //	blob… | index: per blob id (32), stored (u32), raw (u32) | number of blobs (u32) | magic (8)
 //
-// The last blob of the index is a salt, see NewSalt; packs of earlier versions have none.
+// The last blob of the index is a salt, see NewSalt. Packs of earlier releases have none.
 //
 // In an encrypted pack, each blob and the index are encrypted separately:
 //
-//	blob… | encrypted index (28 more) | key id (8) | number of blobs (u32) | magic (8)
+//	blob… | encrypted index (28 bytes longer) | key id (8) | number of blobs (u32) | magic (8)
 const (
 	PackTarget         = 8 << 20  // bytes; a pack is closed before it would exceed this size
 	packLimit          = 16 << 20 // bytes; larger packs are corrupt
@@ -67,9 +67,9 @@ func AppendIndex(body []byte, blobs []Blob, k *Key) []byte {
 	return append(body, magic...)
 }
 
-// ReadIndex returns the blobs of a pack of size bytes, without its salt and with their Pack unset, and the id of its
-// key. data is the end of the pack. needed is the minimum size of data; if data is shorter, blobs is nil. Content is
-// not verified.
+// ReadIndex returns the blobs of a pack that is `size` bytes long, without its salt and with their Pack unset, and the
+// id of its key. data is the end of the pack. needed is the minimum size of data; if data is shorter, blobs is nil.
+// Content is not verified.
 func ReadIndex(data []byte, size int64, keys *Keyring) (blobs []Blob, needed int64, id string, err error) {
 	bad := func(format string, args ...any) ([]Blob, int64, string, error) {
 		return nil, 0, "", fmt.Errorf("pack of %d bytes: %w: %s", size, objects.ErrCorrupt,

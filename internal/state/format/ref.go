@@ -15,7 +15,7 @@ func (r Ref) String() string { return r.Tenant + "/" + r.Workspace }
 
 // Check returns an error unless both parts are names.
 func (r Ref) Check() error {
-	return cmp.Or(names.Check("tenant name", r.Tenant), names.Check("workspace name", r.Workspace))
+	return cmp.Or(names.Check("tenant", r.Tenant), names.Check("workspace", r.Workspace))
 }
 
 // Key returns the key of one of the workspace's objects.

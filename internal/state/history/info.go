@@ -41,7 +41,7 @@ func infoOf(ref format.Ref, h *format.Head) Info {
 
 // Workspaces returns a tenant's workspaces, sorted by name, without deleted ones. It sends two small requests for each.
 func Workspaces(ctx context.Context, r *repo.Repo, tenant string) ([]Info, error) {
-	if err := names.Check("tenant name", tenant); err != nil {
+	if err := names.Check("tenant", tenant); err != nil {
 		return nil, err
 	}
 	var list []Info

@@ -65,7 +65,7 @@ func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOpt
 	opts.Retention.Daily = cmp.Or(opts.Retention.Daily, 7)
 	opts.Grace = cmp.Or(opts.Grace, 24*time.Hour)
 	opts.Deleted = cmp.Or(opts.Deleted, 30*24*time.Hour)
-	if err := names.Check("tenant name", tenant); err != nil {
+	if err := names.Check("tenant", tenant); err != nil {
 		return GCResult{}, err
 	}
 	c := &collector{

@@ -27,7 +27,7 @@ func scheduleKey(tenant string) string { return tenant + "/gc/HEAD" }
 func CollectIfDue(
 	ctx context.Context, r *repo.Repo, tenant string, every time.Duration, opts GCOptions,
 ) (out GCResult, ran bool, err error) {
-	if err := names.Check("tenant name", tenant); err != nil {
+	if err := names.Check("tenant", tenant); err != nil {
 		return out, false, err
 	}
 	if due, err := beginIfDue(ctx, r, tenant, every); err != nil || !due {

@@ -106,7 +106,7 @@ func Program(server, tool string) string {
 	return b.String()
 }
 
-// accept returns the tools with a valid definition, by name, and lists the others in p.Rejected.
+// accept returns the tools with a valid definition, sorted by name, and lists the others in p.Rejected.
 func (p *Package) accept(s Source) []tools.Definition {
 	var out []tools.Definition
 	listed := map[string]bool{}
