@@ -167,8 +167,8 @@ func TestHostileTargets(t *testing.T) {
 	}
 	for target, want := range map[string]string{
 		url: "", endless.URL: "", refusing.URL: "the target responded with the status 404",
-		redirecting: "the target responded with a redirect (302), which the fleet does not follow",
-		gone:        "the target is gone (410)",
+		redirecting:   "the target responded with a redirect (302), which the fleet does not follow",
+		gone:          "the target is gone (410)",
 		resetting.URL: "connection reset by peer",
 	} {
 		problem, _, isGone := allowed.post(t.Context(), schemas.Webhook{

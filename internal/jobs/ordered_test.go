@@ -213,6 +213,23 @@ func TestWaitingEventsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Errorf("events without a key and of another tenant = %v, want nil", err)
 	}
+
+	stream, err := f.js.Stream(t.Context(), streamEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := stream.CachedInfo().Config
+	if config.MaxMsgsPerSubject != 100_000 {
+		t.Errorf("%s has room for %d events of a tenant, want 100,000", streamEvents, config.MaxMsgsPerSubject)
+	}
+	config.MaxMsgsPerSubject = 1
+	if _, err := f.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	ev.SetID("3")
+	if err := f.PublishEvent(t.Context(), "other", ev); !errors.Is(err, ErrBacklogFull) {
+		t.Errorf("event without a key above the limit = %v, want ErrBacklogFull", err)
+	}
 }
 
 // TestFullBacklogIsFoundFirst checks that an event that was published without PublishEvent, and for which there is no
