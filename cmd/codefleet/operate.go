@@ -34,7 +34,7 @@ func (a *app) whyCommand() *cobra.Command {
 func showWhy(w io.Writer, why client.Why) {
 	row(w, "task", why.TaskID)
 	row(w, "status", why.Status)
-	row(w, "reason", why.Rule)
+	row(w, "rule", why.Rule)
 	row(w, "because", why.Message)
 	if why.Ahead != nil {
 		row(w, "ahead", fmt.Sprintf("%d of the same tenant, task pool and priority", *why.Ahead))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +27,8 @@ func (a *app) wsLogCommand() *cobra.Command {
 			return err
 		}
 		return list(a, log, "GENERATION\tWHEN\tSOURCE\tCHANGED", func(c client.Commit) []any {
-			return []any{c.Generation, ago(c.Time), commitSource(c), summarizePaths(c.Changed, c.Total)}
+			age := duration(time.Since(c.Time)) + " ago"
+			return []any{c.Generation, age, commitSource(c), summarizePaths(c.Changed, c.Total)}
 		})
 	})
 	limitFlag(c, &limit, "commits")
