@@ -109,11 +109,11 @@ func claudeCode(s mcpServer) string {
 		return "claude mcp add --transport http codefleet " + shellescape.Quote(s.url) +
 			" --header " + shellescape.Quote("Authorization: Bearer "+tokenPlaceholder)
 	}
-	command := "claude mcp add codefleet"
+	args := []string{"claude", "mcp", "add", "codefleet"}
 	for _, k := range slices.Sorted(maps.Keys(s.env)) {
-		command += " --env " + shellescape.Quote(k+"="+s.env[k])
+		args = append(args, "--env", k+"="+s.env[k])
 	}
-	return command + " -- " + s.shell()
+	return shellescape.QuoteCommand(args) + " -- " + s.shell()
 }
 
 func codex(s mcpServer) string {

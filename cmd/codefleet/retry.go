@@ -153,7 +153,7 @@ func (a *app) rerunCommand() *cobra.Command {
 				s.Workspace = fork
 				return nil
 			})
-			if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.NotRetryable { // it is no longer kept
+			if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.NotRetryable { // no longer kept
 				return explain(err).try("codefleet submit --file PROGRAM.py --inputs @FILE")
 			}
 			if err != nil {

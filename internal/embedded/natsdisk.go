@@ -74,7 +74,7 @@ func probeSpace(dir string) error {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("read the free space of %s: %w", dir, err)
 	}
-	if st.Bfree*uint64(st.Bsize) < startSpace { //nolint:gosec,unconvert // not negative; the types differ on darwin
+	if st.Bfree*uint64(st.Bsize) < startSpace {
 		return fmt.Errorf("%s has less than %d MB of free space", dir, startSpace>>20)
 	}
 	probe := filepath.Join(dir, ".space-probe")
