@@ -134,6 +134,9 @@ func New(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{source: cmp.Or(o.Source, "codefleet/client")}
 	switch u.Scheme {
 	case "http", "https":
+		if u.User != nil { // requests have the token instead
+			return nil, o.badURL("want an address without a user; the token is given as Options.Token or CODEFLEET_TOKEN")
+		}
 		c.conn, err = newHTTPConn(u, o)
 	case "nats", "tls":
 		c.conn, err = newNATSConn(ctx, o)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/limited"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // ErrNoFleet is returned by Locate and LocateNATS if neither a file nor the environment names a fleet. LocateNATS also
@@ -86,6 +87,10 @@ const maxFleetFile = 1 << 20
 
 // decodeFleetFile decodes a fleet.json into v.
 func decodeFleetFile(path string, v any) error {
+	if strings.Contains(path, "://") {
+		return badOptions("fleet file %q is an address; want the path of a file, or set CODEFLEET_URL",
+			text.HideCredentials(path))
+	}
 	data, err := limited.ReadFile(path, maxFleetFile)
 	if errors.Is(err, fs.ErrNotExist) { // the fleet may not have started yet
 		return fmt.Errorf("read fleet file: %w", err)

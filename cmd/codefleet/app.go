@@ -290,6 +290,10 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 		select {
 		case <-a.signals:
 			cancel(errInterrupted)
+			if reading.Load() > 0 { // nothing has begun that would have to end
+				fmt.Fprintln(a.stderr, "codefleet: interrupted")
+				a.exit(errcode.ExitStopped)
+			}
 		case <-done:
 			return
 		}

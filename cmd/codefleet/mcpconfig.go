@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/internal/bridge"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // mcpClient describes how to configure an MCP client. Either json or text is set.
@@ -164,12 +165,18 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 }
 
 // mcpServer returns how a client reaches the fleet that the flags and the environment name.
-func (a *app) mcpServer(http bool) (mcpServer, error) {
+func (a *app) mcpServer(http bool) (s mcpServer, err error) {
+	defer func() {
+		if u := cmp.Or(s.url, s.env["CODEFLEET_URL"]); err == nil && strings.Contains(u, "@") {
+			err = usage("fleet address %q: want an address without a user", text.HideCredentials(u)).
+				try("give the token in CODEFLEET_TOKEN")
+		}
+	}()
 	self, err := os.Executable()
 	if err != nil {
 		self = "codefleet"
 	}
-	s := mcpServer{command: self, args: []string{"mcp"}}
+	s = mcpServer{command: self, args: []string{"mcp"}}
 	if http {
 		options, err := a.locate()
 		if err != nil {

@@ -46,7 +46,9 @@ func (a *app) runCommand() *cobra.Command {
 	a.completeTaskFlags(c)
 	a.explainFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
+		_, stop := a.interruptible(c.Context())
 		s, err := flags.submission(args, a.stdin)
+		stop()
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -233,9 +234,14 @@ func readText(name, path string, stdin io.Reader) (string, error) {
 
 var errTooLarge = fmt.Errorf("is larger than %d MiB", maxTask>>20)
 
+// reading is how many files are being read. A pipe may have no data for long, and to read it cannot be interrupted.
+var reading atomic.Int32
+
 // readFile returns the content of a file that an argument names. It reads no more than a task can hold. The error of a
 // larger file is errTooLarge.
 func readFile(path string) ([]byte, error) {
+	reading.Add(1)
+	defer reading.Add(-1)
 	data, err := limited.ReadFile(path, maxTask)
 	if errors.Is(err, limited.ErrTooLarge) {
 		return nil, errTooLarge
@@ -245,6 +251,8 @@ func readFile(path string) ([]byte, error) {
 
 // readInput returns the content of standard input, with the limit and the error of readFile.
 func readInput(stdin io.Reader) ([]byte, error) {
+	reading.Add(1)
+	defer reading.Add(-1)
 	data, err := limited.ReadAll(stdin, maxTask)
 	if errors.Is(err, limited.ErrTooLarge) {
 		return nil, errTooLarge

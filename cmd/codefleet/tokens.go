@@ -179,6 +179,14 @@ func (a *app) tokensAddCommand() *cobra.Command {
 
 // expiry parses the time at which a token expires.
 func expiry(s string, now time.Time) (time.Time, error) {
+	t, err := parseExpiry(s, now)
+	if err == nil && t.Year() > 9999 {
+		return t, usage("--expires %s: the time is after the year 9999; without --expires, the token does not expire", s)
+	}
+	return t, err
+}
+
+func parseExpiry(s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}

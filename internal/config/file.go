@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/codefleet/codefleet/internal/limited"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // maxFile limits the size of the configuration and of files that it names.
@@ -62,6 +63,9 @@ func yamlError(path string, err error) (where, message string) {
 }
 
 func readSmall(path string) ([]byte, error) {
+	if strings.Contains(path, "://") {
+		return nil, fmt.Errorf("%s is an address; want the path of a file", text.HideCredentials(path))
+	}
 	data, err := limited.ReadFile(path, maxFile)
 	if errors.Is(err, limited.ErrTooLarge) {
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFile)

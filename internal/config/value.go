@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -139,12 +140,30 @@ func format(v reflect.Value) string {
 	}
 	var shown []string
 	for _, s := range list {
+		s = secretArgument.ReplaceAllString(s, "${1}"+hidden)
 		if strings.Contains(s, "://") {
-			s = text.HideCredentials(s)
+			s = query.ReplaceAllString(text.HideCredentials(s), "?"+hidden)
 		}
 		shown = append(shown, s)
 	}
 	return strings.Join(shown, ", ")
+}
+
+var (
+	// secretArgument matches an argument such as --api-key=VALUE.
+	secretArgument = regexp.MustCompile(`(?is)^(--?[\w-]*(?:token|key|secret|password|pass|auth)[\w-]*=).+$`)
+	query          = regexp.MustCompile(`\?[^\s,]*`)
+	// mcpURL matches the keys of addresses whose path may be a secret.
+	mcpURL  = regexp.MustCompile(`^(?:mcp_servers\[\d+\]|nats)\.url$`)
+	urlPath = regexp.MustCompile(`(://[^/\s,]+)/[^\s,]+`)
+)
+
+// shown returns the value of a key as `config show` prints it.
+func shown(key, value string) string {
+	if mcpURL.MatchString(key) {
+		return urlPath.ReplaceAllString(value, "$1/"+hidden)
+	}
+	return value
 }
 
 // formatDuration formats a duration without zero units, such as 5m instead of 5m0s.

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -119,7 +120,13 @@ func (o Options) resource(ctx context.Context) (*resource.Resource, error) {
 func (t *Telemetry) reportErrors() {
 	log := t.Logger
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.Warn("telemetry failed", "error", err) // the SDK passes no context
+		message := err.Error()
+		if e, ok := errors.AsType[*url.Error](err); ok { // a path or a query may have a token
+			if u, err := url.Parse(e.URL); err == nil {
+				message = strings.ReplaceAll(message, e.URL, u.Scheme+"://"+u.Host)
+			}
+		}
+		log.Warn("telemetry failed", "error", message) // the SDK passes no context
 	}))
 }
 

@@ -13,7 +13,7 @@ import (
 type expression struct {
 	python string
 	clear  bool // if it refers to a previous number, this can only be the last one
-	simple bool // short numbers, + - * / and parentheses: a calculator that computes in floats is exact
+	simple bool // short whole numbers, + - * and parentheses, or one division: a calculator that uses floats is exact
 	single bool // one number and nothing else
 	ok     bool
 }
@@ -40,6 +40,7 @@ var (
 	arithNumber = regexp.MustCompile(`^[\d,]*\.?\d+$`)
 	notDigit    = regexp.MustCompile(`[^\d.]`)
 	isRounded   = regexp.MustCompile(`[/%.]|\*\*`) // its value may be a float, or too large
+	quotient    = regexp.MustCompile(`^\d+ / \d+$`)
 	operand     = regexp.MustCompile(`[\w.]+`)
 )
 
@@ -67,7 +68,7 @@ func (w *writer) parseArithmetic(t []token) (e expression) {
 	e.clear = !refers || w.vars["number"] != "" && (!pronoun || !w.foundSince())
 	e.single = n.Kind == arith.Number || n.Kind == arith.Constant
 	e.simple = !refers && len(notDigit.ReplaceAllString(e.python, "")) <= floatDigits &&
-		!strings.Contains(e.python, "**") && !strings.Contains(e.python, "%")
+		(!isRounded.MatchString(e.python) || quotient.MatchString(e.python))
 	e.python = strings.ReplaceAll(e.python, previous, w.vars["number"])
 	return e
 }

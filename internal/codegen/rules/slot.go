@@ -172,7 +172,8 @@ func literal(k kind, pattern string) func(*writer, token) (string, bool) {
 // snake_case.
 func (g *grammar) readJSON(t []token) (json string, ok bool) {
 	if n := signedNumber(t); n != "" {
-		return n, numeral.MatchString(n)
+		exact := !strings.Contains(n, ".") || len(notDigit.ReplaceAllString(n, "")) <= floatDigits
+		return n, exact && numeral.MatchString(n)
 	}
 	if len(t) != 1 {
 		return "", false

@@ -63,6 +63,15 @@ func convert(cfg Config) layer {
 }
 
 func (c *converter) convert(ctx context.Context, res tools.Result) (value, extra json.RawMessage, err error) {
+	if res.Structured == nil && c.cfg.Schemas.get(c.call.def).output != nil {
+		// Older servers have only the JSON as text.
+		if len(res.Content) != 1 || !json.Valid([]byte(res.Content[0].Text)) {
+			e := fail(c.call, errcode.Unavailable,
+				"the tool's result has no structured content, although the tool has an output schema")
+			return nil, nil, c.attach(ctx, e, res)
+		}
+		res.Structured = json.RawMessage(res.Content[0].Text)
+	}
 	if res.Structured == nil {
 		value, err = unstructured(ctx, c, res)
 	} else if value, err = structured(ctx, c, res); err == nil {
