@@ -139,8 +139,11 @@ func format(v reflect.Value) string {
 		list = []string{fmt.Sprint(v.Interface())}
 	}
 	var shown []string
-	for _, s := range list {
+	for i, s := range list {
 		s = secretArgument.ReplaceAllString(s, "${1}"+hidden)
+		if i > 0 && secretFlag.MatchString(list[i-1]) {
+			s = hidden
+		}
 		if strings.Contains(s, "://") {
 			s = query.ReplaceAllString(text.HideCredentials(s), "?"+hidden)
 		}
@@ -149,9 +152,12 @@ func format(v reflect.Value) string {
 	return strings.Join(shown, ", ")
 }
 
+const secretName = `--?[\w-]*(?:token|key|secret|password|auth)[\w-]*`
+
 var (
 	// secretArgument matches an argument such as --api-key=VALUE.
-	secretArgument = regexp.MustCompile(`(?is)^(--?[\w-]*(?:token|key|secret|password|pass|auth)[\w-]*=).+$`)
+	secretArgument = regexp.MustCompile(`(?is)^(` + secretName + `=).+$`)
+	secretFlag     = regexp.MustCompile(`(?i)^` + secretName + `$`) // the next argument is the value
 	query          = regexp.MustCompile(`\?[^\s,]*`)
 	// mcpURL matches the keys of addresses whose path may be a secret.
 	mcpURL  = regexp.MustCompile(`^(?:mcp_servers\[\d+\]|nats)\.url$`)

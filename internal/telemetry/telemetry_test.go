@@ -6,17 +6,20 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log" //nolint:depguard // to check that it is silent
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
@@ -31,6 +34,20 @@ func setup(t *testing.T, o telemetry.Options) *telemetry.Telemetry {
 		t.Fatal(err)
 	}
 	return tel
+}
+
+// The path and the query of the endpoint may have a token.
+func TestFailedExportsHaveNoPath(t *testing.T) {
+	var out bytes.Buffer
+	tel := setup(t, telemetry.Options{
+		Log: telemetry.LogOptions{Output: &out, Format: "text"}, Endpoint: "http://127.0.0.1:1",
+	})
+	defer func() { _ = tel.Shutdown(t.Context()) }()
+	otel.Handle(fmt.Errorf("export: %w", &url.Error{Op: "Post", URL: "http://h:4/t0ken/v1?k=t1ken", Err: io.EOF}))
+	if got := out.String(); strings.Contains(got, "t0ken") || strings.Contains(got, "t1ken") ||
+		!strings.Contains(got, "http://h:4") {
+		t.Errorf("log = %q, want the host without path and query", got)
+	}
 }
 
 // Every log record has the trace ids, also those of loggers from With and WithGroup.

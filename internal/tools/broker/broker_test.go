@@ -720,7 +720,13 @@ func TestContentBesideStructure(t *testing.T) {
 		res  tools.Result
 		want got
 	}{
-		"nothing":                      {"put", result(`{"n":1}`), got{Value: `{"n":1}`}},
+		"nothing":           {"put", result(`{"n":1}`), got{Value: `{"n":1}`}},
+		"structure as text": {"wrapped", tools.Result{Content: []tools.Content{note(`{"result":10}`)}}, got{Value: "10"}},
+		"text without structure": {
+			"wrapped", tools.Result{Content: []tools.Content{note("done")}},
+			got{Code: "unavailable", Content: `["done"]`},
+		},
+		"neither":                      {"wrapped", tools.Result{}, got{Code: "unavailable"}},
 		"no copies":                    {"put", result(`{"n":1,"a":"é"}`, note(`{ "a": "\u00e9", "n": 1 }`)), got{Value: `{"n":1,"a":"é"}`}},
 		"no copies of a wrapped value": {"wrapped", result(`{"result":10}`, note("10")), got{Value: "10"}},
 		"not quite a copy": {

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+)
+
+// The first signal ends a command that reads a pipe without data: nothing has begun.
+func TestReadingIsInterruptible(t *testing.T) {
+	for _, args := range []string{"run -", "run --file -"} {
+		read, write := io.Pipe()
+		var errs bytes.Buffer
+		signals, exited := make(chan os.Signal, 2), make(chan int, 2)
+		a := &app{
+			stdin: read, stdout: io.Discard, stderr: &errs, env: os.Environ(), signals: signals,
+			exit: func(code int) { exited <- code; _ = write.CloseWithError(io.ErrUnexpectedEOF) },
+		}
+		done := make(chan struct{})
+		go func() { a.main(t.Context(), strings.Split(args, " ")); close(done) }()
+		if _, err := write.Write([]byte("#")); err != nil { // the command reads
+			t.Fatal(err)
+		}
+		signals <- syscall.SIGTERM
+		if code := <-exited; code != errcode.ExitStopped {
+			t.Errorf("%s: exit code after a signal = %d, want %d", args, code, errcode.ExitStopped)
+		}
+		<-done
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for in, want := range map[string]string{
+		"90d": "2026-04-02T03:04:05Z", "12h": "2026-01-02T15:04:05Z", "2027-01-02T03:04:05Z": "2027-01-02T03:04:05Z",
+		"": "0001-01-01T00:00:00Z",
+	} {
+		if got, err := expiry(in, now); err != nil || got.Format(time.RFC3339) != want {
+			t.Errorf("expiry(%q) = %s, %v, want %s", in, got.Format(time.RFC3339), err, want)
+		}
+	}
+	for _, in := range []string{"3000000d", "0d", "-1h", "soon"} {
+		if got, err := expiry(in, now); err == nil {
+			t.Errorf("expiry(%q) = %s, want an error", in, got)
+		}
+	}
+}
