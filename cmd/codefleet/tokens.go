@@ -181,7 +181,8 @@ func (a *app) tokensAddCommand() *cobra.Command {
 func expiry(s string, now time.Time) (time.Time, error) {
 	t, err := parseExpiry(s, now)
 	if err == nil && t.Year() > 9999 {
-		return t, usage("--expires %s: the time is after the year 9999; without --expires, the token does not expire", s)
+		return t, usage("--expires %s: the time is after the year 9999", s).
+			try("leave out --expires: then the token does not expire")
 	}
 	return t, err
 }

@@ -92,7 +92,8 @@ func Loopback(addr string) bool {
 func (k *checker) addr(key, addr string) {
 	_, port, err := net.SplitHostPort(addr)
 	if n, perr := strconv.Atoi(port); err != nil || perr != nil || n < 0 || n > 65535 {
-		k.bad(key, "%q is not host:port, such as 127.0.0.1:8787; port 0 selects a free port", text.HideCredentials(addr))
+		k.bad(key, "%q is not host:port, such as 127.0.0.1:8787; port 0 selects a free port",
+			text.HideCredentials(addr))
 	}
 }
 

@@ -244,8 +244,10 @@ func TestSecrets(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "key", "s3cr3t-key\n")
 	write(t, "c.yaml", "s3:\n  secret_key_file: key\nnats:\n  url: nats://u:s3cr3t-url@h:4222\nmcp_servers:\n"+
-		"- {name: a, command: b, args: [--api-key=s3cr3t-a, --token, s3cr3t-b, -v], env: {K: s3cr3t-env, TOKEN_file: key, SSL_CERT_FILE: /x}}\n"+
-		"- {name: w, url: 'https://w/s3cr3t-path?k=s3cr3t-query', headers: {X-Key_file: key}}\ntools:\n  policy: {a/read_file: approve}\n")
+		"- {name: a, command: b, args: [--api-key=s3cr3t-a, --token, s3cr3t-b, -v],\n"+
+		"   env: {K: s3cr3t-env, TOKEN_file: key, SSL_CERT_FILE: /x}}\n"+
+		"- {name: w, url: 'https://w/s3cr3t-path?k=s3cr3t-query', headers: {X-Key_file: key}}\n"+
+		"tools:\n  policy: {a/read_file: approve}\n")
 	c := load(t, config.Source{File: "c.yaml", Env: []string{"OPENAI_API_KEY_FILE=key"}})
 	if c.S3.SecretKey != "s3cr3t-key" || c.LLM.OpenAIAPIKey != "s3cr3t-key" {
 		t.Errorf("secrets read from files = %q, %q; want s3cr3t-key twice",

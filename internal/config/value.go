@@ -152,12 +152,13 @@ func format(v reflect.Value) string {
 	return strings.Join(shown, ", ")
 }
 
-const secretName = `--?[\w-]*(?:token|key|secret|password|auth)[\w-]*`
+// flagName matches the names of flags whose values are secret.
+const flagName = `--?[\w-]*(?:token|key|secret|password|auth)[\w-]*`
 
 var (
 	// secretArgument matches an argument such as --api-key=VALUE.
-	secretArgument = regexp.MustCompile(`(?is)^(` + secretName + `=).+$`)
-	secretFlag     = regexp.MustCompile(`(?i)^` + secretName + `$`) // the next argument is the value
+	secretArgument = regexp.MustCompile(`(?is)^(` + flagName + `=).+$`)
+	secretFlag     = regexp.MustCompile(`(?i)^` + flagName + `$`) // the next argument is the value
 	query          = regexp.MustCompile(`\?[^\s,]*`)
 	// mcpURL matches the keys of addresses whose path may be a secret.
 	mcpURL  = regexp.MustCompile(`^(?:mcp_servers\[\d+\]|nats)\.url$`)

@@ -720,10 +720,13 @@ func TestContentBesideStructure(t *testing.T) {
 		res  tools.Result
 		want got
 	}{
-		"nothing":           {"put", result(`{"n":1}`), got{Value: `{"n":1}`}},
-		"structure as text": {"wrapped", tools.Result{Content: []tools.Content{note(`{"result":10}`)}}, got{Value: "10"}},
+		"nothing": {"put", result(`{"n":1}`), got{Value: `{"n":1}`}},
+		"structure as text": {
+			"wrapped", tools.Result{Content: []tools.Content{note(`{"result":10}`)}}, got{Value: "10"},
+		},
 		"text without structure": {
-			"wrapped", tools.Result{Content: []tools.Content{note("done")}},
+			"wrapped",
+			tools.Result{Content: []tools.Content{note("done")}},
 			got{Code: "unavailable", Content: `["done"]`},
 		},
 		"neither":                      {"wrapped", tools.Result{}, got{Code: "unavailable"}},
