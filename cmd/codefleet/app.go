@@ -291,8 +291,7 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 		case <-a.signals:
 			cancel(errInterrupted)
 			if reading.Load() > 0 { // nothing has begun that would have to end
-				fmt.Fprintln(a.stderr, "codefleet: interrupted")
-				a.exit(errcode.ExitStopped)
+				a.exit(a.report(errInterrupted))
 			}
 		case <-done:
 			return

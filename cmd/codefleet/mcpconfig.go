@@ -155,6 +155,10 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if u := cmp.Or(s.url, s.env["CODEFLEET_URL"]); strings.Contains(u, "@") {
+				return usage("fleet address %q: want an address without a user", text.HideCredentials(u)).
+					try("give the token in CODEFLEET_TOKEN")
+			}
 			return a.showMCP(mcpClients()[i], s)
 		},
 	}
@@ -165,18 +169,12 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 }
 
 // mcpServer returns how a client reaches the fleet that the flags and the environment name.
-func (a *app) mcpServer(http bool) (s mcpServer, err error) {
-	defer func() {
-		if u := cmp.Or(s.url, s.env["CODEFLEET_URL"]); err == nil && strings.Contains(u, "@") {
-			err = usage("fleet address %q: want an address without a user", text.HideCredentials(u)).
-				try("give the token in CODEFLEET_TOKEN")
-		}
-	}()
+func (a *app) mcpServer(http bool) (mcpServer, error) {
 	self, err := os.Executable()
 	if err != nil {
 		self = "codefleet"
 	}
-	s = mcpServer{command: self, args: []string{"mcp"}}
+	s := mcpServer{command: self, args: []string{"mcp"}}
 	if http {
 		options, err := a.locate()
 		if err != nil {

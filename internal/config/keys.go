@@ -90,7 +90,7 @@ func (c *Config) Values() []Value {
 				}
 				v = v.Elem()
 			}
-			out = append(out, Value{path, shown(path, format(v)), c.Origin(path)})
+			out = append(out, Value{path, format(path, v), c.Origin(path)})
 		case v.Kind() == reflect.Struct:
 			for i := range v.NumField() {
 				if name := yamlName(v.Type().Field(i)); name != "" {

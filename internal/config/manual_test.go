@@ -225,7 +225,7 @@ func defaultText(v reflect.Value) string {
 	if v.Kind() == reflect.Pointer && v.IsNil() || v.Kind() == reflect.Map {
 		return ""
 	}
-	text := format(v)
+	text := format("", v)
 	if v.Type() == stringsType {
 		return "[" + text + "]"
 	}

@@ -129,8 +129,8 @@ func parseBool(text string) (bool, error) {
 	return false, fmt.Errorf("%q is neither true nor false", text)
 }
 
-// format formats a value as `config show` prints it, with secrets hidden.
-func format(v reflect.Value) string {
+// format formats the value of a key as `config show` prints it, with secrets hidden.
+func format(key string, v reflect.Value) string {
 	if v.Type() == durationType {
 		return formatDuration(time.Duration(v.Int()))
 	}
@@ -147,6 +147,9 @@ func format(v reflect.Value) string {
 		if strings.Contains(s, "://") {
 			s = query.ReplaceAllString(text.HideCredentials(s), "?"+hidden)
 		}
+		if secretPath.MatchString(key) {
+			s = urlPath.ReplaceAllString(s, "$1/"+hidden)
+		}
 		shown = append(shown, s)
 	}
 	return strings.Join(shown, ", ")
@@ -160,18 +163,10 @@ var (
 	secretArgument = regexp.MustCompile(`(?is)^(` + flagName + `=).+$`)
 	secretFlag     = regexp.MustCompile(`(?i)^` + flagName + `$`) // the next argument is the value
 	query          = regexp.MustCompile(`\?[^\s,]*`)
-	// mcpURL matches the keys of addresses whose path may be a secret.
-	mcpURL  = regexp.MustCompile(`^(?:mcp_servers\[\d+\]|nats)\.url$`)
-	urlPath = regexp.MustCompile(`(://[^/\s,]+)/[^\s,]+`)
+	// secretPath matches the keys of addresses whose path may be a secret.
+	secretPath = regexp.MustCompile(`^(?:mcp_servers\[\d+\]|nats)\.url$`)
+	urlPath    = regexp.MustCompile(`(://[^/\s,]+)/[^\s,]+`)
 )
-
-// shown returns the value of a key as `config show` prints it.
-func shown(key, value string) string {
-	if mcpURL.MatchString(key) {
-		return urlPath.ReplaceAllString(value, "$1/"+hidden)
-	}
-	return value
-}
 
 // formatDuration formats a duration without zero units, such as 5m instead of 5m0s.
 func formatDuration(d time.Duration) string {

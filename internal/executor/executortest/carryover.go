@@ -170,9 +170,10 @@ for _ in range(25):
     time.sleep(0.02)
 found["tcp"] = attempt(lambda: len([line for line in open("/proc/net/tcp") if line.split()[3] == "0A"]))
 found["mounts"] = text("/proc/self/mounts")
-def changed(path): # since the box was created
-    return attempt(lambda: os.stat(path).st_ctime > os.stat("/proc/%d" % os.getppid()).st_ctime)
-found["changed devices"] = [path for path in glob.glob("/dev/*") if changed(path) is True]
+def changed(path): # since the last device was created
+    status = os.stat(path)
+    return stat.S_ISCHR(status.st_mode) and status.st_ctime > os.stat("/dev").st_ctime
+found["changed devices"] = [path for path in glob.glob("/dev/*") if attempt(lambda: changed(path)) is True]
 found["hostname"] = os.uname().nodename
 found["terminals"] = attempt(lambda: sorted(os.listdir("/dev/pts")))
 found["processes"] = len([p for p in glob.glob("/proc/[0-9]*") if user(p) == os.getuid() and os.getuid()])

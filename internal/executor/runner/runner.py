@@ -719,7 +719,7 @@ def devices():
     for directory, _, names in os.walk("/dev"):
         for path in [os.path.join(directory, name) for name in names]:
             mode = os.lstat(path).st_mode
-            if stat.S_ISCHR(mode) and mode & 0o022:
+            if stat.S_ISCHR(mode) and mode & stat.S_IWOTH:
                 found.append(path)
     return found
 
