@@ -134,7 +134,8 @@ func codex(s mcpServer) string {
 		file.Servers = map[string]server{"codefleet": {Command: s.command, Args: s.args, Env: s.env}}
 	}
 	b, _ := toml.Marshal(file) // encoding strings does not fail
-	return strings.TrimSpace(string(b))
+	// The file may already have the table [mcp_servers], and must not have it twice.
+	return strings.TrimSpace(strings.TrimPrefix(string(b), "[mcp_servers]\n"))
 }
 
 func (a *app) mcpConfigCommand() *cobra.Command {

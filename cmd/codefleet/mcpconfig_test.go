@@ -34,7 +34,7 @@ func TestClientConfigurationIsQuoted(t *testing.T) {
 			Env     map[string]string `toml:"env"`
 		} `toml:"mcp_servers"`
 	}
-	if err := toml.Unmarshal([]byte(codex(local)), &file); err != nil {
+	if err := toml.Unmarshal([]byte("[mcp_servers]\n[mcp_servers.other]\n"+codex(local)), &file); err != nil {
 		t.Fatal(err)
 	}
 	got := file.Servers["codefleet"]
