@@ -31,7 +31,7 @@ type app struct {
 	stdout, stderr io.Writer
 	env            []string
 	signals        <-chan os.Signal
-	exit           func(int) // called at a second signal
+	exit           func(int) // called at a signal that ends the process at once
 
 	worker up.Worker // runs the worker of a fleet that `up` or `run` starts
 
@@ -281,8 +281,8 @@ func (a *app) lookup(name string) string {
 // errInterrupted is the cause of a context that a signal ended.
 var errInterrupted = errors.New("interrupted")
 
-// interruptible returns a context that the first signal cancels. A second signal ends the process. The
-// returned function releases the context.
+// interruptible returns a context that the first signal cancels. A second signal ends the process. So does the first
+// one while the command reads its input. The returned function releases the context.
 func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -303,6 +303,16 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 		}
 	}()
 	return ctx, func() { close(done); cancel(nil) }
+}
+
+// interruptibly calls fn, which reads a command's input, and returns errInterrupted if a signal arrived meanwhile.
+func (a *app) interruptibly(ctx context.Context, fn func() error) error {
+	ctx, stop := a.interruptible(ctx)
+	defer stop()
+	if err := fn(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
 }
 
 // locate finds a fleet as client.Locate does.

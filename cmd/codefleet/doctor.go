@@ -89,7 +89,7 @@ func (a *app) doctor(ctx context.Context, clean bool) error {
 		p := &hostCheck{Config: c, app: a, root: os.Geteuid() == 0}
 		results = append(results, p.remains(ctx, clean)...)
 		for _, check := range []func(context.Context) checkResult{
-			within(probeTime, p.python), within(probeTime, p.engine), within(probeTime, p.microsandbox),
+			within(probeTime, p.python), within(probeTime, p.runsc), within(probeTime, p.microsandbox),
 			within(fetchTime, p.boot), within(probeTime, p.userNamespaces), within(probeTime, p.cgroups),
 			within(probeTime, p.disk), within(probeTime, p.memory), within(probeTime, p.hugePages),
 			within(probeTime, p.openFiles), within(probeTime, p.clock), within(probeTime, p.queue),
@@ -184,8 +184,8 @@ func (p *hostCheck) python(ctx context.Context) checkResult {
 // maxEngineAge is the age above which doctor suggests a newer engine.
 const maxEngineAge = 365 * 24 * time.Hour
 
-// engine checks the runsc binary, which is optional if microsandbox can be used instead.
-func (p *hostCheck) engine(ctx context.Context) checkResult {
+// runsc checks the runsc binary, which is optional if microsandbox can be used instead.
+func (p *hostCheck) runsc(ctx context.Context) checkResult {
 	const name, install = "runsc", "make build  (puts bin/runsc beside this binary), or set execution.runsc"
 	path, err := sandbox.Runsc(p.Config)
 	if err != nil {

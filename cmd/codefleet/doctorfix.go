@@ -26,7 +26,7 @@ type hostFix struct {
 // fixHost enables huge pages after asking, or returns an error if it may not.
 func (a *app) fixHost(yes bool) error {
 	return hostFix{
-		state: gvisor.HugePages(), root: os.Geteuid() == 0, yes: yes, answer: a.stdin, question: a.stderr,
+		state: gvisor.HugePages(), root: os.Geteuid() == 0, yes: yes, answer: inputReader{a.stdin}, question: a.stderr,
 		enable: func() error { return gvisor.EnableHugePages(tmpfilesDir) },
 	}.run()
 }

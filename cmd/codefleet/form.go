@@ -150,7 +150,7 @@ func (a *app) formFillCommand() *cobra.Command {
 				return err
 			}
 			if !o.noAsk && isTerminal(a.stdin) && isTerminal(a.stderr) {
-				askMissing(bufio.NewReader(a.stdin), a.stderr, f, &filled)
+				askMissing(bufio.NewReader(inputReader{a.stdin}), a.stderr, f, &filled)
 			}
 			if err := a.print(filled, func(w io.Writer) { showFilled(w, f, filled) }); err != nil {
 				return err

@@ -14,7 +14,7 @@ import (
 
 // The first signal ends a command that reads a pipe without data: nothing has begun.
 func TestReadingIsInterruptible(t *testing.T) {
-	for _, args := range []string{"run -", "run --file -"} {
+	for _, args := range []string{"run -", "run --file -", "workflow run -", "privacy scan -", "submit -"} {
 		read, write := io.Pipe()
 		var errs bytes.Buffer
 		signals, exited := make(chan os.Signal, 2), make(chan int, 2)
@@ -28,10 +28,18 @@ func TestReadingIsInterruptible(t *testing.T) {
 			t.Fatal(err)
 		}
 		signals <- syscall.SIGTERM
-		if code := <-exited; code != errcode.ExitStopped {
-			t.Errorf("%s: exit code after a signal = %d, want %d", args, code, errcode.ExitStopped)
+		select {
+		case code := <-exited:
+			if code != errcode.ExitStopped {
+				t.Errorf("%s: exit code after a signal = %d, want %d", args, code, errcode.ExitStopped)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s goes on after a signal", args)
 		}
 		<-done
+		if !strings.Contains(errs.String(), "interrupted") {
+			t.Errorf("%s prints %q, want interrupted", args, errs.String())
+		}
 	}
 }
 

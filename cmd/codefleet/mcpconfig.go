@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -156,9 +157,10 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if u := cmp.Or(s.url, s.env["CODEFLEET_URL"]); strings.Contains(u, "@") {
-				return usage("fleet address %q: want an address without a user", text.HideCredentials(u)).
-					try("give the token in CODEFLEET_TOKEN")
+			address := cmp.Or(s.url, s.env["CODEFLEET_URL"])
+			if u, err := url.Parse(address); err != nil || u.User != nil {
+				return usage("fleet address %q: want an address without a user", text.HideCredentials(address)).
+					try("use the fleet's HTTP address, with the token in CODEFLEET_TOKEN")
 			}
 			return a.showMCP(mcpClients()[i], s)
 		},
@@ -185,6 +187,10 @@ func (a *app) mcpServer(http bool) (mcpServer, error) {
 		return s, nil
 	}
 	if file := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET")); file != "" {
+		if strings.Contains(file, "://") {
+			return s, usage("--fleet %s: want a file, not an address", text.HideCredentials(file)).
+				try("set CODEFLEET_URL and CODEFLEET_TOKEN")
+		}
 		if file, err = filepath.Abs(file); err != nil {
 			return s, err
 		}

@@ -92,7 +92,9 @@ func privacyTypes(names []string) ([]privacy.Type, error) {
 func (a *app) readForScan(name string) (string, error) {
 	in := a.stdin
 	if name != "-" {
+		reading.Add(1) // to open a pipe waits for a writer
 		f, err := os.Open(name)
+		reading.Add(-1)
 		if err != nil {
 			return "", usage("%v", err)
 		}
@@ -100,7 +102,7 @@ func (a *app) readForScan(name string) (string, error) {
 		in = f
 	}
 	// Spreadsheets are often exported in UTF-16, which starts with a byte order mark.
-	in = transform.NewReader(in, unicode.BOMOverride(transform.Nop))
+	in = transform.NewReader(inputReader{in}, unicode.BOMOverride(transform.Nop))
 	data, err := limited.ReadAll(in, maxScannedFile)
 	if errors.Is(err, limited.ErrTooLarge) {
 		return "", usage("%s is larger than %d MiB", name, maxScannedFile>>20).try("split it, and scan the parts")

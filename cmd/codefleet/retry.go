@@ -55,6 +55,9 @@ func tailOf(ctx context.Context, c *client.Client, d client.DeadLetter) (string,
 	}
 	if out == "" {
 		_, err := c.Watch(ctx, d.TaskID, 0, func(e client.Event) error {
+			if e.Stream == "" { // not output, but a stage of the task
+				return nil
+			}
 			out += e.Text
 			out = out[max(0, len(out)-lastOutput):]
 			return nil
@@ -98,7 +101,7 @@ func (a *app) retryCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "retry ID",
 		Short: "Run an unsuccessful task again",
-		Long: "Run a task that ended without success again. A dead-lettered task runs again under its own id,\n" +
+		Long: "Run again a task that ended without success. A dead-lettered task runs again under its own id,\n" +
 			"as with `codefleet dead redrive`. Any other has a final result, which its caller, triggers and\n" +
 			"webhooks may have acted on, so it is submitted again as a new task; repeating the command shows\n" +
 			"the same new task.",
@@ -153,7 +156,7 @@ func (a *app) rerunCommand() *cobra.Command {
 				s.Workspace = fork
 				return nil
 			})
-			if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.NotRetryable { // no longer kept
+			if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.NotRetryable { // its submission is no longer kept
 				return explain(err).try("codefleet submit --file PROGRAM.py --inputs @FILE")
 			}
 			if err != nil {
@@ -196,6 +199,9 @@ func (f *taskFlags) change(s *client.Submission, stdin io.Reader) error {
 	data, err := json.Marshal(parts)
 	if err != nil {
 		return err
+	}
+	if len(parts.Files) > 0 {
+		s.Files = nil // otherwise each new file would be merged into an old one
 	}
 	return json.Unmarshal(data, s) // keeps what parts lacks
 }

@@ -46,9 +46,11 @@ func (a *app) runCommand() *cobra.Command {
 	a.completeTaskFlags(c)
 	a.explainFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		_, stop := a.interruptible(c.Context())
-		s, err := flags.submission(args, a.stdin)
-		stop()
+		var s client.Submission
+		err := a.interruptibly(c.Context(), func() (err error) {
+			s, err = flags.submission(args, a.stdin)
+			return err
+		})
 		if err != nil {
 			return err
 		}

@@ -46,11 +46,14 @@ func (a *app) workflowRunCommand() *cobra.Command {
 	c.Flags().StringVar(&in.Key, "key", "", "idempotency `KEY`: a second command with the same key shows the same run")
 	completeFlag(c, "priority", "high", "normal", "low")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		p, err := a.readWorkflow(args[0])
-		if err != nil {
+		var p *workflow.Plan
+		err := a.interruptibly(c.Context(), func() (err error) {
+			if p, err = a.readWorkflow(args[0]); err == nil {
+				in.Inputs, err = inputsOf(inputs, set, p.Definition)
+			}
 			return err
-		}
-		if in.Inputs, err = inputsOf(inputs, set, p.Definition); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 		if _, err := p.Inputs(in.Inputs); err != nil {

@@ -31,7 +31,7 @@ var functions = map[string]func(float64) float64{
 }
 
 // Evaluate evaluates an arithmetic expression of at most 1,000 bytes. As in Python, -2**2 is -4, 2**-1 is 0.5,
-// and // and % round towards minus infinity. The result may be infinite. Error messages address the author
+// and the operators // and % round towards minus infinity. The result may be infinite. Error messages address the author
 // of the expression.
 func Evaluate(text string) (float64, error) {
 	if len(text) > maxExpression {
@@ -93,18 +93,17 @@ func (n *Node) binary(x, y float64) (float64, error) {
 	if y == 0 {
 		return 0, fmt.Errorf("division by zero at character %d", n.At)
 	}
-	switch n.Text {
-	case "/":
+	if n.Text == "/" {
 		return x / y, nil
-	case "//":
-		return math.Floor(x / y), nil
-	default:
-		r := math.Mod(x, y)
-		if r != 0 && (r < 0) != (y < 0) {
-			r += y
-		}
+	}
+	r := math.Mod(x, y)
+	if r != 0 && (r < 0) != (y < 0) {
+		r += y
+	}
+	if n.Text == "%" {
 		return r, nil
 	}
+	return math.RoundToEven((x - r) / y), nil // x/y may be rounded up to the next integer, as in 1//0.1
 }
 
 func power(base, exponent float64) (float64, error) {

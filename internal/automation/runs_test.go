@@ -811,7 +811,7 @@ func TestPanicBesideAnAdvance(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = e.TaskEnded(t.Context(), schemas.Record{
-		Tenant: "acme", Source: jobs.WorkflowTaskSource(run.RunID, 0), EventID: "a/-1/1", Status: schemas.Succeeded,
+		Tenant: "acme", Source: jobs.RunSource(run.RunID, 0), EventID: "a/-1/1", Status: schemas.Succeeded,
 		Result: &schemas.Result{Status: schemas.Succeeded, Workspace: schemas.WorkspaceChange{Generation: 3}},
 	})
 	if err == nil || !strings.Contains(err.Error(), "no versions") {

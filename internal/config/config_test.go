@@ -244,9 +244,13 @@ func TestSecrets(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "key", "s3cr3t-key\n")
 	write(t, "c.yaml", "s3:\n  secret_key_file: key\nnats:\n  url: nats://u:s3cr3t-url@h:4222\nmcp_servers:\n"+
-		"- {name: a, command: b, args: [--api-key=s3cr3t-a, --token, s3cr3t-b, -v],\n"+
+		"- {name: a, command: b, args: [-y, '@a/b@1.2', --api-key=s3cr3t-a, --token, s3cr3t-b, -v,\n"+
+		"     --header, 'Authorization: Bearer s3cr3t-h', -e, K=s3cr3t-e, --pat, s3cr3t-p, /data, --port, 80, --root=./x,\n"+
+		"     --max-tokens, 4096, 'https://h/s3cr3t-u', s3cr3t with spaces, image:2],\n"+
 		"   env: {K: s3cr3t-env, TOKEN_file: key, SSL_CERT_FILE: /x}}\n"+
-		"- {name: w, url: 'https://w/s3cr3t-path?k=s3cr3t-query', headers: {X-Key_file: key}}\n"+
+		"- {name: w, url: 'https://w/a,s3cr3t-path?k=a,b&s3cr3t-query', headers: {X-Key_file: key}}\n"+
+		"telemetry: {endpoint: 'https://o/s3cr3t-path'}\nllm: {base_url: 'https://m/v1?k=s3cr3t'}\n"+
+		"guardrails: {blocked_patterns: ['https?://evil\\.com/\\?x']}\n"+
 		"tools:\n  policy: {a/read_file: approve}\n")
 	c := load(t, config.Source{File: "c.yaml", Env: []string{"OPENAI_API_KEY_FILE=key"}})
 	if c.S3.SecretKey != "s3cr3t-key" || c.LLM.OpenAIAPIKey != "s3cr3t-key" {
@@ -276,11 +280,23 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("printed %s, want no secret", text)
 		}
 	}
-	if !strings.Contains(string(printed), "--api-key=(hidden), --token, (hidden), -v") {
-		t.Errorf("printed %s, want the arguments without their secrets", printed)
+	values := map[string]string{}
+	for _, v := range c.Values() {
+		values[v.Key] = v.Value
 	}
-	if !strings.Contains(string(printed), "nats://u:xxxxx@h:4222") {
-		t.Errorf("printed %s, want nats.url without its password", printed)
+	for key, want := range map[string]string{
+		"mcp_servers[0].args": "-y, @a/b@1.2, --api-key=(hidden), --token, (hidden), -v, --header, (hidden), -e, " +
+			"K=(hidden), --pat, (hidden), /data, --port, 80, --root=./x, --max-tokens, (hidden), https://h/(hidden), " +
+			"(hidden), image:2",
+		"mcp_servers[1].url":          "https://w/(hidden)",
+		"nats.url":                    "nats://u:xxxxx@h:4222",
+		"telemetry.endpoint":          "https://o/(hidden)",
+		"llm.base_url":                "https://m/v1?(hidden)",
+		"guardrails.blocked_patterns": `https?://evil\.com/\?x`,
+	} {
+		if values[key] != want {
+			t.Errorf("%s is printed as %s, want %s", key, values[key], want)
+		}
 	}
 
 	write(t, "both.yaml", "s3:\n  secret_key: a\n  secret_key_file: key\nmcp_servers:\n"+

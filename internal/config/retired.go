@@ -63,13 +63,17 @@ var retiredVars = map[string]retired{
 
 // retired reports a retired key of the file, unless it has no value or a harmless one.
 func (f *file) retired(path string, n *yaml.Node) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
 	empty := n.Kind != yaml.ScalarNode && len(n.Content) == 0
 	if g := retiredKeys[path]; !empty && n.Tag != "!!null" && !g.harmless(n.Value) {
 		f.reportRetired(f.where(n), path, g)
 	}
 }
 
-// reportRetired reports a retired setting: as an error if it is refused, otherwise as a warning.
+// reportRetired reports a retired setting: as an error if it is refused, otherwise as a warning. The key of an
+// environment variable is empty: where is its name.
 func (l *loader) reportRetired(where, key string, g retired) {
 	switch {
 	case g.refused:

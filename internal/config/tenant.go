@@ -29,8 +29,8 @@ type Tenant struct {
 	// all have tasks. Shares are measured in slot-seconds. 0 selects 1.
 	Weight int `yaml:"weight"`
 	// Maximum number of queued, running and delayed tasks, in all task pools. Above it, tasks are refused with
-	// the code backlog_full. 0 means that only queue.backlog applies, as for tasks that the tenant itself
-	// publishes on NATS.
+	// the code backlog_full. 0 means that only queue.backlog applies. To tasks that the tenant itself publishes
+	// on NATS, only queue.backlog ever applies.
 	Backlog int `yaml:"backlog"`
 	// How many tasks may start per period, such as 10/s, 600/m or 1000/h. Further tasks stay queued. By
 	// default, there is no limit.

@@ -140,33 +140,74 @@ func format(key string, v reflect.Value) string {
 	}
 	var shown []string
 	for i, s := range list {
-		s = secretArgument.ReplaceAllString(s, "${1}"+hidden)
-		if i > 0 && secretFlag.MatchString(list[i-1]) {
-			s = hidden
-		}
-		if strings.Contains(s, "://") {
-			s = query.ReplaceAllString(text.HideCredentials(s), "?"+hidden)
-		}
-		if secretPath.MatchString(key) {
-			s = urlPath.ReplaceAllString(s, "$1/"+hidden)
+		switch {
+		case argsKey.MatchString(key):
+			before := ""
+			if i > 0 {
+				before = list[i-1]
+			}
+			s = hideInArg(s, before)
+		case secretPath.MatchString(key):
+			s = hidePath(s)
+		case addressKey.MatchString(key):
+			s = hideQuery(s)
 		}
 		shown = append(shown, s)
 	}
 	return strings.Join(shown, ", ")
 }
 
-// flagName matches the names of flags whose values are secret.
-const flagName = `--?[\w-]*(?:token|key|secret|password|auth)[\w-]*`
+// Patterns of keys: of addresses, of addresses whose path may be a secret, and of the arguments of commands.
+var (
+	addressKey = regexp.MustCompile(`(?:url|endpoint|mirror)$`)
+	secretPath = regexp.MustCompile(`^(?:mcp_servers\[\d+\]\.url|nats\.url|telemetry\.endpoint)$`)
+	argsKey    = regexp.MustCompile(`^mcp_servers\[\d+\]\.args$`)
+)
 
 var (
-	// secretArgument matches an argument such as --api-key=VALUE.
-	secretArgument = regexp.MustCompile(`(?is)^(` + flagName + `=).+$`)
-	secretFlag     = regexp.MustCompile(`(?i)^` + flagName + `$`) // the next argument is the value
-	query          = regexp.MustCompile(`\?[^\s,]*`)
-	// secretPath matches the keys of addresses whose path may be a secret.
-	secretPath = regexp.MustCompile(`^(?:mcp_servers\[\d+\]|nats)\.url$`)
-	urlPath    = regexp.MustCompile(`(://[^/\s,]+)/[^\s,]+`)
+	urlQuery = regexp.MustCompile(`(?s)\?.*`)
+	urlPath  = regexp.MustCompile(`(?s)(://[^/?\s,]+)/.+`)
 )
+
+// hideQuery hides the credentials and the query of an address.
+func hideQuery(s string) string { return urlQuery.ReplaceAllString(text.HideCredentials(s), "?"+hidden) }
+
+// hidePath also hides the path.
+func hidePath(s string) string { return urlPath.ReplaceAllString(hideQuery(s), "$1/"+hidden) }
+
+var (
+	isAddress  = regexp.MustCompile(`^[\w+.-]+://`)
+	isFlag     = regexp.MustCompile(`^(?:-[a-zA-Z]{1,3}|--[\w.-]+)$`)
+	isSwitch   = regexp.MustCompile(`^(?:-[yimt]+|--yes|--rm)$`) // flags of npx, python and docker, before a name
+	assignment = regexp.MustCompile(`^((?:--?)?[\w.-]+=)(.+)$`) // of a flag or a variable
+	plainWord  = regexp.MustCompile(`^[\w@./:+~^-]+$`)         // a program, a package, an image, a path
+	// plainValue matches a value of a flag that is not a secret: a path, a number, a boolean.
+	plainValue = regexp.MustCompile(`^(?:(?:/|\.{1,2}/|~/)[\w./-]*|\d{1,9}(?:\.\d+)?|true|false)$`)
+	secretName = regexp.MustCompile(`(?i)token|key|secret|pass|pat\b|auth|bearer|dsn|cred`)
+)
+
+// hideInArg hides what may be a secret in an argument of an MCP server's command: the path of an address, and values
+// of flags and variables unless they are plain. If the argument before is a flag, this one may be its value.
+func hideInArg(s, before string) string {
+	assigned := assignment.FindStringSubmatch(s)
+	isValue := isFlag.MatchString(before) && !isSwitch.MatchString(before)
+	switch {
+	case isFlag.MatchString(s):
+		return s
+	case isValue && secretName.MatchString(before):
+		return hidden
+	case isAddress.MatchString(s):
+		return hidePath(s)
+	case assigned != nil:
+		if name, value := assigned[1], assigned[2]; secretName.MatchString(name) || !plainValue.MatchString(value) {
+			return name + hidden
+		}
+		return s
+	case plainValue.MatchString(s), !isValue && plainWord.MatchString(s):
+		return s
+	}
+	return hidden
+}
 
 // formatDuration formats a duration without zero units, such as 5m instead of 5m0s.
 func formatDuration(d time.Duration) string {

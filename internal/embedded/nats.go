@@ -161,7 +161,7 @@ func storeLimit(stored, free int64) int64 {
 
 // storeLimitIn returns the limit of the streams in dir.
 func storeLimitIn(dir string) (int64, error) {
-	free, err := freeBytes(dir)
+	free, _, err := freeBytes(dir)
 	if err != nil {
 		return 0, err
 	}
@@ -179,13 +179,15 @@ func storeLimitIn(dir string) (int64, error) {
 	return storeLimit(stored, free), err
 }
 
-// freeBytes returns the free bytes of the file system of dir.
-func freeBytes(dir string) (int64, error) {
+// freeBytes returns the free bytes of the file system of dir: those available to every user, and those that are reserved
+// for root.
+func freeBytes(dir string) (available, reserved int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("read the free space of %s: %w", dir, err)
+		return 0, 0, fmt.Errorf("read the free space of %s: %w", dir, err)
 	}
-	return int64(st.Bavail) * int64(st.Bsize), nil //nolint:unconvert // the types differ on darwin
+	size := int64(st.Bsize) //nolint:unconvert // the types differ on darwin
+	return int64(st.Bavail) * size, int64(st.Bfree-st.Bavail) * size, nil
 }
 
 // listenAddr parses addr and tries to listen on it, so that an address in use becomes an error instead of a fatal

@@ -2,19 +2,21 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"golang.org/x/sys/unix"
 
 	"github.com/codefleet/codefleet/internal/clock"
 )
 
 const (
-	// startSpace is how many bytes the disk of the streams must take before a server that was stopped starts again.
+	// startSpace is how many bytes must be free on the disk of the streams, and can be written to it, before a server that
+	// was stopped starts again.
 	startSpace   = 64 << 20
 	diskInterval = time.Second // between two looks at the server, and before the first attempt to start it again
 	maxPause     = 15 * time.Second
@@ -32,7 +34,7 @@ func (n *NATS) guardDisk(ctx context.Context) {
 		if !output.diskFull.Load() && srv.JetStreamEnabled() {
 			continue
 		}
-		n.opts.Log.ErrorContext(ctx, "the queue stops until its disk has space",
+		n.opts.Log.ErrorContext(ctx, "the queue stops until its disk can be written to",
 			"dir", n.opts.Dir, "want_mb", startSpace>>20)
 		n.shutdown()
 		if time.Since(started) > 2*maxPause { // otherwise the disk had no space although the probe fitted
@@ -57,7 +59,7 @@ func (n *NATS) startAgain(ctx context.Context, retry *backoff.ExponentialBackOff
 			err = n.start(ctx)
 		}
 		if err == nil {
-			log.WarnContext(ctx, "the queue's disk has space again: the queue continues")
+			log.WarnContext(ctx, "the queue's disk can be written to again: the queue continues")
 			return nil
 		}
 		if err.Error() != problem {
@@ -70,14 +72,24 @@ func (n *NATS) startAgain(ctx context.Context, retry *backoff.ExponentialBackOff
 // probeSpace returns an error unless startSpace bytes can be written to dir. Free bytes alone do not tell: a quota may
 // be exhausted, and a part of the disk may be reserved for root.
 func probeSpace(dir string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("read the free space of %s: %w", dir, err)
+	available, reserved, err := freeBytes(dir)
+	if err != nil {
+		return err
 	}
-	if st.Bfree*uint64(st.Bsize) < startSpace {
+	if os.Geteuid() == 0 {
+		available += reserved
+	}
+	if available < startSpace {
 		return fmt.Errorf("%s has less than %d MB of free space", dir, startSpace>>20)
 	}
-	probe := filepath.Join(dir, ".space-probe")
-	defer func() { _ = os.Remove(probe) }()
-	return os.WriteFile(probe, make([]byte, startSpace), 0o600)
+	probe, err := os.CreateTemp(dir, ".space-probe-")
+	if err != nil {
+		return err
+	}
+	err = os.Remove(probe.Name()) // the space is free again when the file is closed, or the process ends
+	if err == nil {
+		random := rand.NewChaCha8([32]byte{}) // a disk may compress zeros
+		_, err = io.CopyN(probe, random, startSpace)
+	}
+	return errors.Join(err, probe.Close())
 }

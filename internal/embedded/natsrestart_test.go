@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 	"time"
@@ -46,11 +47,13 @@ func TestRestartAfterAFailedWrite(t *testing.T) {
 	}
 	first, output := n.server()
 	output.diskFull.Store(true) // as the server's line about a failed write does
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	for {
 		if srv, _ := n.server(); srv != nil && srv != first {
 			break
 		}
-		if err := clock.Sleep(t.Context(), 10*time.Millisecond); err != nil {
+		if err := clock.Sleep(ctx, 10*time.Millisecond); err != nil {
 			t.Fatalf("the server is not restarted: %v", err)
 		}
 	}

@@ -36,7 +36,7 @@ func NewPreloaded(ctx context.Context, driver Driver, spec Spec, preload []strin
 }
 
 // Another creates another box with the same driver, the way a pool creates its later boxes: with the
-// compiled runner, or from the snapshot.
+// runner's bytecode, which the first box has sent, or from the snapshot.
 func (s *Single) Another(ctx context.Context, spec Spec) (*Single, error) {
 	return newSingle(ctx, s.driver, spec, s.preload, s.template)
 }

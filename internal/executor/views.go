@@ -54,7 +54,8 @@ func mountViews(spec *Spec) (*views, error) {
 	return v, nil
 }
 
-// show makes servers show a catalogue version, or nothing if version is empty. No program may run in the box.
+// show makes servers show a catalogue version, or nothing if version is empty. The caller ensures that no program
+// runs in the box meanwhile.
 func (v *views) show(version string) error {
 	if v == nil || version == v.version && !v.broken {
 		return nil
@@ -108,7 +109,7 @@ func (v *views) linkSkills(workspace, version string) (links map[string]string, 
 }
 
 // unlinkSkills removes the links, wherever the program has moved them, so that they are in no version of the workspace.
-// No program may run in the box.
+// The caller ensures that no program runs in the box meanwhile.
 func unlinkSkills(workspace string, links map[string]string) error {
 	if len(links) == 0 {
 		return nil
@@ -136,7 +137,7 @@ func unlinkSkills(workspace string, links map[string]string) error {
 }
 
 // removeLinks removes the links to the targets in a directory and below it. It reads few names at once: a program can
-// give a file many more names than this process has memory for.
+// make more hard links to a file than this process has memory for.
 func removeLinks(dir *os.Root, targets map[string]bool, depth int) (err error) {
 	list, openErr := dir.Open(".")
 	if openErr != nil {

@@ -91,7 +91,7 @@ func (s *Server) postRegistration(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	defer stop()
-	defer cancel() // runs before stop and ends calls in progress, whose answers can no longer arrive
+	defer cancel() // runs before stop and ends calls in progress, which nobody is expected to answer any more
 	g.stream(ctx, cancel, newStream(w), s.o.Limits.Heartbeat)
 	return nil // the response has begun, so it cannot become an error response
 }
@@ -258,9 +258,20 @@ func (a toolAnswer) response() tools.OfferedResponse {
 	return tools.OfferedResponse{Value: a.Value}
 }
 
+// encodeAnswer encodes an answer for a mailbox, or an error if it is too large. The call waits for either.
+func encodeAnswer(a toolAnswer) ([]byte, error) {
+	data, err := tools.EncodeJSON(a)
+	if err == nil && len(data) > jobs.MaxToolResponse {
+		data, err = tools.EncodeJSON(toolAnswer{
+			Call: a.Call, Error: fmt.Sprintf("the response is larger than %d bytes", jobs.MaxToolResponse),
+		})
+	}
+	return data, err
+}
+
 // encodeResponse encodes a response, or an error if it is too large.
 func encodeResponse(resp tools.OfferedResponse) []byte {
-	out, err := json.Marshal(resp)
+	out, err := tools.EncodeJSON(resp)
 	if err == nil && len(out) <= jobs.MaxToolResponse {
 		return out
 	}
@@ -328,15 +339,12 @@ func (s *Server) postToolAnswer(w http.ResponseWriter, r *http.Request) error {
 	if err := strictjson.DecodeOpen(body, &a); err != nil {
 		return badJSON(body, err)
 	}
-	if a.Value != nil && len(a.Value) > jobs.MaxToolResponse {
-		a.Value, a.Error = nil, fmt.Sprintf("the result is larger than %d bytes", jobs.MaxToolResponse)
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
-	defer cancel()
-	data, err := json.Marshal(a)
+	data, err := encodeAnswer(a)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
+	defer cancel()
 	status, err := s.queue.Deliver(ctx, identityOf(ctx).tenant, r.PathValue("id"), data)
 	if errors.Is(err, jobs.ErrNoMailbox) {
 		return apierror.New(errcode.UnknownRegistration, "the registration has ended, or does not exist")

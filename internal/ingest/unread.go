@@ -18,8 +18,8 @@ import (
 // This file refuses requests with parameters, headers or a body that no handler reads. If they were ignored, the
 // request would change more than its sender meant.
 
-// isStrict reports whether requests of the route are checked strictly: those with a method of changes. Events are not:
-// they select nothing, and their senders may add parameters of their own.
+// isStrict reports whether requests of the route are checked strictly: those whose method changes something. Events are
+// not: no parameter limits what they change, and their senders may add parameters of their own.
 func (r route) isStrict() bool {
 	method, path, _ := strings.Cut(r.pattern, " ")
 	return slices.Contains([]string{"POST", "PUT", "PATCH", "DELETE"}, method) && strings.HasPrefix(path, "/v1/") &&

@@ -67,7 +67,7 @@ func TestHookThatPanics(t *testing.T) {
 		return nil
 	}}})
 	ev := taskEvent("a/-1/1", `{"code":"x"}`)
-	ev.SetSource(WorkflowTaskSource("r", 0))
+	ev.SetSource(RunSource("r", 0))
 	rec, err := f.Submit(t.Context(), "acme", ev)
 	if err != nil {
 		t.Fatal(err)

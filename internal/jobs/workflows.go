@@ -151,8 +151,8 @@ func (b *Workflows) List(ctx context.Context, tenant string, limit int) (records
 	return records, nil
 }
 
-// WorkflowTaskSource returns the source of the tasks of a run. depth is how many triggers led to it.
-func WorkflowTaskSource(run string, depth int) string {
+// RunSource returns the source of the tasks, events and runs that a run begins. depth is how many triggers led to it.
+func RunSource(run string, depth int) string {
 	return WorkflowSource + run + "/" + strconv.Itoa(depth)
 }
 

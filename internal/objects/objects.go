@@ -101,7 +101,7 @@ func (d Digest) Compare(other Digest) int { return bytes.Compare(d[:], other[:])
 // MarshalText writes 64 hexadecimal digits.
 func (d Digest) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }
 
-// UnmarshalText accepts exactly what MarshalText writes.
+// UnmarshalText accepts 64 hexadecimal digits.
 func (d *Digest) UnmarshalText(text []byte) error {
 	if len(text) != 2*len(d) {
 		return fmt.Errorf("decode digest: %d characters, want %d", len(text), 2*len(d))
@@ -115,8 +115,8 @@ func (d *Digest) UnmarshalText(text []byte) error {
 const replaceAttempts = 3
 
 // Replace writes a small object over whatever is stored under its key; the last of several concurrent writers wins. If
-// the object already equals data, Replace does not write. After replaceAttempts lost races or temporary errors, it
-// returns the last error.
+// the object already equals data, Replace does not write. After replaceAttempts writes that lost a race or failed
+// temporarily, it returns the last error. An error of a read is returned at once.
 func Replace(ctx context.Context, store Objects, key string, data []byte) error {
 	var err error
 	for range replaceAttempts {

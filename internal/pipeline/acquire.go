@@ -23,7 +23,7 @@ type box struct {
 
 // acquire waits for a box for the task. It refuses a task that needs more memory than this worker may use, or a
 // stronger sandbox than this worker has. Tasks of a tenant share a box only if they have the same task pool and may
-// reach the same hosts.
+// reach the same hosts; a box that last served the same workspace is preferred.
 func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 	defer measure(&b.waitMS)()
 	ctx, span := p.Tracer.Start(ctx, "sandbox.acquire")

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -29,7 +30,8 @@ func (l denseList) passes(score float32) bool {
 // fusionRank is the parameter k of reciprocal rank fusion.
 const fusionRank = 20
 
-// fuse merges the local list with the dense list by reciprocal ranks. Since ranks do not tell how much better one tool
+// fuse merges the list of the Index (local: by words and history) with the list by embeddings (dense), by reciprocal
+// ranks. Since ranks do not tell how much better one tool
 // is than the next, the cut-off is applied to each list's scores before they are merged.
 func fuse(local []candidate, dense denseList) []candidate {
 	position := make(map[int32]int, len(local))
@@ -141,7 +143,7 @@ func (d *dense) nearest(query []float32, limit int, allowed func(tool int32) boo
 			compare(int32(i))
 		}
 	} else {
-		for _, i := range d.bySketch(query) {
+		for _, i := range d.bySketch(query, allowed) {
 			compare(i)
 		}
 	}
@@ -157,13 +159,21 @@ func (d *dense) list(query []float32, limit int, allowed func(tool int32) bool) 
 	return l
 }
 
-// bySketch returns at least oversample tools whose sketches differ least from the query's sketch. Distances are small
-// integers: the first pass counts the tools at each distance, and the second pass selects the nearest.
-func (d *dense) bySketch(query []float32) []int32 {
+// bySketch returns at least oversample of the allowed tools, or all of them: those whose sketches differ least from the
+// query's sketch. Distances are small integers: the first pass counts the tools at each distance, and the second pass
+// selects the nearest.
+func (d *dense) bySketch(query []float32, allowed func(tool int32) bool) []int32 {
 	sketch := make([]uint64, d.words)
 	d.setSketch(query, sketch)
+	const never = math.MaxUint16
 	distance, count := make([]uint16, len(d.vectors)), make([]int, 64*d.words+1)
-	for i := range d.vectors {
+	eligible := 0
+	for i, v := range d.vectors {
+		if v == nil || allowed != nil && !allowed(int32(i)) {
+			distance[i] = never
+			continue
+		}
+		eligible++
 		n, row := 0, d.sketches[i*d.words:][:d.words]
 		for w, x := range row {
 			n += bits.OnesCount64(x ^ sketch[w])
@@ -172,7 +182,7 @@ func (d *dense) bySketch(query []float32) []int32 {
 		count[n]++
 	}
 	farthest, total := 0, 0
-	for total += count[0]; total < min(oversample, len(d.vectors)); total += count[farthest] {
+	for total += count[0]; total < min(oversample, eligible); total += count[farthest] {
 		farthest++
 	}
 	out := make([]int32, 0, total)

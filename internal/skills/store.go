@@ -1,6 +1,7 @@
 package skills
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -129,12 +130,16 @@ func readIndex(ctx context.Context, bucket objects.Objects, tenant, known string
 }
 
 // change applies fn to a tenant's index and stores the result. After a lost race it starts again, so fn may be called
-// several times.
+// several times. It is not called again if the index is as the last attempt wanted it: the response to it was lost.
 func change(ctx context.Context, bucket objects.Objects, tenant string, fn func(*index) error) error {
 	var last error
+	var wanted []byte
 	for range maxIndexRaces {
 		x, etag, err := readIndex(ctx, bucket, tenant, "")
 		if err != nil {
+			return err
+		}
+		if found, err := json.Marshal(x); err != nil || wanted != nil && bytes.Equal(found, wanted) {
 			return err
 		}
 		if err := fn(&x); err != nil {
@@ -144,6 +149,7 @@ func change(ctx context.Context, bucket objects.Objects, tenant string, fn func(
 		if err != nil {
 			return err
 		}
+		wanted = data
 		_, err = bucket.CompareAndSwap(ctx, headKey(tenant), etag, data)
 		if err == nil {
 			return nil

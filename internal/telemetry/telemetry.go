@@ -13,8 +13,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -115,17 +115,16 @@ func (o Options) resource(ctx context.Context) (*resource.Resource, error) {
 	), resource.WithFromEnv(), resource.WithAttributes(named...))
 }
 
+// address matches an HTTP address. The first group is its beginning, to the end of the host.
+var address = regexp.MustCompile(`(https?://[^\s"/?#]*)[^\s"]*`)
+
 // reportErrors logs the errors of exporters. The SDK has one error handler per process. The errors are not exported,
-// because a failed export would then cause the next one.
+// because a failed export would then cause the next one. In their texts, addresses have only the host: a path or a query
+// may have a token.
 func (t *Telemetry) reportErrors() {
 	log := t.Logger
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		message := err.Error()
-		if e, ok := errors.AsType[*url.Error](err); ok { // a path or a query may have a token
-			if u, err := url.Parse(e.URL); err == nil {
-				message = strings.ReplaceAll(message, e.URL, u.Scheme+"://"+u.Host)
-			}
-		}
+		message := address.ReplaceAllString(err.Error(), "$1")
 		log.Warn("telemetry failed", "error", message) // the SDK passes no context
 	}))
 }

@@ -38,15 +38,23 @@ func setup(t *testing.T, o telemetry.Options) *telemetry.Telemetry {
 
 // The path and the query of the endpoint may have a token.
 func TestFailedExportsHaveNoPath(t *testing.T) {
-	var out bytes.Buffer
-	tel := setup(t, telemetry.Options{
-		Log: telemetry.LogOptions{Output: &out, Format: "text"}, Endpoint: "http://127.0.0.1:1",
-	})
-	defer func() { _ = tel.Shutdown(t.Context()) }()
-	otel.Handle(fmt.Errorf("export: %w", &url.Error{Op: "Post", URL: "http://h:4/t0ken/v1?k=t1ken", Err: io.EOF}))
-	if got := out.String(); strings.Contains(got, "t0ken") || strings.Contains(got, "t1ken") ||
-		!strings.Contains(got, "http://h:4") {
-		t.Errorf("log = %q, want the host without path and query", got)
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer refusing.Close()
+	for _, host := range []string{refusing.URL, "http://127.0.0.1:1"} {
+		var out bytes.Buffer
+		tel := setup(t, telemetry.Options{
+			Log: telemetry.LogOptions{Output: &out, Format: "text"}, Endpoint: host + "/t0ken", Sample: 1, Logs: true,
+		})
+		_, span := tel.TracerProvider.Tracer("x").Start(t.Context(), "x")
+		span.End()
+		_ = tel.Shutdown(t.Context()) // exports
+		otel.Handle(fmt.Errorf("export: %w", &url.Error{Op: "Post", URL: host + "/t0ken?k=t1ken", Err: io.EOF}))
+		if got := out.String(); strings.Contains(got, "t0ken") || strings.Contains(got, "t1ken") ||
+			!strings.Contains(got, host) {
+			t.Errorf("log = %q, want %s without path and query", got, host)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ func withoutPassword(address string) (shown string, ok bool) {
 	if err != nil || u.User == nil || strings.Count(address, "@") != 1 {
 		return "", false
 	}
-	if _, hasPassword := u.User.Password(); !hasPassword {
+	if password, _ := u.User.Password(); password == "" {
 		u.User = url.User("xxxxx")
 	}
 	return u.Redacted(), true

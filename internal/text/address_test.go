@@ -9,6 +9,7 @@ func TestHideCredentials(t *testing.T) {
 		"http://h:1/path":                 "http://h:1/path",
 		"http://ann:s3cret@h:1/path":      "http://ann:xxxxx@h:1/path",
 		"nats://s3cret@h":                 "nats://xxxxx@h",
+		"https://s3cret:@h":               "https://xxxxx@h",
 		"http://ann:s3cret pw@h/":         "http://…@h/",
 		"http://ann:s3%zzcret@h:1/":       "http://…@h:1/",
 		"nats://ann:s3#cret@h":            "nats://…@h",

@@ -232,7 +232,7 @@ func (c *Catalogue) buildListing(broken []Broken) (*Listing, error) {
 		return nil, fmt.Errorf("read catalogue %s: %w", c.dir, err)
 	}
 	var all []Tool
-	var warnings []Finding
+	var warnings []LintWarning
 	for _, dir := range slices.Sorted(maps.Keys(c.servers)) {
 		files := c.servers[dir].files
 		defs := &parsedDefinitions{}

@@ -400,7 +400,7 @@ func TestHash(t *testing.T) {
 func TestFilter(t *testing.T) {
 	all := tools.NewListing([]tools.Tool{{Server: "a", Name: "x"}, {Server: "a", Name: "y"}, {Server: "b", Name: "x"}},
 		tools.Broken{Path: "a/z.py"}, tools.Broken{Path: "c/z.py"})
-	all.Warnings = []tools.Finding{{Tool: "a/y"}, {Tool: "b/x"}}
+	all.Warnings = []tools.LintWarning{{Tool: "a/y"}, {Tool: "b/x"}}
 	some := all.Filter(func(server, tool string) bool { return server == "a" && tool != "x" })
 	if d := cmp.Diff([]string{"a"}, some.Servers()); d != "" || len(some.Tools) != 1 || some.Tools[0].ID() != "a/y" {
 		t.Errorf("Filter keeps %v, want a/y", some.Tools)

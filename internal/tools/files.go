@@ -34,7 +34,7 @@ type parsedDefinitions struct {
 	err    error
 	byFunc map[string]int // function → index in Tools
 	hashes []string       // by index in Tools
-	lint   []Finding
+	lint   []LintWarning
 }
 
 // fileStat tells whether a file may have changed since it was read.

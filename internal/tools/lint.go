@@ -11,18 +11,18 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Finding is something in a tool's texts that an operator should see before approving the tool.
-type Finding struct {
+// LintWarning is something in a tool's texts that an operator should see before approving the tool.
+type LintWarning struct {
 	Tool    string `json:"tool"`  // server/tool
 	Field   string `json:"field"` // name | title | description | schema
 	Message string `json:"message"`
 }
 
 // Lint finds text that a model reads differently than a person does: hidden characters, and phrases that
-// instruct the model instead of describing the tool. Findings warn the operator who approves the tool.
+// instruct the model instead of describing the tool. The warnings are for the operator who approves the tool.
 // They are not a reason to reject it, because an attacker can easily rephrase.
-func Lint(server string, d Definition) []Finding {
-	var out []Finding
+func Lint(server string, d Definition) []LintWarning {
+	var out []LintWarning
 	for _, f := range [...]struct{ name, text string }{
 		{"name", d.Name},
 		{"title", d.Title},
@@ -32,7 +32,7 @@ func Lint(server string, d Definition) []Finding {
 		{"schema", schemaTexts(d.OutputSchema)},
 	} {
 		for _, message := range lintString(f.text) {
-			out = append(out, Finding{Tool: server + "/" + text.Printable(d.Name), Field: f.name, Message: message})
+			out = append(out, LintWarning{Tool: server + "/" + text.Printable(d.Name), Field: f.name, Message: message})
 		}
 	}
 	return out

@@ -124,7 +124,7 @@ func (m *machine) succeed(i, item int, x *schemas.StepRun, result json.RawMessag
 }
 
 // accept ends a step or an item with an answer or an event. Another process may do so at the same time with another
-// one.
+// one, so the result gets a key of its own.
 func (m *machine) accept(i, item int, x *schemas.StepRun, result json.RawMessage) {
 	m.succeed(i, item, x, result)
 	x.ResultKey = m.own(ResultKey(m.steps[i].ID, item))

@@ -98,7 +98,8 @@ func (m *machine) applyEnd(e *Ended) {
 	}
 	switch {
 	case m.steps[i].Workflow != nil && e.Changed, e.Changed && e.Generation == 0:
-		x.After = e.Generation // Before stays: a workflow may have committed several generations
+		// Before stays: a workflow may have committed several generations, or the generation is unknown.
+		x.After = e.Generation
 	case e.Changed:
 		x.Before, x.After = e.Generation-1, e.Generation
 	case e.Generation > 0:
@@ -120,14 +121,14 @@ func (m *machine) applyEnd(e *Ended) {
 	if len(m.run.Steps[i].Items) > manyItems {
 		failure = &schemas.WorkflowError{Code: failure.Code, Message: text.Truncate(failure.Message, maxItemError)}
 	}
-	if e.Final || e.Status == schemas.WorkflowCancelled {
+	if e.Final || e.Status == schemas.WorkflowCancelled || x.Cancelled {
 		m.giveUp(i, x, failure)
 		return
 	}
 	m.fail(i, x, failure)
 }
 
-// cancel stops the run, and interrupts its steps. A second cancel interrupts the steps under finally.
+// cancel stops the run, and interrupts its steps. While the steps under finally run, it interrupts these.
 func (m *machine) cancel() {
 	if !m.run.Finishing {
 		m.stop(schemas.WorkflowCancelled, &schemas.WorkflowError{
@@ -145,7 +146,7 @@ func (m *machine) interrupt(finally bool) {
 		case x.Status == schemas.WorkflowRunning && !x.Cancelled:
 			x.Cancelled, m.changed = true, true
 		case x.Status == schemas.WorkflowWaiting,
-			finally && m.run.Finishing && x.Status == schemas.WorkflowPending:
+			finally && x.Status == schemas.WorkflowPending:
 			m.end(x, schemas.WorkflowCancelled, x.Error)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -136,17 +137,15 @@ func (c *checker) compileText(t *template, path, s string, in scope) {
 
 // closing returns the index of the } that ends an expression, or -1. It skips braces in strings, and pairs of braces.
 func closing(s string) int {
-	depth, quote := 0, byte(0)
+	depth := 0
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
-		case quote != 0 && c == '\\':
-			i++
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
 		case c == '"' || c == '\'':
-			quote = c
+			n := stringSize(s[i:], rawPrefix.MatchString(s[:i]))
+			if n == 0 {
+				return -1
+			}
+			i += n - 1
 		case c == '{':
 			depth++
 		case c == '}' && depth == 0:
@@ -156,6 +155,27 @@ func closing(s string) int {
 		}
 	}
 	return -1
+}
+
+// rawPrefix matches what precedes a raw string of CEL.
+var rawPrefix = regexp.MustCompile(`(?i)(?:^|\W)b?rb?$`)
+
+// stringSize returns the size of the CEL string with which s begins, with its quotes, or 0 if it does not end. In a raw
+// string, a backslash escapes nothing.
+func stringSize(s string, raw bool) int {
+	quote := s[:1]
+	if triple := strings.Repeat(quote, 3); strings.HasPrefix(s, triple) {
+		quote = triple
+	}
+	for i := len(quote); i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && !raw:
+			i++
+		case strings.HasPrefix(s[i:], quote):
+			return i + len(quote)
+		}
+	}
+	return 0
 }
 
 // evaluate returns the value of a template. eval returns the value of an expression.

@@ -13,7 +13,7 @@ import (
 type expression struct {
 	python string
 	clear  bool // if it refers to a previous number, this can only be the last one
-	simple bool // short whole numbers, + - * and parentheses, or one division: a calculator that uses floats is exact
+	simple bool // short whole numbers, + - * and parentheses, or one division: a calculator that uses floats gives the nearest float
 	single bool // one number and nothing else
 	ok     bool
 }

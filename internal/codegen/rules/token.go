@@ -54,7 +54,7 @@ var (
 	wordToken    = regexp.MustCompile(`^(?:St\.|[\pL\d_][\pL\pM\d_]*(?:['’-][\pL\pM\d_]+)*)`)
 	wordStart    = regexp.MustCompile(`^[\pL_]`)
 	productToken = regexp.MustCompile(`^[1-9]\d*x\d`) // 10x10 is a product, 0x10 is not
-	productRest  = regexp.MustCompile(`^\d*x\d`)      // what follows a product's first digit
+	productRest  = regexp.MustCompile(`^\d*x\d`)      // the rest of a product after a number or an x: no word begins there
 	symbolToken  = regexp.MustCompile(`^(?:\*\*|//|[<>=!]=|\n|.)`)
 
 	// plainNumber matches numbers with separators in the right places.
@@ -125,8 +125,8 @@ func next(s string, starts bool) (token, int) {
 	return token{kind: symbol, text: m, lower: m}, len(m)
 }
 
-// quotation returns the text of the quotation with which a line begins, and its size with the marks, or 0 without a
-// quotation.
+// quotation returns the text of the quotation with which s begins, and its size with the marks. The size is 0 if there is
+// none that ends on the same line.
 func quotation(s string) (text string, size int) {
 	opening, n := utf8.DecodeRuneInString(s)
 	closing, ok := closingMarks[opening]

@@ -174,6 +174,7 @@ def changed(path): # since the last device was created
     status = os.stat(path)
     return stat.S_ISCHR(status.st_mode) and status.st_ctime > os.stat("/dev").st_ctime
 found["changed devices"] = [path for path in glob.glob("/dev/*") if attempt(lambda: changed(path)) is True]
+found["devices"] = sorted(name for name in os.listdir("/dev"))
 found["hostname"] = os.uname().nodename
 found["terminals"] = attempt(lambda: sorted(os.listdir("/dev/pts")))
 found["processes"] = len([p for p in glob.glob("/proc/[0-9]*") if user(p) == os.getuid() and os.getuid()])
@@ -376,6 +377,10 @@ everywhere(write)`,
 	"times of devices": `
 for path in glob.glob("/dev/*"):
     attempt(lambda: os.utime(path))`,
+	"removed devices": `
+attempt(lambda: os.unlink("/dev/zero"))
+attempt(lambda: os.rename("/dev/full", "/dev/left"))
+attempt(lambda: os.utime("/dev"))`,
 	"deleted files": `
 import mmap
 held = []

@@ -86,7 +86,7 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 		}
 		b.info = info
 	}
-	if b.info.Tier != "" { // otherwise the driver has no mounts
+	if b.info.Tier != "" { // only drivers of real sandboxes report a tier; a fake has no mounts
 		b.spec.Views = openDir(t)
 	}
 	if restored {
@@ -97,14 +97,15 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 		t.Error("Restored() = false, want true")
 	}
 	t.Cleanup(func() {
-		if err := b.single.Close(t.Context()); err != nil && t.Context().Err() == nil {
+		if err := b.single.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Errorf("Close() = %v, want nil", err)
 		}
 	})
 	return b
 }
 
-// template creates and closes a preloaded box. Another of the result restores boxes from its snapshot.
+// template creates and closes a preloaded box. The method Another of the result restores boxes from its
+// snapshot.
 func template(t *testing.T, driver executor.Driver, spec executor.Spec, preload ...string) *executor.Single {
 	t.Helper()
 	spec.Workspace = workspace(t)

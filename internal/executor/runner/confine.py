@@ -5,7 +5,11 @@ removed before the next program. Processes, threads and descriptors, and what on
 Files are removed by the host and by child.empty. Kernel objects that outlive their process cannot be created,
 because a seccomp filter denies the system calls.
 
-Under gVisor, three things outlive their process, and a box in which one of them is found is discarded:
+Some things outlive their process, and a box in which one of them is found is discarded. Under every driver:
+
+  - times of devices and, without a user of their own for programs, everything in /dev; times finds them
+
+Under gVisor:
 
   - sockets that are bound to a name in the workspace: they exist only inside the box, so the host cannot see or
     remove them; special_file finds them
@@ -124,6 +128,37 @@ def install_filter(libc):
     header = (ctypes.c_uint64 * 2)(len(program), ctypes.addressof(packed))
     if libc.prctl(22, 2, header, 0, 0) != 0:  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
         raise OSError(ctypes.get_errno(), "install the seccomp filter")
+
+
+def devices(owner):
+    """Returns the paths below /dev that programs can change, except below mounts, which are emptied.
+
+    These are the devices that they can open for writing, whose times they can set. The owner of /dev can change
+    everything there.
+    """
+    found = ["/dev"] if owner else []
+    for directory, inner, names in os.walk("/dev"):
+        inner[:] = [name for name in inner if not os.path.ismount(os.path.join(directory, name))]
+        for path in [os.path.join(directory, name) for name in (inner if owner else []) + names]:
+            try:
+                mode = os.lstat(path).st_mode
+            except OSError:  # it has just been removed
+                continue
+            if owner or stat.S_ISCHR(mode) and mode & stat.S_IWOTH:
+                found.append(path)
+    return found
+
+
+def times(paths):
+    """Returns when the inodes at paths have changed, by path. To set another time is such a change."""
+    return {path: _changed(path) for path in paths}
+
+
+def _changed(path):
+    try:
+        return os.lstat(path).st_ctime_ns
+    except OSError:
+        return None
 
 
 def socket_number(sock):

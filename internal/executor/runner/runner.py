@@ -13,7 +13,6 @@ import select
 import signal
 import site
 import socket
-import stat
 import sys
 import time
 import traceback
@@ -64,7 +63,7 @@ def main(boot, compiled):
         compiled = b""
     Child.unix_sockets = confine.unix_sockets() if boot["hidden_sockets"] else 0
     Child.opened = confine.opened_connections() if boot["hidden_sockets"] else 0
-    Child.device_times = device_times(devices())
+    Child.device_times = confine.times(confine.devices(boot["counts_threads"] and not boot["separate_user"]))
     stock = Stock(boot)
     while True:
         execution = Execution(host, stock.take(), stock)
@@ -648,8 +647,8 @@ class Execution:
     def left(self):
         """Returns what the program left in the box that cannot be removed. Call it after its processes have ended."""
         boot = self.child.boot
-        if device_times(Child.device_times) != Child.device_times:
-            return "times of devices"
+        if confine.times(Child.device_times) != Child.device_times:
+            return "changes in /dev"
         if not self.made_sockets:
             return ""
         if confine.unix_sockets() != Child.unix_sockets + 2 * len(self.stock.children):
@@ -711,22 +710,6 @@ class Execution:
                 pass
         except KeyError:  # the stream has already ended
             pass
-
-
-def devices():
-    """Returns the paths of the devices that programs can open for writing: they can set the times of these."""
-    found = []
-    for directory, _, names in os.walk("/dev"):
-        for path in [os.path.join(directory, name) for name in names]:
-            mode = os.lstat(path).st_mode
-            if stat.S_ISCHR(mode) and mode & stat.S_IWOTH:
-                found.append(path)
-    return found
-
-
-def device_times(paths):
-    """Returns the times at which the inodes of devices changed, by path. To set another time is such a change."""
-    return {path: os.stat(path).st_ctime_ns for path in paths}
 
 
 def is_empty(directory):

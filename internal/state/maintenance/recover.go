@@ -27,7 +27,7 @@ func (r *repairer) recoverUnnamed(ctx context.Context) error {
 	}
 	var bytes int64
 	known := map[objects.Digest]bool{}
-	for _, e := range r.tree {
+	for _, e := range r.entries {
 		bytes += e.Size
 		for _, b := range e.Blobs {
 			known[b.ID] = true
@@ -60,7 +60,7 @@ func (r *repairer) recoverUnnamed(ctx context.Context) error {
 				continue
 			}
 			known[b.ID] = true
-			if bytes += b.Raw; bytes > r.repo.Options.Quota.Bytes || len(r.tree) >= r.repo.Options.Quota.Files {
+			if bytes += b.Raw; bytes > r.repo.Options.Quota.Bytes || len(r.entries) >= r.repo.Options.Quota.Files {
 				return nil
 			}
 			r.addRecovered(b, info.Modified.UnixNano())
@@ -73,14 +73,14 @@ func (r *repairer) recoverUnnamed(ctx context.Context) error {
 func (r *repairer) addRecovered(b format.Blob, mtime int64) {
 	const digits = 8
 	dir := recoveredDir
-	for n := 2; r.tree[dir] != nil && !r.tree[dir].IsDir(); n++ {
+	for n := 2; r.entries[dir] != nil && !r.entries[dir].IsDir(); n++ {
 		dir = fmt.Sprintf("%s-%d", recoveredDir, n)
 	}
 	path := dir + "/" + hex.EncodeToString(b.ID[:digits])
-	if r.tree[path] != nil {
+	if r.entries[path] != nil {
 		return
 	}
-	r.tree[path] = &format.Entry{
+	r.entries[path] = &format.Entry{
 		Path: path, Kind: format.KindFile, Mode: 0o644, Size: b.Raw, MTime: mtime,
 		Blobs: []format.Blob{b},
 	}

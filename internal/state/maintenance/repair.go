@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// RepairOptions says how much Repair reads.
+// RepairOptions says how much Repair reads, and whether it changes anything.
 type RepairOptions struct {
 	ReadData bool // verify the content of all packs, instead of checking only that they exist
 	DryRun   bool // report, but change nothing
@@ -77,7 +77,7 @@ type repairer struct {
 	lineage    []manifestStep                 // manifests that lead to the newest version, newest first
 	base       *repo.Loaded                   // newest version of the lineage that can be read, or nil
 	at         int                            // index of base in the lineage
-	tree       map[string]*format.Entry       // the rebuilt version
+	entries    map[string]*format.Entry       // the rebuilt version, by path
 	packs      *inspector
 	relocation *repo.Relocation // out of damaged packs
 }
@@ -89,7 +89,7 @@ type manifestStep struct {
 }
 
 func (r *repairer) run(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{r.survey, r.readTree, r.readContent, r.recoverUnnamed} {
+	for _, step := range []func(context.Context) error{r.survey, r.readEntries, r.readContent, r.recoverUnnamed} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -167,8 +167,8 @@ func (r *repairer) readHead(ctx context.Context) (damage, err error) {
 	return nil, err
 }
 
-// rebuildHead makes a HEAD whose generation is above every one that the workspace may have had. It does nothing if the
-// workspace does not exist. completeHead sets the other fields.
+// rebuildHead makes a HEAD whose generation is not below any that the workspace may have had, so that the repair's
+// commit is above all of them. It does nothing if the workspace does not exist. completeHead sets the other fields.
 func (r *repairer) rebuildHead(ctx context.Context, damage error) error {
 	if r.etag == "" && len(r.names) == 0 {
 		return nil // the workspace does not exist, or was purged

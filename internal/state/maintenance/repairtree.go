@@ -13,9 +13,9 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// readTree rebuilds the newest version from the lineage.
-func (r *repairer) readTree(ctx context.Context) error {
-	r.tree = map[string]*format.Entry{}
+// readEntries rebuilds the newest version from the lineage.
+func (r *repairer) readEntries(ctx context.Context) error {
+	r.entries = map[string]*format.Entry{}
 	r.at = len(r.lineage)
 	for i, s := range r.lineage {
 		if s.NamedManifest == nil {
@@ -30,7 +30,7 @@ func (r *repairer) readTree(ctx context.Context) error {
 		}
 		r.base, r.at = v, i
 		for _, e := range v.Set.Entries {
-			r.tree[e.Path] = e
+			r.entries[e.Path] = e
 		}
 		break
 	}
@@ -43,8 +43,8 @@ func (r *repairer) readTree(ctx context.Context) error {
 			continue
 		}
 		for _, c := range s.Manifest.Changes {
-			if r.tree[c.Path] = c.Entry; c.Entry == nil {
-				delete(r.tree, c.Path)
+			if r.entries[c.Path] = c.Entry; c.Entry == nil {
+				delete(r.entries, c.Path)
 			}
 		}
 	}
@@ -53,17 +53,17 @@ func (r *repairer) readTree(ctx context.Context) error {
 
 // rebuilt returns the rebuilt version. It adds directories that only a lost manifest had.
 func (r *repairer) rebuilt(ctx context.Context) (*format.EntrySet, error) {
-	for _, path := range slices.Sorted(maps.Keys(r.tree)) {
-		for dir := format.ParentDir(path); dir != "" && !r.tree[dir].IsDir(); dir = format.ParentDir(dir) {
-			if e := r.tree[dir]; e != nil { // it became a directory in a lost generation
+	for _, path := range slices.Sorted(maps.Keys(r.entries)) {
+		for dir := format.ParentDir(path); dir != "" && !r.entries[dir].IsDir(); dir = format.ParentDir(dir) {
+			if e := r.entries[dir]; e != nil { // it became a directory in a lost generation
 				if err := r.reportLost(ctx, e); err != nil {
 					return nil, err
 				}
 			}
-			r.tree[dir] = format.NewDir(dir)
+			r.entries[dir] = format.NewDir(dir)
 		}
 	}
-	entries := slices.SortedFunc(maps.Values(r.tree),
+	entries := slices.SortedFunc(maps.Values(r.entries),
 		func(a, b *format.Entry) int { return cmp.Compare(a.Path, b.Path) })
 	return format.NewEntrySet(entries)
 }
@@ -72,7 +72,7 @@ func (r *repairer) rebuilt(ctx context.Context) (*format.EntrySet, error) {
 // whose content is lost.
 func (r *repairer) readContent(ctx context.Context) error {
 	wants := map[objects.Digest][]format.Blob{}
-	for _, e := range r.tree {
+	for _, e := range r.entries {
 		for _, b := range e.Blobs {
 			wants[b.Pack.ID] = append(wants[b.Pack.ID], b)
 		}
@@ -96,11 +96,11 @@ func (r *repairer) readContent(ctx context.Context) error {
 	if err := r.findElsewhere(ctx, wants); err != nil {
 		return err
 	}
-	for _, path := range slices.Sorted(maps.Keys(r.tree)) {
-		e := r.tree[path]
+	for _, path := range slices.Sorted(maps.Keys(r.entries)) {
+		e := r.entries[path]
 		if slices.ContainsFunc(e.Blobs,
 			func(b format.Blob) bool { _, ok := r.relocation.To[b.ID]; return r.relocation.From[b.Pack.ID] && !ok }) {
-			delete(r.tree, path)
+			delete(r.entries, path)
 			if err := r.reportLost(ctx, e); err != nil {
 				return err
 			}

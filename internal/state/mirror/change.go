@@ -49,7 +49,7 @@ func (u *update) change(ctx context.Context, before mark, v *repo.Version) (mark
 		return mark{}, err
 	}
 	// Removals come first, because a directory may replace a file with the same name, and vice versa.
-	if err := u.target.Delete(ctx, remove...); err != nil {
+	if err := u.retrying.Delete(ctx, remove...); err != nil {
 		return mark{}, err
 	}
 	u.out.Removed += len(remove)
@@ -58,6 +58,7 @@ func (u *update) change(ctx context.Context, before mark, v *repo.Version) (mark
 
 // changed returns the paths at which the mirror may differ from v. Nil means all paths.
 func (u *update) changed(ctx context.Context, before mark, v *repo.Version) (map[string]bool, error) {
+	// Generation 0 is among the touched ones if files were written for a workspace without HEAD.
 	if before.Generation == 0 || slices.Contains(before.Touched, 0) {
 		return nil, nil
 	}
@@ -93,7 +94,7 @@ func (u *update) unwanted(ctx context.Context, paths, wanted map[string]bool) ([
 	prefix := filesPrefix(u.ref)
 	var keys []string
 	if paths == nil {
-		for info, err := range u.target.List(ctx, prefix, "") {
+		for info, err := range u.retrying.List(ctx, prefix, "") {
 			if err != nil {
 				return nil, err
 			}
@@ -123,7 +124,7 @@ func (u *update) putAll(ctx context.Context, files []*format.Entry) error {
 	for _, e := range files {
 		if len(e.Blobs) > 1 {
 			r := &leaseReader{u: u, ctx: ctx, r: u.repo.Open(ctx, u.ref.Tenant, e)}
-			if err := u.files.PutFile(ctx, u.key(e), r, e.Size); err != nil {
+			if err := u.target.PutFile(ctx, u.key(e), r, e.Size); err != nil {
 				return cmp.Or(r.lost, err)
 			}
 			u.out.Put++
@@ -161,7 +162,7 @@ func (u *update) put(ctx context.Context, e *format.Entry, r io.ReadSeeker) erro
 		if _, err := r.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		return u.files.PutFile(ctx, u.key(e), r, e.Size)
+		return u.target.PutFile(ctx, u.key(e), r, e.Size)
 	})
 }
 

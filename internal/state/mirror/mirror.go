@@ -99,8 +99,8 @@ func (m *Mirror) Update(ctx context.Context, ref format.Ref) (Result, error) {
 		return Result{}, err
 	}
 	u := &update{
-		repo: m.repo, ref: ref, files: m.target, lease: m.lease,
-		target: objects.WithRetry(m.target, m.repo.Options.Retry), id: format.NewCommitID(),
+		repo: m.repo, ref: ref, target: m.target, lease: m.lease,
+		retrying: objects.WithRetry(m.target, m.repo.Options.Retry), id: format.NewCommitID(),
 	}
 	if err := u.run(ctx); err != nil {
 		return u.out, fmt.Errorf("mirror %s: %w", ref, err)
@@ -111,9 +111,9 @@ func (m *Mirror) Update(ctx context.Context, ref format.Ref) (Result, error) {
 // update is one call of Update.
 type update struct {
 	repo   *repo.Repo
-	files  Target
+	target Target
 	ref    format.Ref
-	target objects.Objects // files, with retries
+	retrying objects.Objects // target, with retries
 	lease  time.Duration
 	id     string
 	out    Result
@@ -176,7 +176,7 @@ func (u *update) checkLost(ctx context.Context, v *repo.Version) error {
 
 // read reads mirror.json.
 func (u *update) read(ctx context.Context) error {
-	obj, err := u.target.Get(ctx, markKey(u.ref), objects.GetOptions{})
+	obj, err := u.retrying.Get(ctx, markKey(u.ref), objects.GetOptions{})
 	if err != nil && !errors.Is(err, objects.ErrNotFound) {
 		return err
 	}
@@ -193,7 +193,7 @@ func (u *update) write(ctx context.Context, mark mark) error {
 	if err != nil {
 		return err
 	}
-	etag, err := u.target.CompareAndSwap(ctx, markKey(u.ref), u.etag, append(data, '\n'))
+	etag, err := u.retrying.CompareAndSwap(ctx, markKey(u.ref), u.etag, append(data, '\n'))
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,8 @@ func (r *Repo) ReadHead(ctx context.Context, ref format.Ref, etag string) (forma
 	return h, obj.ETag, nil
 }
 
-// FindHead returns HEAD and its ETag, as ReadHead does, and objects.ErrCorrupt if HEAD is lost, as far as that shows
-// (see FloorWithoutHead). Without a HEAD it sometimes sends two more requests (see checkAbsent).
+// FindHead returns HEAD and its ETag, as ReadHead does, and objects.ErrCorrupt if HEAD is lost, as far as
+// that can be detected (see FloorWithoutHead). Without a HEAD it sometimes sends two more requests (see checkAbsent).
 func (r *Repo) FindHead(ctx context.Context, ref format.Ref) (format.Head, string, error) {
 	h, etag, err := r.ReadHead(ctx, ref, "")
 	if err == nil && etag == "" {

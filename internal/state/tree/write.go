@@ -87,7 +87,7 @@ func (d *dirHandle) finish(f *os.File, e *format.Entry) (stat, error) {
 		return stat{}, fmt.Errorf("set times of %q: %w", e.Path, err)
 	}
 	st, err := statFile(f)
-	if err == nil && st.Mode != e.Mode { // because of the process's umask
+	if err == nil && st.Mode != e.Mode { // because of the process's umask, or of reserve
 		if err = f.Chmod(os.FileMode(e.Mode)); err == nil {
 			st, err = statFile(f)
 		}
@@ -158,7 +158,7 @@ func nextRun(data []byte) (n int, hole bool) {
 
 // finishParts completes a file that was written in parts.
 func (d *dirHandle) finishParts(e *format.Entry) (stat, error) {
-	f, err := d.openFile(e.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := d.openFile(e.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // does not wait if it has become a pipe
 	if err != nil {
 		return stat{}, err
 	}

@@ -64,13 +64,11 @@ func convert(cfg Config) layer {
 
 func (c *converter) convert(ctx context.Context, res tools.Result) (value, extra json.RawMessage, err error) {
 	if res.Structured == nil && c.cfg.Schemas.get(c.call.def).output != nil {
-		// Older servers have only the JSON as text.
-		if len(res.Content) != 1 || !json.Valid([]byte(res.Content[0].Text)) {
-			e := fail(c.call, errcode.Unavailable,
-				"the tool's result has no structured content, although the tool has an output schema")
+		if res.Structured = structureInText(res.Content); res.Structured == nil {
+			e := fail(c.call, errcode.Unavailable, "the call was made, but the tool's result has no structured content, "+
+				"although the tool has an output schema")
 			return nil, nil, c.attach(ctx, e, res)
 		}
-		res.Structured = json.RawMessage(res.Content[0].Text)
 	}
 	if res.Structured == nil {
 		value, err = unstructured(ctx, c, res)
@@ -84,6 +82,16 @@ func (c *converter) convert(ctx context.Context, res tools.Result) (value, extra
 		value, err = c.deliver(ctx, "all.json", value)
 	}
 	return value, extra, err
+}
+
+// structureInText returns the JSON that is the only text of a result: older servers send no structured content. It
+// returns nil if there is none.
+func structureInText(content []tools.Content) json.RawMessage {
+	content = slices.DeleteFunc(slices.Clone(content), func(b tools.Content) bool { return b.Type != "text" })
+	if len(content) != 1 || !json.Valid([]byte(content[0].Text)) {
+		return nil
+	}
+	return json.RawMessage(content[0].Text)
 }
 
 // deliver returns a value as the program gets it: tokenised and, if it is large, as a reference to a file.

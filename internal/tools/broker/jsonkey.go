@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// appendKey appends to b a text that is the same for equal values of a JSON document only. Numbers are equal if they
-// have the same value, such as 10 and 1e1.
+// appendKey appends to b a text for a value of a JSON document. Two values have the same text if and only if they are
+// equal. Numbers are equal if they have the same value, such as 10 and 1e1.
 func appendKey(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case map[string]any:

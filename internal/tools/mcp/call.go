@@ -33,9 +33,9 @@ type mcpSession struct {
 	progress sync.Map // progress token, as float64 → func(*sdk.ProgressNotificationParams)
 
 	mu       sync.Mutex
-	listed   map[string]tools.Definition // by name; nil if the tools must be listed again
-	order    []tools.Definition          // as the server lists them
-	listedAt time.Time
+	listed   []tools.Definition
+	listedAt time.Time // zero if the tools must be listed again
+	changes  int       // how often they had to be
 }
 
 // listTTL is how long a list of tools stays valid if the server does not announce a change.
@@ -71,10 +71,10 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 			r.Progress(text.Printable(message), p.Progress, p.Total)
 		}
 	})()
-	refused := &refusal{}
-	res, err := s.client.CallTool(refused.record(ctx), params)
+	httpRefusal := &refusal{}
+	res, err := s.client.CallTool(httpRefusal.record(ctx), params)
 	if err != nil {
-		return tools.Result{}, u.classify(ctx, c, s, refused, err)
+		return tools.Result{}, u.classify(ctx, c, s, httpRefusal, err)
 	}
 	c.markUsed(s)
 	return convert(r, res)
@@ -106,10 +106,11 @@ func isDrift(err error) bool {
 }
 
 // classify converts an error of the SDK. It drops the connection if the connection was lost, if an HTTP response
-// exceeded the limit, or if the server responded with the HTTP status of an error. It keeps the connection after a
-// timeout, a cancelled context, an error response, a malformed message, or a message above the limit from a process.
-func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, refused *refusal, err error) error {
-	status, reason := refused.explain(u.redactor)
+// exceeded the limit, if the server sent too many requests, or if it responded with the HTTP status of an error. It
+// keeps the connection after a timeout, a cancelled context, an error response, a malformed message, or a message above
+// the limit from a process.
+func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, httpRefusal *refusal, err error) error {
+	status, reason := httpRefusal.explain(u.redactor)
 	out := &tools.UpstreamError{Server: u.Name, Sent: true}
 	wire, isWire := errors.AsType[*jsonrpc.Error](err)
 	switch cause := context.Cause(ctx); {
@@ -126,8 +127,8 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, refused
 		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(text.Printable(text.Truncate(
 			u.redactor.redact(wire.Message), maxMessage)))
 		c.markUsed(s)
-	case errors.Is(err, errRequests): // says more than the exit of the process, which follows
-		out.Reason, out.Err = tools.Lost, errRequests
+	case errors.Is(err, errTooManyRequests): // says more than the exit of the process, which follows
+		out.Reason, out.Err = tools.Lost, errTooManyRequests
 		c.drop(s)
 	case errors.Is(err, errTooLarge):
 		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the response exceeds %d bytes", u.Limits.MaxResultBytes)
@@ -194,32 +195,33 @@ func (s *mcpSession) verifyDefinition(ctx context.Context, r tools.Request) erro
 	if r.Hash == "" {
 		return nil
 	}
-	if _, err := s.definitions(ctx); err != nil {
+	listed, err := s.definitions(ctx)
+	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	current, listed := s.listed[r.Tool]
-	s.mu.Unlock()
-	if listed && current.Hash() == r.Hash {
-		return nil
-	}
-	err := errors.New("the server no longer has this tool")
-	if listed {
+	i := slices.IndexFunc(listed, func(d tools.Definition) bool { return d.Name == r.Tool })
+	switch {
+	case i < 0:
+		err = errors.New("the server no longer has this tool")
+	case listed[i].Hash() != r.Hash:
 		err = errors.New("the server has changed the tool's definition")
+	default:
+		return nil
 	}
 	return &tools.UpstreamError{Server: s.up.Name, Reason: tools.Drifted, Err: err}
 }
 
 func (s *mcpSession) invalidateTools() {
 	s.mu.Lock()
-	s.listed = nil
+	s.listedAt = time.Time{}
+	s.changes++
 	s.mu.Unlock()
 }
 
 // announceDelay is how long an announcement waits for further changes.
 const announceDelay = 200 * time.Millisecond
 
-// announcements are the sessions of a server that announced changes of their tools. Their lists, which may be large,
+// announcements are the connections on which a server has announced that its tools changed. Their lists, which may be large,
 // are handled one after another: the server may announce changes faster than OnAnnounced handles them.
 type announcements struct {
 	mu      sync.Mutex
@@ -245,7 +247,7 @@ func (s *mcpSession) announceTools(ctx context.Context) {
 	}
 }
 
-// announceChanges announces the tools of one session after the other until no session has changes.
+// announceChanges announces the tools of one connection after the other until none has changes.
 func (u *upstream) announceChanges(ctx context.Context) {
 	for {
 		_ = clock.Sleep(ctx, announceDelay) // ctx does not end
@@ -259,7 +261,7 @@ func (u *upstream) announceChanges(ctx context.Context) {
 	}
 }
 
-// next removes a session from those that have changes. If there is none, it returns nil, and the announcement ends.
+// next removes a connection from those that have changes. If there is none, it returns nil, and the announcement ends.
 func (a *announcements) next() *mcpSession {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -281,15 +283,15 @@ const (
 // definitions returns the server's tools, from a list that is at most listTTL old.
 func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error) {
 	s.mu.Lock()
-	order, fresh := s.order, s.listed != nil && time.Since(s.listedAt) < listTTL
+	listed, changes, fresh := s.listed, s.changes, time.Since(s.listedAt) < listTTL
 	s.mu.Unlock()
 	if fresh {
-		return order, nil
+		return listed, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.up.Limits.ConnectTimeout)
 	defer cancel()
-	listed, size := map[string]tools.Definition{}, 0
-	order = nil
+	listed = nil
+	known, size := map[string]bool{}, 0
 	for t, err := range s.client.Tools(ctx, nil) {
 		if err != nil {
 			err = fmt.Errorf("list its tools: %w", err)
@@ -301,19 +303,21 @@ func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error
 		}
 		size += len(d.Name) + len(d.Title) + len(d.Annotations.Title) + len(d.Description) +
 			len(d.InputSchema) + len(d.OutputSchema)
-		if len(order) == maxListed || size > maxListedBytes {
+		if len(listed) == maxListed || size > maxListedBytes {
 			err := errors.New("its list of tools is too long")
 			return nil, &tools.UpstreamError{Server: s.up.Name, Reason: tools.Protocol, Err: err}
 		}
-		if _, twice := listed[d.Name]; !twice {
-			listed[d.Name] = d
-			order = append(order, d)
+		if !known[d.Name] {
+			known[d.Name] = true
+			listed = append(listed, d)
 		}
 	}
 	s.mu.Lock()
-	s.listed, s.order, s.listedAt = listed, order, time.Now()
-	s.mu.Unlock()
-	return order, nil
+	defer s.mu.Unlock()
+	if s.changes == changes { // else the list may be from before the change: the next caller lists the tools again
+		s.listed, s.listedAt = listed, time.Now()
+	}
+	return listed, nil
 }
 
 func definition(t *sdk.Tool) (tools.Definition, error) {

@@ -183,7 +183,7 @@ func (r *eventReader) event() []byte {
 	}
 	out, err := decodable(data, r.requests)
 	switch {
-	case errors.Is(err, errRequests):
+	case errors.Is(err, errTooManyRequests):
 		r.err = err
 		return nil
 	case out == nil && err == nil:

@@ -86,7 +86,7 @@ func (r *messageReader) nextMessage() ([]byte, error) {
 // An error ends the connection.
 func (r *messageReader) message(data []byte) ([]byte, error) {
 	out, err := decodable(data, r.requests)
-	if errors.Is(err, errRequests) || out == nil && errors.Is(err, errUnreadable) {
+	if errors.Is(err, errTooManyRequests) || out == nil && errors.Is(err, errUnreadable) {
 		return nil, err
 	}
 	if err != nil && (out == nil || !json.Valid(data)) { // the content of results does not belong in logs
@@ -100,10 +100,10 @@ func (r *messageReader) message(data []byte) ([]byte, error) {
 
 // decodable returns a message with exact content, in a form that the SDK can decode, or nil if the SDK does not need
 // it. It returns an error for a message that the SDK cannot decode, and, if that is a response with an id, an error
-// response to the same request. If the message is one request too many, the error is errRequests.
+// response to the same request. If the message is one request too many, the error is errTooManyRequests.
 func decodable(message []byte, open *requests) (out []byte, err error) {
 	defer func() {
-		if err != nil && !errors.Is(err, errRequests) {
+		if err != nil && !errors.Is(err, errTooManyRequests) {
 			out = malformed(message, err)
 		}
 	}()

@@ -128,7 +128,7 @@ func (p *process) Write(message []byte) (int, error) {
 	}
 	if err != nil {
 		p.deaf.Store(true)
-		go p.stop() // ends after at most two graces; close waits for it
+		go p.stop() // ends after at most two graces; mcpSession.close waits for it
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = errDeaf

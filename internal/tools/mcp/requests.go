@@ -26,9 +26,9 @@ func newRequests(limit int) *requests { return &requests{limit: limit} }
 // capabilities.
 const maxRequests = 100
 
-var errRequests = errors.New("the server sends requests and does not wait for the responses")
+var errTooManyRequests = errors.New("the server sends requests and does not wait for the responses")
 
-// received counts a message of the server. It returns errRequests if too many requests are open.
+// received counts a message of the server. It returns errTooManyRequests if too many requests are open.
 func (r *requests) received(message jsonrpc.Message, size int) error {
 	request, ok := message.(*jsonrpc.Request)
 	if r == nil || !ok || !request.IsCall() {
@@ -38,7 +38,7 @@ func (r *requests) received(message jsonrpc.Message, size int) error {
 	defer r.mu.Unlock()
 	r.open, r.bytes = append(r.open, size), r.bytes+size
 	if len(r.open) > maxRequests || len(r.open) > 1 && r.bytes > r.limit {
-		return errRequests
+		return errTooManyRequests
 	}
 	return nil
 }

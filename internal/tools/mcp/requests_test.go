@@ -48,8 +48,8 @@ func TestOpenRequests(t *testing.T) {
 						open.sent(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n"))
 					}
 				}
-				if want := responses + test.open; received != want || !errors.Is(lines.Err(), errRequests) {
-					t.Errorf("%d requests, then %v; want %d and errRequests", received, lines.Err(), want)
+				if want := responses + test.open; received != want || !errors.Is(lines.Err(), errTooManyRequests) {
+					t.Errorf("%d requests, then %v; want %d and errTooManyRequests", received, lines.Err(), want)
 				}
 			})
 		}

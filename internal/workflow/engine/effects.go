@@ -101,7 +101,7 @@ func (e *Engine) doTask(
 func taskEvent(run schemas.WorkflowRun, effect workflow.Effect) (event.Event, error) {
 	ev := event.New()
 	ev.SetID(effect.Place.ID())
-	ev.SetSource(jobs.WorkflowTaskSource(run.RunID, run.Depth))
+	ev.SetSource(jobs.RunSource(run.RunID, run.Depth))
 	ev.SetType(schemas.TypeTask)
 	ev.SetExtension("workspace", run.Workspace)
 	if run.Session != "" {
@@ -180,7 +180,8 @@ func endOfTask(place workflow.Place, rec schemas.Record) *workflow.Ended {
 func (e *Engine) doWorkflow(
 	ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect,
 ) (*workflow.Ended, error) {
-	id := jobs.TaskID(run.Tenant, jobs.WorkflowTaskSource(run.RunID, run.Depth), effect.Place.ID())
+	// A run that a step begins has an id like that of a task.
+	id := jobs.TaskID(run.Tenant, jobs.RunSource(run.RunID, run.Depth), effect.Place.ID())
 	var child schemas.WorkflowRun
 	var err error
 	if effect.Cancel {
@@ -213,7 +214,7 @@ func (e *Engine) doEvent(
 ) (*workflow.Ended, error) {
 	ev := event.New()
 	ev.SetID(effect.Place.ID())
-	ev.SetSource(jobs.WorkflowTaskSource(run.RunID, run.Depth))
+	ev.SetSource(jobs.RunSource(run.RunID, run.Depth))
 	ev.SetType(effect.Event.Type)
 	ev.SetSubject(effect.Event.Subject)
 	ev.SetTime(e.Now(ctx))

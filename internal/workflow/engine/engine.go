@@ -2,8 +2,9 @@
 // that ends the task of a step, before it acknowledges the task's message, so that a redelivery repeats the advance; by
 // the process that accepts an answer or an event; and by any process when a wait is due. There is no coordinator.
 //
-// An advance takes effect in this order: the alarm is widened if necessary, the values, the record and the tasks are
-// written, and then the alarm is narrowed. The tasks' ids follow from the run and the place of the step, so a process
+// An advance takes effect in this order: if necessary, the alarm is widened, so that it also rings when the new record
+// needs it; the values, the record and the tasks are written; and then the alarm is narrowed, so that it only rings when
+// the new record needs it. The tasks' ids follow from the run and the place of the step, so a process
 // that finds an incomplete advance begins them again: they are the same tasks.
 package engine
 
@@ -49,7 +50,7 @@ type Engine struct {
 	store  *jobs.Workflows
 	alarms *jobs.Automations
 	ahead  time.Duration // the queue's time minus this host's
-	asked  time.Time     // when the queue was asked for its time, by this host's
+	asked  time.Time     // when the queue was asked for its time, on this host's clock
 }
 
 // New returns an engine on a queue.

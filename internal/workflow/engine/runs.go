@@ -90,8 +90,8 @@ func (e *Engine) List(ctx context.Context, tenant string, limit int) ([]schemas.
 	return out, nil
 }
 
-// Cancel cancels a run: its running steps are cancelled, and then its steps under finally run. A second call cancels
-// these, too.
+// Cancel cancels a run: its running steps are cancelled, and then its steps under finally run. If these run already,
+// Cancel cancels them.
 func (e *Engine) Cancel(ctx context.Context, tenant, id string) (schemas.WorkflowRun, error) {
 	run, err := e.advance(ctx, tenant, id, workflow.Event{Cancel: true})
 	return run, explainNotFound(err, id)
