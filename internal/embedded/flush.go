@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"errors"
+	"maps"
 	"net/url"
 	"os"
 	"path"
@@ -16,20 +17,37 @@ type flusher struct {
 	// the whole file system.
 	oneFile bool
 	all     sharedFlush // flushes the whole file system
+	sync    func(*os.File) error
+
+	mu sync.Mutex
+	// named are the directories whose names are on disk: a flush of the directory above would change nothing.
+	named map[string]identity
 }
+
+// identity tells a directory from others that had or will have its name. It is zero if the file system does not tell.
+type identity struct {
+	inode   uint64
+	created int64 // nanoseconds since 1970
+}
+
+const maxNamed = 10_000 // directories in memory
 
 func openFlusher(dir string, oneFile bool) (*flusher, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	f := &flusher{root: root, oneFile: oneFile}
-	f.all.flush = func() error { return f.flush(".", syncAll) }
+	f := &flusher{root: root, oneFile: oneFile, sync: (*os.File).Sync, named: map[string]identity{}}
+	f.all.flush = func() error {
+		_, err := f.flush(".", syncAll)
+		return err
+	}
 	return f, nil
 }
 
-// Sync flushes the object at a request's path, and the directories above it, which may be new. Concurrent calls are not
-// grouped unless they flush the whole file system: the kernel commits the files of concurrent calls together already.
+// Sync flushes the object at a request's path, and the directories above it as far as they may be new. Concurrent calls
+// are not grouped unless they flush the whole file system: the kernel commits the files of concurrent calls together
+// already.
 func (f *flusher) Sync(urlPath string) error {
 	name, err := url.PathUnescape(urlPath)
 	if err != nil {
@@ -39,23 +57,48 @@ func (f *flusher) Sync(urlPath string) error {
 	if !f.oneFile {
 		return f.all.do()
 	}
-	for {
-		if err := f.flush(name, (*os.File).Sync); err != nil {
-			return err
-		}
-		if name == "." {
-			return nil
-		}
-		name = path.Dir(name)
-	}
-}
-
-func (f *flusher) flush(name string, sync func(*os.File) error) error {
-	file, err := f.root.Open(name)
-	if err != nil {
+	if _, err := f.flush(name, f.sync); err != nil {
 		return err
 	}
-	return errors.Join(sync(file), file.Close())
+	flushed := map[string]identity{}
+	for name != "." {
+		name = path.Dir(name)
+		id, err := f.flush(name, f.sync)
+		if err != nil {
+			return err
+		}
+		if f.isNamed(name, id) {
+			break
+		}
+		flushed[name] = id
+	}
+	f.setNamed(flushed)
+	return nil
+}
+
+// isNamed reports whether the name of a directory is on disk, with the names of those above it.
+func (f *flusher) isNamed(name string, id identity) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return id != identity{} && f.named[name] == id
+}
+
+// setNamed records directories whose names were flushed.
+func (f *flusher) setNamed(flushed map[string]identity) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.named)+len(flushed) > maxNamed {
+		clear(f.named)
+	}
+	maps.Copy(f.named, flushed)
+}
+
+func (f *flusher) flush(name string, sync func(*os.File) error) (identity, error) {
+	file, err := f.root.Open(name)
+	if err != nil {
+		return identity{}, err
+	}
+	return identityOf(file), errors.Join(sync(file), file.Close())
 }
 
 func (f *flusher) Close() error { return f.root.Close() }

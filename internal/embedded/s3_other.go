@@ -12,5 +12,8 @@ import (
 // dieWithParent does nothing, because only Linux has a parent-death signal. The child ends when standard input does.
 func dieWithParent(*exec.Cmd) {}
 
+// identityOf does not tell.
+func identityOf(*os.File) identity { return identity{} }
+
 // syncAll flushes all file systems.
 func syncAll(*os.File) error { return unix.Sync() }

@@ -63,7 +63,8 @@ func (a *AcquiredBox) OnDestroy(f func() error) {
 
 // Run runs a program in the box, with the memory, CPU and workspace limits that Acquire set. An error means that the
 // program did not run to its end, or that the box could not be reset after it; the box is then discarded. After a Dirty
-// verdict, Release discards the box. The error wraps ErrReleased, ErrSandboxDied or the context's cause, among others.
+// verdict, Release discards the box. What the program has left is looked for after Run has returned. The error wraps
+// ErrReleased, ErrSandboxDied or the context's cause, among others.
 func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Verdict, error) {
 	a.running.Lock()
 	defer a.running.Unlock()
@@ -127,8 +128,8 @@ func (a *AcquiredBox) isReleased() bool {
 	return a.released
 }
 
-// Release returns the box to the pool, bound to its key. A box in which the program has left files or memory gets no
-// other task before these are gone; if that takes too long, the pool replaces the box. Release does not wait. After a
+// Release returns the box to the pool, bound to its key. The box gets no other task before it is known that the program
+// has left nothing, or before its files and memory are gone; if that takes too long, the pool replaces the box. Release does not wait. After a
 // Dirty verdict, or while a program still runs, it discards the box instead. Further calls, and calls after Discard, do
 // nothing.
 func (a *AcquiredBox) Release() { a.release(false) }

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ func TestBoxIsCleanBeforeItsNextTask(t *testing.T) {
 		name       string
 		files      bool
 		mb         float64
+		report     bool                          // what the program has left is not known at the release
 		end        func(*fakeBox, chan struct{}) // what happens after the release
 		freeAtOnce bool
 		reused     bool
@@ -32,6 +34,15 @@ func TestBoxIsCleanBeforeItsNextTask(t *testing.T) {
 			name: "files and memory", files: true, mb: 500,
 			end: func(_ *fakeBox, files chan struct{}) { close(files) },
 		},
+		{
+			name: "a report that nothing is left", report: true, mb: freshMB,
+			end: func(b *fakeBox, _ chan struct{}) { b.report <- nil }, reused: true,
+		},
+		{
+			name: "a report of what cannot be removed", report: true, mb: freshMB,
+			end: func(b *fakeBox, _ chan struct{}) { b.report <- errors.New("changes in /dev") },
+		},
+		{name: "no report", report: true, mb: freshMB},
 		{name: "files that stay", files: true, mb: freshMB},
 		{name: "more files than the runner removes", files: true, end: func(b *fakeBox, _ chan struct{}) { b.die() }},
 		{name: "memory that stays", mb: freshMB + leftMB + 1},
@@ -48,6 +59,9 @@ func TestBoxIsCleanBeforeItsNextTask(t *testing.T) {
 				box := tp.acquire("a")
 				fake := box.box.box.(*fakeBox)
 				fake.set(files, c.mb)
+				if c.report {
+					fake.setReport(make(chan error))
+				}
 				box.Release()
 				next := tp.startAcquire(t.Context(), "a", Limits{})
 				if free := next.done(); free != c.freeAtOnce {

@@ -27,7 +27,8 @@ const (
 	killGrace     = 5 * time.Second // time for the runner to kill its program before the box is destroyed
 )
 
-// run runs one program. After an error or a Dirty verdict, the box is destroyed.
+// run runs one program. After an error or a Dirty verdict, the box is destroyed. Otherwise awaitChecked tells what the
+// program has left.
 func (r *runnerProcess) run(ctx context.Context, p Program, hooks Hooks) (Verdict, error) {
 	err := r.awaitReady(ctx)
 	if errors.Is(context.Cause(ctx), ErrCancelled) { // nothing was sent to the box
@@ -105,7 +106,7 @@ func (e *execution) run(ctx context.Context) (Verdict, error) {
 				return e.boxEnded(ctx)
 			}
 			if f.Type == "done" {
-				e.runner.files = f.Scratch
+				e.runner.unchecked = true
 				return e.verdict(f), nil
 			}
 			if err := e.handle(callCtx, f); err != nil {

@@ -41,6 +41,7 @@ type fakeBox struct {
 	busy   bool // a program is running
 	limits Limits
 	mb     float64
+	report chan error    // delivers what awaitChecked returns; nil if it is known that nothing is left
 	files  chan struct{} // closed when the files of the last program are removed; nil if it has left none
 	play   func(ctx context.Context, p Program) (Verdict, error)
 }
@@ -137,10 +138,33 @@ func (b *fakeBox) set(files chan struct{}, mb float64) {
 	b.files, b.mb = files, mb
 }
 
+func (b *fakeBox) awaitChecked(ctx context.Context) error {
+	b.mu.Lock()
+	report := b.report
+	b.mu.Unlock()
+	if report == nil {
+		return nil
+	}
+	select {
+	case err := <-report:
+		b.setReport(nil)
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// setReport makes the box wait for a report of what the last program has left; nil means that it is known.
+func (b *fakeBox) setReport(report chan error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.report = report
+}
+
 func (b *fakeBox) holdsFiles() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.files != nil
+	return b.files != nil || b.report != nil
 }
 
 func (b *fakeBox) awaitReady(ctx context.Context) error {

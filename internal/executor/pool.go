@@ -98,11 +98,12 @@ type PoolStats struct {
 type boxRunner interface {
 	run(ctx context.Context, p Program, hooks Hooks) (Verdict, error)
 	alive() bool
-	holdsFiles() bool                     // whether the last program has left files that the runner still removes
-	awaitReady(ctx context.Context) error // waits until they are removed
-	ended() <-chan struct{}               // closed when the runner has ended for any reason
-	restored() bool                       // whether the box was restored from a snapshot
-	close(ctx context.Context) error      // destroys the box; may be called again
+	awaitChecked(ctx context.Context) error // waits until it is known what the last program has left
+	holdsFiles() bool                       // whether it may have left files that the runner still removes
+	awaitReady(ctx context.Context) error   // waits until they are removed
+	ended() <-chan struct{}                 // closed when the runner has ended for any reason
+	restored() bool                         // whether the box was restored from a snapshot
+	close(ctx context.Context) error        // destroys the box; may be called again
 }
 
 // NewPool returns a pool without boxes. Run creates them.

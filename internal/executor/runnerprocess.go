@@ -37,8 +37,12 @@ type runnerProcess struct {
 	err     error             // why the frames ended; nil after a normal end of the stream
 	stderr  tail
 	writing sync.Mutex // held for a whole message
-	busy    bool       // has not reported ready since its last program; like files, owned by the user of the box
-	files   bool       // the last program has left files in the scratch directories
+
+	// Owned by the user of the box.
+	busy      bool   // the runner has not reported ready since its last program
+	unchecked bool   // nor what this program has left
+	files     bool   // the last program has left files in the scratch directories
+	left      string // what a program has left that cannot be removed; empty if nothing
 
 	killing    sync.Mutex // held while the box is being destroyed
 	destroyed  bool       // guarded by killing
@@ -221,8 +225,54 @@ func (r *runnerProcess) ended() <-chan struct{} { return r.done }
 
 func (r *runnerProcess) restored() bool { return r.boot == restoreSnapshot }
 
-// holdsFiles reports whether the last program has left files that the runner still removes.
-func (r *runnerProcess) holdsFiles() bool { return r.files }
+// holdsFiles reports whether the last program may have left files, which the runner still removes. It does not wait.
+func (r *runnerProcess) holdsFiles() bool {
+	if r.unchecked {
+		select {
+		case f, ok := <-r.frames:
+			_ = r.checkLeft(f, ok) // awaitChecked returns the error again
+		default:
+		}
+	}
+	return r.unchecked || r.files || r.left != ""
+}
+
+// awaitChecked waits until the runner has reported what the last program has left. An error means that the box must be
+// replaced.
+func (r *runnerProcess) awaitChecked(ctx context.Context) error {
+	if !r.unchecked {
+		return r.leftError()
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("no report of the runner in %s", readyTimeout))
+	defer cancel()
+	select {
+	case f, ok := <-r.frames:
+		return r.checkLeft(f, ok)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// checkLeft checks the frame that followed the end of a program. ok is false if the runner has ended.
+func (r *runnerProcess) checkLeft(f runner.Frame, ok bool) error {
+	r.unchecked = false
+	switch {
+	case !ok:
+		r.left = "a runner that has ended" + r.stderr.suffix()
+	case f.Type != "left":
+		r.left = fmt.Sprintf("a runner that sends %q", f.Type)
+	default:
+		r.files, r.left = f.Scratch, f.Left
+	}
+	return r.leftError()
+}
+
+func (r *runnerProcess) leftError() error {
+	if r.left == "" {
+		return nil
+	}
+	return fmt.Errorf("the program has left %s", r.left)
+}
 
 // wasKilled reports whether this process ended the box.
 func (r *runnerProcess) wasKilled() bool {
@@ -325,6 +375,9 @@ func (r *runnerProcess) awaitReady(ctx context.Context) error {
 	}
 	if !r.busy {
 		return nil
+	}
+	if err := r.awaitChecked(ctx); err != nil {
+		return err
 	}
 	select {
 	case f, ok := <-r.frames: // the common case: some time has passed since the last program

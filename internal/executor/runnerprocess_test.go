@@ -223,7 +223,7 @@ func TestKilledForMemory(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			script := "hello()\nwhile b'\"run\"' not in read(): pass\n" +
-				"send({'t': 'done', " + c.done + "})\nwhile True: read()"
+				"send({'t': 'done', " + c.done + "})\nsend({'t': 'left'})\nwhile True: read()"
 			var driver executor.Driver = impostor{script: script}
 			if c.host {
 				driver = killed{impostor{script: script}}
@@ -261,6 +261,7 @@ hello()
 while True:
     while b'"run"' not in read(): pass
     send({'t': 'done', 'how': 'end', 'cpu_ms': 1}, b'1')
+    send({'t': 'left'})
     while b'"next"' not in read(): pass
     send({'t': 'ready'})
 `
@@ -289,6 +290,7 @@ try:
     while True: os.write(pipe, b'x')
 except BlockingIOError: pass
 send({'t': 'done', 'how': 'end', 'cpu_ms': 1}, b'1')
+send({'t': 'left'})
 import signal
 while True: signal.pause()
 `

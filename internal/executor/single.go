@@ -70,6 +70,10 @@ func (s *Single) Run(ctx context.Context, p Program, hooks Hooks) (Verdict, erro
 		return Verdict{}, err
 	}
 	verdict, err := s.runner.run(ctx, p, hooks)
+	if err == nil && !verdict.Dirty && s.runner.awaitChecked(context.WithoutCancel(ctx)) != nil {
+		verdict.Dirty = true
+		_ = s.runner.kill() // Close returns its error
+	}
 	var failed error
 	s.reset, failed = resetWorkspace(s.runner.box, s.dir, s.reset)
 	return verdict, errors.Join(err, failed)

@@ -36,7 +36,6 @@ func (v Verdict) with(status string, f *Failure) Verdict {
 func (e *execution) verdict(done runner.Frame) Verdict {
 	v := e.newVerdict()
 	v.CPUMS, v.PeakMemoryMB = done.CPUMS, float64(done.PeakKB)/1024
-	v.Dirty = done.Left != ""
 	v.Truncated = v.Truncated || done.Dropped > 0
 	v.Checkpoint, v.StateSaved = checkpoint(done.Checkpoint), done.StateSaved
 	v = e.withOutcome(v, done)

@@ -48,7 +48,11 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 		return Commit{}, ErrFenced
 	}
 	if c.TaskID != "" && (c.Attempt > 1 || !c.Since.IsZero()) {
-		done, err := s.repo.FindTask(ctx, t.ref, t.base.Head, c.TaskID, repo.UntilTime(c.Since))
+		end := repo.UntilTime(c.Since)
+		if c.Attempt == 1 { // no earlier run can have committed: the tasks that HEAD lists suffice
+			end = repo.UntilGeneration(t.base.Head.Generation)
+		}
+		done, err := s.repo.FindTask(ctx, t.ref, t.base.Head, c.TaskID, end)
 		if done != nil || err != nil {
 			return already(t, done), err
 		}

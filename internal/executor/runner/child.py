@@ -47,13 +47,13 @@ def main(boot, drop_privileges):
         if not os.read(CONTROL, len(ADMIT)):
             os._exit(LOST)
         drop_privileges()
-        space = prepare(boot)
+        space, maxima = prepare(boot)
         channel.send({"t": "ready"})
         run, body = channel.receive()
         if run["t"] == "network":
             use_proxy(run["port"])
             run, body = channel.receive()
-        Program(boot, channel, run, body, space).run()
+        Program(boot, channel, run, body, space, maxima).run()
     except TooMuchLeft as error:
         print(error, file=sys.stderr, flush=True)
     except BaseException:
@@ -80,8 +80,11 @@ def warm(boot):
     rehearse()
 
 
+LIMITS = ("AS", "CPU", "FSIZE", "NOFILE", "NPROC", "CORE")
+
+
 def prepare(boot):
-    """Prepares the process for a program. Returns the address space in use, in bytes."""
+    """Prepares the process for a program. Returns the address space in use, in bytes, and the limits that it may set."""
     budget = Budget(MAX_LEFT, EMPTY_S)
     for directory in boot["scratch"]:
         if not boot["separate_user"]:  # a program may have removed its own access, which is also this process's
@@ -92,8 +95,10 @@ def prepare(boot):
         os.chmod(boot["workspace"], 0o700)
         os.utime(boot["workspace"])
     sys.path.append(boot["workspace"])
+    os.chdir("/")  # the parser's errors quote lines of a file with the program's name in the working directory
+    maxima = {name: resource.getrlimit(getattr(resource, "RLIMIT_" + name))[1] for name in LIMITS}
     with open("/proc/self/statm", "rb") as statm:
-        return int(statm.read().split()[0]) * resource.getpagesize()
+        return int(statm.read().split()[0]) * resource.getpagesize(), maxima
 
 
 def rehearse():
@@ -289,9 +294,10 @@ def decoded(body, sizes):
 
 
 class Program:
-    def __init__(self, boot, channel, run, body, space):
+    def __init__(self, boot, channel, run, body, space, maxima):
         self.channel = channel
         self.space = space  # address space used before the program, in bytes
+        self.maxima = maxima  # of limits
         self.task = run["task"]
         self.facts, self.wait = run["facts"], run["wait"]
         self.limits = run["limits"]
@@ -318,7 +324,6 @@ class Program:
     def run(self):
         self.limit()
         try:
-            os.chdir("/")  # the parser's errors quote lines of a file with the program's name in the working directory
             program = self.parse()
         except BaseException as error:
             self.end(unparsed(error, self.code, self.limits["memory"]))
@@ -356,11 +361,10 @@ class Program:
             ("NPROC", limits["processes"], limits["processes"]),
             ("CORE", 0, 0),
         ):
-            number = getattr(resource, "RLIMIT_" + name)
-            allowed = resource.getrlimit(number)[1]
+            allowed = self.maxima[name]
             if allowed != resource.RLIM_INFINITY:
                 soft, hard = min(soft, allowed), min(hard, allowed)
-            resource.setrlimit(number, (soft, hard))
+            resource.setrlimit(getattr(resource, "RLIMIT_" + name), (soft, hard))
 
     def outcome(self, program):
         """Runs the program and returns (failure or None, result as JSON)."""

@@ -131,12 +131,14 @@ type Frame struct {
 	CPUMS   float64  `json:"cpu_ms,omitempty"`
 	PeakKB  int64    `json:"peak_kb,omitempty"`
 	Dropped int64    `json:"dropped,omitempty"` // bytes of output that were not forwarded
-	Left    string   `json:"left,omitempty"`    // what the program left behind that cannot be removed
 	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed a process for lack of memory
-	Scratch bool     `json:"scratch,omitempty"` // the scratch directories are not empty; they are before ready
 	// Checkpoint is the session's new checkpoint, as JSON (untrusted).
 	Checkpoint string `json:"checkpoint,omitempty"`
 	StateSaved bool   `json:"state_saved,omitempty"` // the variable state was saved (untrusted)
+
+	// left
+	Left    string `json:"left,omitempty"`    // what the program left behind that cannot be removed
+	Scratch bool   `json:"scratch,omitempty"` // the scratch directories are not empty; they are before ready
 
 	// Body is the compiled runner in warm and hello, the facts in checked, output in out, the arguments in
 	// call, bytes in data, and the result in done.
@@ -226,7 +228,7 @@ func (f Frame) valid() bool {
 	switch f.Type {
 	case "warm", "hello":
 		return f.Version != 0
-	case "ready", "preload":
+	case "ready", "preload", "left":
 		return len(f.Body) == 0
 	case "out":
 		return f.Stream == "stdout" || f.Stream == "stderr"

@@ -27,12 +27,13 @@
 // and raw bytes (the body). A frame is at most 1 MiB. One program runs at a time; ids tell calls apart.
 //
 //	host to runner   run, go, reply, cancel, next, resume; more (the rest of a message longer than a frame)
-//	runner to host   preload, warm, hello, checked, out, call, called, done, ready, open
+//	runner to host   preload, warm, hello, checked, out, call, called, done, left, ready, open
 //	both             data, ack, eof, reset
 //
-// The runner sends preload before it imports each preloaded module, and then hello. Between done and ready it
-// waits briefly, unless the host sends next, and empties the scratch directories. It ends if a program has left more
-// there than it can remove at once. If a snapshot is to be taken, the runner sends warm before hello and waits for
+// The runner sends preload before it imports each preloaded module, and then hello. After done it looks for what the
+// program has left, which no longer delays the result, and sends left. Then it waits briefly, unless the host sends next,
+// and empties the scratch directories before it sends ready. It ends if a program has left more there than it can remove
+// at once. If a snapshot is to be taken, the runner sends warm before hello and waits for
 // resume; boxes that are restored from the snapshot continue there.
 //
 // A program with network access connects to a listener of the runner on the box's loopback interface. The

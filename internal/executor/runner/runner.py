@@ -395,7 +395,6 @@ class Execution:
         self.checkpoint = ""  # JSON (untrusted)
         self.state_saved = False  # (untrusted)
         self.status = None  # wait status of the child, once it is reaped
-        self.made_sockets = False
         self.cpu, self.peak = 0.0, 0
         self.oom_kills = oom_kills(child.boot)
         self.count_threads()
@@ -609,11 +608,8 @@ class Execution:
         self.peak = max(self.peak, usage.ru_maxrss)
 
     def finish(self):
-        """Stops all processes of the program, forwards its last output, and reports."""
+        """Stops all processes of the program, forwards its last output, and reports. Then it looks for what is left."""
         if not self.halt():
-            self.kill()
-        self.made_sockets = self.child.made_sockets()
-        if self.made_sockets:  # ends the sockets that its processes hold, so that left() finds only the others
             self.kill()
         if self.network:
             self.network.close()
@@ -621,11 +617,8 @@ class Execution:
             self.read_last_frames()
         for stream, descriptor in (("stdout", self.child.out), ("stderr", self.child.err)):
             self.drain(stream, descriptor)
-        self.child.close()
         header = {"t": "done", "how": self.how, "cpu_ms": self.cpu * 1000, "peak_kb": self.peak}
-        header.update(dropped=self.dropped, left=self.left(), oom=oom_kills(self.child.boot) > self.oom_kills)
-        if not all(map(is_empty, self.child.boot["scratch"])):
-            header["scratch"] = True
+        header.update(dropped=self.dropped, oom=oom_kills(self.child.boot) > self.oom_kills)
         if self.how == "exit":
             code = os.waitstatus_to_exitcode(self.status)
             header.update({"signal": signal_name(-code)} if code < 0 else {"code": code})
@@ -640,16 +633,22 @@ class Execution:
         except frames.Broken:
             header.pop("error", None)
             self.host.send(dict(header, how="channel"))
+        scratch = not all(map(is_empty, self.child.boot["scratch"]))
+        self.host.send({"t": "left", "left": self.left(), "scratch": scratch})
         if self.idle > DEMAND_S:
             readable(0, DELIVERY_MS)
         self.kill()
 
     def left(self):
-        """Returns what the program left in the box that cannot be removed. Call it after its processes have ended."""
+        """Returns what the program left in the box that cannot be removed. Call it after its processes have stopped."""
         boot = self.child.boot
+        made_sockets = self.child.made_sockets()
+        if made_sockets:  # ends the sockets that its processes hold, so that the others are found
+            self.kill()
+        self.child.close()
         if confine.times(Child.device_times) != Child.device_times:
             return "changes in /dev"
-        if not self.made_sockets:
+        if not made_sockets:
             return ""
         if confine.unix_sockets() != Child.unix_sockets + 2 * len(self.stock.children):
             return "sockets that were sent to each other"
