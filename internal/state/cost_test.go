@@ -3,6 +3,7 @@ package state_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
@@ -50,5 +51,33 @@ func TestOneFileUpload(t *testing.T) {
 	}
 	if got := fresh.Files()["d07/f00007"]; got != fmt.Sprint("version ", commits-1) {
 		t.Errorf("the file is %q, want version %d", got, commits-1)
+	}
+}
+
+// TestFirstRunsSearchNoHistory checks that the commit of a task's first run reads nothing, however many tasks have
+// committed within the time that a later run would search.
+func TestFirstRunsSearchNoHistory(t *testing.T) {
+	bucket := mem.New()
+	w := statetest.OpenWorker(t, bucket)
+	const commits = 200 // more than HEAD lists
+	for i := range commits {
+		w.Checkout()
+		w.Write("f", fmt.Sprint(i))
+		bucket.Calls()
+		opts := state.CommitOptions{TaskID: fmt.Sprint("task-", i), Attempt: 1, Since: time.Now()}
+		if c, err := w.Store.Commit(t.Context(), w.Tree, opts); err != nil || c.Already {
+			t.Fatalf("commit %d = %+v, %v, want a new commit", i, c, err)
+		}
+		for _, call := range bucket.Calls() {
+			if call.Op == "get" && i > 0 { // the first one looks for an earlier workspace of this name
+				t.Fatalf("commit %d reads %s, want no read", i, call.Key)
+			}
+		}
+	}
+	w.Checkout()
+	w.Write("f", "again")
+	opts := state.CommitOptions{TaskID: "task-0", Attempt: 2, Since: time.Now().Add(-time.Minute)}
+	if c, err := w.Store.Commit(t.Context(), w.Tree, opts); err != nil || !c.Already {
+		t.Errorf("a second run's commit = %+v, %v, want the first run's", c, err)
 	}
 }

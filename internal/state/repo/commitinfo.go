@@ -20,7 +20,7 @@ type CommitOptions struct {
 	Attempt  int             // number of the run, from 1
 	Result   json.RawMessage // stored with the commit, and returned to later runs
 	Message  string          // for the history
-	Since    time.Time       // when the task was first claimed; its commit is searched for from then on
+	Since    time.Time       // when the task was first claimed; later runs search for its commit from then on
 	KeepBoth bool            // keep conflicting paths as NAME and NAME.conflict-<task>, instead of failing
 }
 
