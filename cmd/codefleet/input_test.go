@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
@@ -57,5 +58,23 @@ func TestExpiry(t *testing.T) {
 		if got, err := expiry(in, now); err == nil {
 			t.Errorf("expiry(%q) = %s, want an error", in, got)
 		}
+	}
+}
+
+// A file that replaces another one of a submission replaces all of it: files with text have no other member.
+func TestRerunReplacesFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("image.png", []byte{0xff, 0xd8}, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := "x"
+	s := &client.Submission{Task: client.Task{
+		Code: "1", Files: []client.File{{Name: "notes.txt", Text: &text}, {Name: "b.txt", Text: &text}},
+	}}
+	if err := (&taskFlags{with: []string{"image.png"}}).change(s, nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Files) != 1 || s.Files[0].Name != "image.png" || s.Files[0].Text != nil || s.Files[0].Base64 == nil {
+		t.Errorf("files = %+v, want image.png with its bytes only", s.Files)
 	}
 }

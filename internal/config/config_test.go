@@ -363,13 +363,13 @@ tenants:
 func TestRefusedNames(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "c.yaml", `
-execution: {allow_network_access: true, mount_directories: [./data]}
-guardrails: {allowed_networks: [example.org]}
+guardrails: {enabled: &yes true, allowed_networks: [example.org]}
+execution: {allow_network_access: *yes, mount_directories: [./data]}
 `)
 	got := problems(t, config.Source{File: "c.yaml", Env: []string{"ALLOW_NETWORK_ACCESS=true"}})
 	want := []string{
-		"c.yaml:2: execution.allow_network_access: refused", "c.yaml:2: execution.mount_directories: refused",
-		"c.yaml:3: guardrails.allowed_networks: refused", "ALLOW_NETWORK_ACCESS: refused",
+		"c.yaml:2: guardrails.allowed_networks: refused", "c.yaml:3: execution.allow_network_access: refused",
+		"c.yaml:3: execution.mount_directories: refused", "ALLOW_NETWORK_ACCESS: refused",
 	}
 	if len(got) != len(want) {
 		t.Fatalf("problems = %q, want %d", got, len(want))

@@ -63,11 +63,12 @@ var retiredVars = map[string]retired{
 
 // retired reports a retired key of the file, unless it has no value or a harmless one.
 func (f *file) retired(path string, n *yaml.Node) {
+	value := n
 	if n.Kind == yaml.AliasNode {
-		n = n.Alias
+		value = n.Alias
 	}
-	empty := n.Kind != yaml.ScalarNode && len(n.Content) == 0
-	if g := retiredKeys[path]; !empty && n.Tag != "!!null" && !g.harmless(n.Value) {
+	empty := value.Kind != yaml.ScalarNode && len(value.Content) == 0
+	if g := retiredKeys[path]; !empty && value.Tag != "!!null" && !g.harmless(value.Value) {
 		f.reportRetired(f.where(n), path, g)
 	}
 }

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -273,7 +274,7 @@ func encodeAnswer(a toolAnswer) ([]byte, error) {
 func encodeResponse(resp tools.OfferedResponse) []byte {
 	out, err := tools.EncodeJSON(resp)
 	if err == nil && len(out) <= jobs.MaxToolResponse {
-		return out
+		return bytes.TrimSuffix(out, []byte("\n"))
 	}
 	out, err = json.Marshal(tools.OfferedResponse{
 		Code: tools.OfferLarge, Error: fmt.Sprintf("the response is larger than %d bytes", jobs.MaxToolResponse),

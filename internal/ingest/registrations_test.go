@@ -121,6 +121,17 @@ func TestRegisteredToolOverHTTP(t *testing.T) {
 	if got, want := <-answered, `{"error":"ValueError: no","code":"failed"}`; got != want {
 		t.Errorf("response with an error = %s, want %s", got, want)
 	}
+
+	// Answers of which JSON escapes much fit as they are; larger ones become an error.
+	for size, want := range map[int]string{1 << 19: `{"value":"<<<`, 1 << 20: `{"error":"the response is larger than`} {
+		answered = callTool(t.Context(), f.Jobs, "default")
+		call = nextCall(t, lines)
+		r, text := request(t, f, "POST", path, jsonType,
+			strings.NewReader(`{"call":"`+call.ID+`","value":"`+strings.Repeat("<", size)+`"}`))
+		if got := <-answered; r.StatusCode != 204 || !strings.HasPrefix(got, want) {
+			t.Errorf("answer of %d bytes = %d %s, response %.80s, want 204 and %s", size, r.StatusCode, text, got, want)
+		}
+	}
 	if got := <-callTool(t.Context(), f.Jobs, "other"); !strings.Contains(got, jobs.ErrNoResponders.Error()) {
 		t.Errorf("call of another tenant = %s, want %v", got, jobs.ErrNoResponders)
 	}

@@ -60,3 +60,18 @@ func TestSketchesFindTheNearest(t *testing.T) {
 		t.Errorf("vectors of different lengths: %d count as missing, want both", got.missing)
 	}
 }
+
+// TestSketchesOfAllowedTools checks that a search by sketches finds the tools that are allowed, even if all others are
+// nearer to the query.
+func TestSketchesOfAllowedTools(t *testing.T) {
+	vectors := clustered(6000, 256)
+	few := map[int32]bool{}
+	exact := (&dense{vectors: vectors}).nearest(vectors[0], len(vectors), nil)
+	for _, c := range exact[len(exact)-10:] {
+		few[c.tool] = true
+	}
+	allowed := func(tool int32) bool { return few[tool] }
+	if got := newDense(vectors).nearest(vectors[0], 20, allowed); !slices.Equal(got, exact[len(exact)-10:]) {
+		t.Errorf("found %v, want the allowed tools %v", got, exact[len(exact)-10:])
+	}
+}

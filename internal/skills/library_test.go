@@ -523,3 +523,42 @@ func TestModule(t *testing.T) {
 		}
 	}
 }
+
+// TestLostResponses checks that a change whose response is lost is made once, and that the objects of what it replaced
+// are removed.
+func TestLostResponses(t *testing.T) {
+	bucket := mem.New()
+	l := library(bucket, "")
+	for i := range 30 { // more versions than are kept
+		save(t, l, program(t, "one", i), i)
+	}
+	objects := func() (n int) {
+		for info, err := range bucket.List(t.Context(), "", "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasSuffix(info.Key, "/HEAD") {
+				n++
+			}
+		}
+		return n
+	}
+	kept := objects()
+	lose := func() {
+		var once sync.Once
+		bucket.SetFault(func(c mem.Call) (f mem.Fault) {
+			if strings.HasSuffix(c.Key, "/HEAD") && c.Op == "swap" {
+				once.Do(func() { f = mem.LostResponse })
+			}
+			return f
+		})
+	}
+	lose()
+	if v := save(t, l, program(t, "one", 30), 30); v != 31 || objects() != kept {
+		t.Errorf("a save is version %d with %d objects in all, want 31 and %d", v, objects(), kept)
+	}
+	lose()
+	if err := l.Remove(t.Context(), "acme", "one", 31); err != nil || objects() != 0 {
+		t.Errorf("Remove = %v, which leaves %d objects, want none", err, objects())
+	}
+}

@@ -930,3 +930,27 @@ func TestFilterOfAStep(t *testing.T) {
 		t.Errorf("Waiting for an event without n = %v, %v, %v, want the reason", places, rejected, err)
 	}
 }
+
+// TestCancelDuringARetry checks that a step under finally that fails after a cancel is not tried again.
+func TestCancelDuringARetry(t *testing.T) {
+	w := start(t, `{name: x, steps: [{id: a, code: '1'}],
+		finally: [{id: clean, code: '1', retry: {attempts: 3, backoff: 10m}}]}`, "")
+	w.end(w.next()[0])
+	clean := w.next()[0]
+	w.advance(workflow.Event{Cancel: true})
+	w.advance(workflow.Event{Ended: &workflow.Ended{
+		Place: clean.Place, Status: schemas.WorkflowFailed, Error: &schemas.WorkflowError{Code: "exception"},
+	}})
+	if got := w.states(); got != "a:s clean:f" || !w.run.Status.Ended() {
+		t.Errorf("run is %s with %s, want it to end with a failed step", w.run.Status, got)
+	}
+}
+
+// TestBracesInStrings checks that strings of CEL do not end an expression, whatever their quotes.
+func TestBracesInStrings(t *testing.T) {
+	w := start(t, `{name: x, steps: [{id: a, code: '1',
+		with: '${ r"\" + "}\"}" + """a"}b""" + R''}'' + {"k": "z"}.k }!'}]}`, "")
+	if got, want := string(w.next()[0].Task.Inputs), `"\\}\"}a\"}b}z!"`; got != want {
+		t.Errorf("with = %s, want %s", got, want)
+	}
+}

@@ -971,3 +971,49 @@ func TestNumbersAreExact(t *testing.T) {
 		}
 	}
 }
+
+// TestChangeDuringAListing checks that a change that a server announces while it lists its tools is not lost.
+func TestChangeDuringAListing(t *testing.T) {
+	server := sdk.NewServer(&sdk.Implementation{Name: "lab", Version: "1"}, nil)
+	handle := func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+		return &sdk.CallToolResult{}, nil, nil
+	}
+	sdk.AddTool(server, &sdk.Tool{Name: "one"}, handle)
+	announced := make(chan struct{}, 10)
+	lists := 0
+	server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
+			res, err := next(ctx, method, r)
+			if method != "tools/list" {
+				return res, err
+			}
+			if lists++; lists == 2 {
+				sdk.AddTool(server, &sdk.Tool{Name: "two"}, handle) // after this list, which does not have it
+				<-announced
+			}
+			return res, err
+		}
+	})
+	server.AddSendingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
+			res, err := next(ctx, method, r)
+			if method == "notifications/tools/list_changed" {
+				announced <- struct{}{}
+			}
+			return res, err
+		}
+	})
+	m, _ := manager(t, mcp.Server{Name: "lab", InProcess: server})
+	for range 2 {
+		defs, _, err := m.Definitions(t.Context(), "lab", "acme", "")
+		if err != nil || len(defs) != 1 {
+			t.Fatalf("Definitions = %v, %v, want one tool", defs, err)
+		}
+	}
+	_, err := m.Call(t.Context(), tools.Request{
+		Server: "lab", Tool: "two", Hash: "another", Tenant: "acme", Args: json.RawMessage(`{}`),
+	})
+	if err == nil || !strings.Contains(err.Error(), "has changed the tool") || lists != 3 {
+		t.Errorf("a call after %d lists = %v, want it to find the tool in a third one", lists, err)
+	}
+}
