@@ -15,12 +15,14 @@ func (w *writer) condition(label string, rest []token) bool {
 	}
 	outcome := w.last
 	w.output(label, outcome)
-	w.outputs[len(w.outputs)-1].condition = true
 	w.save()
-	thenLines, found := w.branch(then)
-	otherwiseLines, more := w.branch(otherwise)
+	known := maps.Clone(w.vars)
+	thenLines, found := w.branch(then, known)
+	otherwiseLines, more := w.branch(otherwise, known)
+	w.vars = known
 	for _, o := range append(found, more...) { // those of the branch that does not run
 		w.line("%s = None", o.variable)
+		o.clause = w.at
 		w.outputs = append(w.outputs, o)
 	}
 	w.line("if %s:", outcome)
@@ -58,9 +60,9 @@ func (w *writer) branches(rest []token) (then, otherwise []clause) {
 	return then, otherwise
 }
 
-// branch reads clauses into an indented block, and returns it with its outputs. Variables of the block are unknown
-// after it.
-func (w *writer) branch(clauses []clause) (lines []string, found []output) {
+// branch reads clauses into an indented block, and returns it with its outputs. It removes from known the variables that
+// the block changes: after it, they depend on the condition.
+func (w *writer) branch(clauses []clause, known map[string]string) (lines []string, found []output) {
 	outer := *w
 	w.vars, w.clauses, w.at, w.body = maps.Clone(w.vars), clauses, 0, nil
 	w.depth++
@@ -73,6 +75,7 @@ func (w *writer) branch(clauses []clause) (lines []string, found []output) {
 		w.line("pass")
 	}
 	lines, found = w.body, slices.Clone(w.outputs[len(outer.outputs):])
+	maps.DeleteFunc(known, func(name, python string) bool { return w.vars[name] != python })
 	w.vars, w.clauses, w.at, w.body = outer.vars, outer.clauses, outer.at, outer.body
 	w.depth, w.outputs = outer.depth, outer.outputs
 	return lines, found

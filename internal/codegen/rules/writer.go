@@ -55,7 +55,7 @@ type writer struct {
 	clause  clause // being read
 
 	// vars are what later clauses may refer to, as Python. number, record, rows, text, path and skill are the last
-	// ones. doc is the open document, and file its file. dirty is set while doc has changes that are not saved. saved
+	// ones. sum and product are the last numbers of this kind. several is set if there are several records. doc is the open document, and file its file. dirty is set while doc has changes that are not saved. saved
 	// is the check of what was saved. table and does are the names of the table of rows and of the skill.
 	vars    map[string]string
 	last    string            // the last variable
@@ -73,7 +73,7 @@ type writer struct {
 // output is one part of the result.
 type output struct {
 	key, variable string
-	condition     bool // the outcome of a condition
+	clause        int // its value of writer.at
 }
 
 // step reads one clause: for a condition also the clauses of the branches, and for a loop also the next clause.
@@ -125,6 +125,9 @@ func (w *writer) write(group string, m *matcher) *form {
 			saved.vars, saved.imports, saved.names = maps.Clone(w.vars), maps.Clone(w.imports), maps.Clone(w.names)
 			saved.outputs, saved.body = slices.Clone(w.outputs), slices.Clone(w.body)
 			if len(w.clause.unread) == 0 && w.run(f.actions, values) {
+				if _, refers := values["reference"]; !refers && f.finds() && w.vars["number"] == saved.vars["number"] {
+					delete(w.vars, "number")
+				}
 				return true
 			}
 			*w = saved
@@ -135,6 +138,15 @@ func (w *writer) write(group string, m *matcher) *form {
 		return nil
 	}
 	return w.grammar.forms[i]
+}
+
+// finds reports whether a form finds or changes something that "it" may mean later. The clauses of a condition decide this
+// themselves.
+func (f *form) finds() bool {
+	has := func(ops ...string) bool {
+		return slices.ContainsFunc(f.actions, func(a action) bool { return slices.Contains(ops, a.op) })
+	}
+	return !has("if") && has("open", "load", "change", "let", "show", "out", "set")
 }
 
 func (w *writer) line(format string, args ...any) {
@@ -156,7 +168,7 @@ func (w *writer) fresh(base string) string {
 // output adds a variable to the result.
 func (w *writer) output(key, variable string) {
 	key = w.unused(key, " ", func(string) bool { return true })
-	w.outputs = append(w.outputs, output{key: key, variable: variable})
+	w.outputs = append(w.outputs, output{key: key, variable: variable, clause: w.at})
 }
 
 // unused returns the first of base, base_2, … (with _ as the separator) that is suitable and not in use yet.
