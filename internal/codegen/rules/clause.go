@@ -24,10 +24,18 @@ type clause struct {
 }
 
 // listNumber matches the number of a list's item: "1.", "(2)", "3)".
-var listNumber = regexp.MustCompile(`(?m)^([ \t]*)(?:\(\d{1,2}\)|\d{1,2}[.)])[ \t]*(\pL)`)
+var listNumber = regexp.MustCompile(`(?m)^([ \t]*)(?:\(\d{1,2}\)|\d{1,2}[.)])[ \t]*(\pL+)`)
 
-// withoutNumbers returns a task without the numbers of its list items.
-func withoutNumbers(task string) string { return listNumber.ReplaceAllString(task, "$1$2") }
+// withoutNumbers returns a task without the numbers of its list items. "(5) minus 3" is no item.
+func withoutNumbers(task string) string {
+	return listNumber.ReplaceAllStringFunc(task, func(item string) string {
+		part := listNumber.FindStringSubmatch(item)
+		if theGrammar().has("operator", tokenise(part[2])...) {
+			return item
+		}
+		return part[1] + part[2]
+	})
+}
 
 // split divides a task into clauses: at the ends of sentences and lines, at "then", and at "and" or a comma before a
 // verb, never inside parentheses.
