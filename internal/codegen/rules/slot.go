@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -24,7 +25,7 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 	"change":    literal(quoted, `(?i)^\s*(?:insert|update|delete|create|drop|alter)\b`),
 	"object":    literal(jsonText, `^\{`),
 	"document":  literal(jsonText, ``),
-	"skill":     literal(word, snakeCase.String()),
+	"skill":     readSkill,
 	"text-file": literal(path, `\.(?:txt|csv|md|log|yaml|yml|xml|html|py|tsv|db)$|/[^.]*$`),
 	"json-file": literal(path, `\.json$`),
 	"csv-file":  literal(path, `\.csv$`),
@@ -211,6 +212,12 @@ func readField(w *writer, t token) (string, bool) {
 func readName(w *writer, t token) (string, bool) {
 	py, ok := readField(w, t)
 	return py, ok && t.lower != w.vars["table"] && plainName.MatchString(t.text)
+}
+
+// readSkill reads the name of a skill, which is no tool.
+func readSkill(w *writer, t token) (string, bool) {
+	isTool := func(tool codegen.Tool) bool { return strings.EqualFold(tool.Name, t.text) }
+	return quote(t.text), t.kind == word && snakeCase.MatchString(t.text) && !slices.ContainsFunc(w.request.Tools, isTool)
 }
 
 // readNoun reads a noun that refers to the last rows.
