@@ -216,19 +216,20 @@ func (w *writer) calculate(t []token) bool {
 	if !e.ok || e.single && !t[0].is("(") || sign == "-" && w.vars["number"] != "" {
 		return false
 	}
-	python := e.python
+	python, label := e.python, strings.ReplaceAll(e.python, "limited", "")
+	calculator := ""
 	if e.simple {
-		if calculator, _ := w.resolve(w.grammar.tools["calculate"]); calculator != "" {
-			python = calculator + "(" + quote(e.python) + ")"
-		}
+		calculator, _ = w.resolve(w.grammar.tools["calculate"])
 	}
-	if python != e.python || e.refers != "" || isRounded.MatchString(e.python) {
-		if python == e.python {
-			python = operand.ReplaceAllString(python, "exact($0)")
-		}
-		python = "calculated(lambda: " + python + ", " + quote(e.python) + ")"
+	if calculator != "" {
+		python = calculator + "(" + quote(label) + ")"
+	} else if e.refers != "" || isRounded.MatchString(python) {
+		python = strings.ReplaceAll(operand.ReplaceAllString(python, "exact($0)"), "exact(limited)", "limited")
 	}
-	w.emitNumber(e.kind, e.python, python)
+	if python != e.python {
+		python = "calculated(lambda: " + python + ", " + quote(label) + ")"
+	}
+	w.emitNumber(e.kind, label, python)
 	return true
 }
 

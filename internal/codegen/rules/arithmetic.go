@@ -37,13 +37,14 @@ var arithGrammar = arith.Grammar{
 
 var (
 	// dateLike matches a date, which is not a calculation.
-	dateLike = regexp.MustCompile(`\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`)
+	dateLike = regexp.MustCompile(`\b(?:\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})|(?:1[789]|20)\d\d(?:[/-]\d{1,2}){2})\b`)
 	// arithNumber matches a number without an exponent and without a point at its end.
 	arithNumber = regexp.MustCompile(`^[\d,]*\.?\d+$`)
 	notDigit    = regexp.MustCompile(`[^\d.]`)
 	isRounded   = regexp.MustCompile(`[/%.]|\*\*`) // its value may be a float, or too large
 	quotient    = regexp.MustCompile(`^\d+ / \d+$`)
 	operand     = regexp.MustCompile(`[\w.]+`)
+	exponents   = regexp.MustCompile(`\*\* \(?-?([\w.]+)`)
 )
 
 // parseArithmetic reads tokens that are one arithmetic expression and nothing else.
@@ -121,8 +122,21 @@ func pythonOf(n *arith.Node, depth int) (string, bool) {
 	case percentOf:
 		return first + " * " + last + " / 100", ok
 	case "**", "^", wordPower:
-		exponent, err := strconv.ParseFloat(strings.Trim(last, "()-"), 64)
-		return first + " ** " + last, ok && (err != nil || exponent <= maxPower)
+		power := 1.0
+		for _, m := range exponents.FindAllStringSubmatch(first+" ** "+last, -1) { // with those of the powers in the base
+			exponent, err := strconv.ParseFloat(m[1], 64)
+			if err != nil {
+				exponent = maxPower
+			}
+			power *= max(1, exponent)
+		}
+		if n.Args[1].Kind == arith.Constant {
+			last = "(" + last + ")"
+		}
+		if !numeral.MatchString(strings.Trim(last, "()")) {
+			last = "limited" + last
+		}
+		return first + " ** " + last, ok && power <= maxPower
 	}
 	return first + " " + n.Text + " " + last, ok
 }

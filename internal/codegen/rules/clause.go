@@ -76,7 +76,7 @@ func split(task string) (out []clause) {
 // addField adds an item "name: value" of a bullet list.
 func (c *clause) addField(name string, t []token) {
 	member := quote(name) + ": "
-	value, ok := theGrammar().readJSON(t)
+	value, ok := theGrammar().readStored(t)
 	if !ok {
 		c.unread = append(c.unread, join(t))
 	} else if slices.ContainsFunc(c.fields, func(f string) bool { return strings.HasPrefix(f, member) }) {
@@ -96,10 +96,12 @@ func divide(t []token, isEnd func(t []token, i int) bool) (out [][]token) {
 	return slices.DeleteFunc(append(out, t[from:]), func(t []token) bool { return len(t) == 0 })
 }
 
-// endsSentence reports whether a token is punctuation before white space, before more punctuation or at the end.
+// endsSentence reports whether a token is punctuation before white space, before more punctuation or at the end. The mark
+// of 5! may be a factorial.
 func endsSentence(t []token, i int) bool {
 	const marks = ".;!?"
-	return t[i].is(marks) && (i+1 == len(t) || t[i+1].start > t[i].end || t[i+1].is(marks))
+	factorial := t[i].is("!") && i > 0 && t[i-1].end == t[i].start && (t[i-1].kind == number || t[i-1].is(")"))
+	return t[i].is(marks) && !factorial && (i+1 == len(t) || t[i+1].start > t[i].end || t[i+1].is(marks))
 }
 
 // requests divides a sentence into clauses: at "then", and at "and" or a comma before a verb.

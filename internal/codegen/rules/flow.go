@@ -35,7 +35,8 @@ func (w *writer) condition(label string, rest []token) bool {
 }
 
 // branches returns the clauses of a condition's branches, and moves w.at past them. There are none if "then" joins
-// clauses of a branch: in "if …, do this, then that", is "that" conditional?
+// clauses of a branch: in "if …, do this, then that", is "that" conditional? There are none either if the branch after
+// "otherwise" is the longer one: in "otherwise do this, and that", so may "that" be.
 func (w *writer) branches(rest []token) (then, otherwise []clause) {
 	if len(rest) > 0 {
 		then = []clause{{tokens: rest, text: join(rest)}}
@@ -56,6 +57,9 @@ func (w *writer) branches(rest []token) (then, otherwise []clause) {
 		if len(next.tokens) > 0 {
 			*to = append(*to, next)
 		}
+	}
+	if len(otherwise) > max(1, len(then)) {
+		return nil, nil
 	}
 	return then, otherwise
 }

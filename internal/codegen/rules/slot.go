@@ -16,6 +16,10 @@ import (
 var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 	"count": readCount, "key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
 	"text": readText,
+	"bare": func(w *writer, t token) (string, bool) {
+		_, ok := readFile(w, t)
+		return quote(t.text), ok && !strings.Contains(t.text, "/")
+	},
 	"unquoted": func(w *writer, t token) (string, bool) {
 		python, ok := readFile(w, t)
 		return python, ok && t.kind == path
@@ -35,7 +39,7 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 var slots = map[string]func(w *writer, t []token) (value, bool){
 	"number": readNumber, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
 	"operand": readOperand, "reference": readReference, "radicand": readRadicand, "value": readValue, "keys": readKeys,
-	"date": readDate, "day": readDay,
+	"date": readDate, "day": readDay, "numeral": readNumeral,
 	"places": readPlaces, "city": cities(1, 1), "cities": cities(2, maxEach),
 	"rest": func(*writer, []token) (value, bool) { return value{}, true },
 }
@@ -66,6 +70,7 @@ var (
 	firstPoint = regexp.MustCompile(`^(-?)\.`)
 	zeros      = regexp.MustCompile(`^(-?)0+(\d)`)
 	ordinal    = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
+	roundGroup = regexp.MustCompile(`,[05]00(?:\.|$)`)
 	inside     = regexp.MustCompile(`^/workspace(?:/|$)`)
 	outside    = regexp.MustCompile(`/\.\.(?:/|$)|~`)
 )
@@ -138,8 +143,15 @@ func readSeveral(_ *writer, t []token) (v value, ok bool) {
 		n := signedNumber(part)
 		return pythonNumber(n), n != ""
 	})
-	return v, ok && len(v.list) > 1
+	return v, ok && len(v.list) > 1 && (!slices.ContainsFunc(t, isPair) || !slices.ContainsFunc(t, ungrouped))
 }
+
+// isPair reports whether a number with a comma may be two numbers: in "100,200 and 300", but not in "1,500 and 300".
+func isPair(t token) bool {
+	return t.kind == number && strings.Contains(t.text, ",") && !roundGroup.MatchString(t.text)
+}
+
+func ungrouped(t token) bool { return t.kind == number && !strings.Contains(t.text, ",") }
 
 // listOf reads what ",", "and" and ", and" separate.
 func listOf(t []token, read func(part []token) (string, bool)) (v value, ok bool) {
@@ -189,11 +201,24 @@ func (g *grammar) readJSON(t []token) (json string, ok bool) {
 	return quote(t[0].text), isText || t[0].kind == quoted
 }
 
+// readStored reads the value of a field as JSON. It reads no 1.10, which may be a version and would be stored as 1.1.
+func (g *grammar) readStored(t []token) (json string, ok bool) {
+	n := signedNumber(t)
+	json, ok = g.readJSON(t)
+	return json, ok && !(strings.Contains(n, ".") && strings.HasSuffix(n, "0"))
+}
+
 // readValue reads the value of a field.
 func readValue(w *writer, t []token) (v value, ok bool) {
-	json, isValue := w.grammar.readJSON(t)
+	json, isValue := w.grammar.readStored(t)
 	v.py, ok = pythonLiteral(json)
 	return v, ok && isValue
+}
+
+// readNumeral reads the value of a field that is a number.
+func readNumeral(w *writer, t []token) (value, bool) {
+	v, ok := readValue(w, t)
+	return v, ok && signedNumber(t) != ""
 }
 
 // readKey reads a field's name.
