@@ -233,8 +233,8 @@ func (w *writer) calculate(t []token) bool {
 	return true
 }
 
-// emitNumber emits a Python expression as the last number of a kind, such as sum. The program prints its value after the
-// label.
+// emitNumber emits a Python expression as the last number of a kind, such as sum. The program prints its value after
+// the label.
 func (w *writer) emitNumber(kind, label, python string) {
 	w.vars["number"] = w.let("value", python)
 	w.vars[kind] = w.last

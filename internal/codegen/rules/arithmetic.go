@@ -15,9 +15,11 @@ type expression struct {
 	python string
 	refers string // the words that refer to the last number
 	kind   string // sum, product or empty
-	simple bool   // short whole numbers, + - * and parentheses, or one division: a calculator that uses floats gives the nearest float
 	single bool   // one number, perhaps with a sign, and nothing else
 	ok     bool
+	// simple says that a calculator that uses floats gives the nearest float: the expression has short whole numbers,
+	// + - * and parentheses, or one division.
+	simple bool
 }
 
 const (
@@ -52,7 +54,8 @@ func (w *writer) parseArithmetic(t []token) (e expression) {
 	var text strings.Builder
 	for i := 0; i < len(t); {
 		py, size := w.grammar.prefix("operator", t[i:])
-		if n := w.referenceSize(t[i:]); n > 0 {
+		isReference := func(n int) bool { _, ok := readReference(w, t[i:i+n]); return ok }
+		if n := longest(min(2, len(t)-i), isReference); n > 0 {
 			py, size = previous+" ", n
 			words := strings.ToLower(join(t[i : i+n]))
 			if e.refers = cmp.Or(e.refers, words); e.refers != words {
@@ -122,8 +125,8 @@ func pythonOf(n *arith.Node, depth int) (string, bool) {
 	case percentOf:
 		return first + " * " + last + " / 100", ok
 	case "**", "^", wordPower:
-		power := 1.0
-		for _, m := range exponents.FindAllStringSubmatch(first+" ** "+last, -1) { // with those of the powers in the base
+		power := 1.0 // with the powers in the base
+		for _, m := range exponents.FindAllStringSubmatch(first+" ** "+last, -1) {
 			exponent, err := strconv.ParseFloat(m[1], 64)
 			if err != nil {
 				exponent = maxPower
@@ -190,12 +193,4 @@ func readReference(w *writer, t []token) (value, bool) {
 	}
 	kind, ok := w.grammar.phrase("reference", t)
 	return value{py: w.vars[kind]}, ok && w.vars[kind] != "" && w.vars[kind] == w.vars["number"]
-}
-
-// referenceSize returns the number of tokens in the longest reference with which tokens begin, or 0 if there is none.
-func (w *writer) referenceSize(t []token) int {
-	return longest(min(2, len(t)), func(n int) bool {
-		_, ok := readReference(w, t[:n])
-		return ok
-	})
 }

@@ -96,8 +96,8 @@ func divide(t []token, isEnd func(t []token, i int) bool) (out [][]token) {
 	return slices.DeleteFunc(append(out, t[from:]), func(t []token) bool { return len(t) == 0 })
 }
 
-// endsSentence reports whether a token is punctuation before white space, before more punctuation or at the end. The mark
-// of 5! may be a factorial.
+// endsSentence reports whether a token is punctuation before white space, before more punctuation or at the end. The
+// mark of 5! may be a factorial.
 func endsSentence(t []token, i int) bool {
 	const marks = ".;!?"
 	factorial := t[i].is("!") && i > 0 && t[i-1].end == t[i].start && (t[i-1].kind == number || t[i-1].is(")"))

@@ -64,8 +64,8 @@ func (w *writer) branches(rest []token) (then, otherwise []clause) {
 	return then, otherwise
 }
 
-// branch reads clauses into an indented block, and returns it with its outputs. It removes from known the variables that
-// the block changes: after it, they depend on the condition.
+// branch reads clauses into an indented block, and returns it with its outputs. It removes from known the variables
+// that the block changes: after it, they depend on the condition.
 func (w *writer) branch(clauses []clause, known map[string]string) (lines []string, found []output) {
 	outer := *w
 	w.vars, w.clauses, w.at, w.body = maps.Clone(w.vars), clauses, 0, nil

@@ -100,8 +100,8 @@ func readPlaces(w *writer, t []token) (v value, ok bool) {
 
 var regionCode = regexp.MustCompile(`^[A-Z]{2}$`)
 
-// regionSize returns the number of tokens in ", France" or ", CA" after a city, or 0 if there is no region. In "Paris, OK?"
-// and "New York, LA" there may be none.
+// regionSize returns the number of tokens in ", France" or ", CA" after a city, or 0 if there is no region. In
+// "Paris, OK?" and "New York, LA" there may be none.
 func (g *grammar) regionSize(t []token, city string) int {
 	if len(t) < 2 || !t[0].is(",") {
 		return 0

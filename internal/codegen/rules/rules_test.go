@@ -670,7 +670,7 @@ func TestToolsByName(t *testing.T) {
 		{sample("db", "execute", "sql"), "sql 'DELETE FROM users'", ""},
 		{sample("db", "run", "sql"), "Call with sql 'DELETE FROM users'", ""},
 		{sample("db", "execute", "sql"), "Call execute with sql 'DELETE FROM users'", "execute(sql="},
-		{sample("home", "set_brightness", "brightness:int"), "Call set_brightness with brightness 50", "(brightness=50)"},
+		{sample("home", "set_light", "light:int"), "Call set_light with light 50", "set_light(light=50)"},
 		{sample("home", "double_number", "x:int"), "Use double_number on 5", ""},
 		{sample("fs", "delete_directory", "path"), "List files", "files_in("},
 		{sample("fs", "directory_tree", "path"), "List files", "files_in("},
@@ -693,7 +693,9 @@ func TestToolsByName(t *testing.T) {
 		}
 	}
 	tools := []codegen.Tool{sample("crm", "delete_user"), sample("crm", "delete_users"), sample("erp", "delete_users")}
-	for task, want := range map[string]string{"Delete the user": "delete_user()", "Call erp delete_users": "delete_users()"} {
+	for task, want := range map[string]string{
+		"Delete the user": "delete_user()", "Call erp delete_users": "delete_users()",
+	} {
 		if p, err := Write(codegen.Request{Task: task, Tools: tools}); err != nil || !strings.Contains(p.Code, want) {
 			t.Errorf("%q: %v, want %s in\n%s", task, err, want, p.Code)
 		}

@@ -16,10 +16,6 @@ import (
 var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 	"count": readCount, "key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
 	"text": readText,
-	"bare": func(w *writer, t token) (string, bool) {
-		_, ok := readFile(w, t)
-		return quote(t.text), ok && !strings.Contains(t.text, "/")
-	},
 	"unquoted": func(w *writer, t token) (string, bool) {
 		python, ok := readFile(w, t)
 		return python, ok && t.kind == path
@@ -33,6 +29,7 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 	"text-file": literal(path, `\.(?:txt|csv|md|log|yaml|yml|xml|html|py|tsv|db)$|/[^.]*$`),
 	"json-file": literal(path, `\.json$`),
 	"csv-file":  literal(path, `\.csv$`),
+	"bare":      literal(path, `^[^/]*$`),
 }
 
 // slots are the other kinds of values, besides the phrases of the grammar.
@@ -70,7 +67,8 @@ var (
 	firstPoint = regexp.MustCompile(`^(-?)\.`)
 	zeros      = regexp.MustCompile(`^(-?)0+(\d)`)
 	ordinal    = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
-	roundGroup = regexp.MustCompile(`,[05]00(?:\.|$)`)
+	oddGroup   = regexp.MustCompile(`\d,(?:[05]0[1-9]|[05][1-9]|[1-46-9])`) // thousands that are not round
+	ungrouped  = regexp.MustCompile(`(?:^| )[\d.]+(?: |$)`)
 	inside     = regexp.MustCompile(`^/workspace(?:/|$)`)
 	outside    = regexp.MustCompile(`/\.\.(?:/|$)|~`)
 )
@@ -143,15 +141,9 @@ func readSeveral(_ *writer, t []token) (v value, ok bool) {
 		n := signedNumber(part)
 		return pythonNumber(n), n != ""
 	})
-	return v, ok && len(v.list) > 1 && (!slices.ContainsFunc(t, isPair) || !slices.ContainsFunc(t, ungrouped))
+	twoReadings := oddGroup.MatchString(join(t)) && ungrouped.MatchString(join(t)) // "100,200 and 300"
+	return v, ok && len(v.list) > 1 && !twoReadings
 }
-
-// isPair reports whether a number with a comma may be two numbers: in "100,200 and 300", but not in "1,500 and 300".
-func isPair(t token) bool {
-	return t.kind == number && strings.Contains(t.text, ",") && !roundGroup.MatchString(t.text)
-}
-
-func ungrouped(t token) bool { return t.kind == number && !strings.Contains(t.text, ",") }
 
 // listOf reads what ",", "and" and ", and" separate.
 func listOf(t []token, read func(part []token) (string, bool)) (v value, ok bool) {
@@ -242,7 +234,8 @@ func readName(w *writer, t token) (string, bool) {
 // readSkill reads the name of a skill, which is no tool.
 func readSkill(w *writer, t token) (string, bool) {
 	isTool := func(tool codegen.Tool) bool { return strings.EqualFold(tool.Name, t.text) }
-	return quote(t.text), t.kind == word && snakeCase.MatchString(t.text) && !slices.ContainsFunc(w.request.Tools, isTool)
+	named := t.kind == word && snakeCase.MatchString(t.text)
+	return quote(t.text), named && !slices.ContainsFunc(w.request.Tools, isTool)
 }
 
 // readNoun reads a noun that refers to the last rows.

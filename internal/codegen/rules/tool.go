@@ -9,8 +9,8 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// toolKind describes a tool that forms use: a pattern that its signature "server/name(required parameters)" must match in
-// lower case, and the function of the prelude that replaces a missing tool.
+// toolKind describes a tool that forms use: a pattern that its signature "server/name(required parameters)" must match
+// in lower case, and the function of the prelude that replaces a missing tool.
 type toolKind struct {
 	signature *regexp.Regexp
 	fallback  string
@@ -63,12 +63,13 @@ func hasParam(t *codegen.Tool, name string) bool {
 }
 
 // callTool reads "add(2, 3)", "find_customer with name 'Ada'" and "find customer name 'Ada'": every word belongs to the
-// tool's name, to a parameter or to a value. The words must fit one tool only, letter by letter or else without a plural.
+// tool's name, to a parameter or to a value. The words fit one tool only. "user" fits delete_users if no tool is called
+// delete_user.
 func (w *writer) callTool(m match) bool {
 	var found []toolCall
-	for _, same := range []func(a, b string) bool{equal, equalSingular} {
+	for _, ending := range []string{"", "s"} {
 		for i := range w.request.Tools {
-			c := toolCall{w: w, tool: &w.request.Tools[i], given: map[string]bool{}, same: same}
+			c := toolCall{w: w, tool: &w.request.Tools[i], given: map[string]bool{}, ending: ending}
 			if c.read(m["rest"].tokens) {
 				found = append(found, c)
 			}
@@ -84,10 +85,6 @@ func (w *writer) callTool(m match) bool {
 	m["tool"] = value{text: c.tool.Name, py: w.importTool(c.tool) + "(" + strings.Join(c.arguments, ", ") + ")"}
 	return true
 }
-
-func equal(a, b string) bool { return a == b }
-
-func equalSingular(a, b string) bool { return strings.TrimSuffix(a, "s") == strings.TrimSuffix(b, "s") }
 
 // types are the patterns of JSON values by the parameter's type.
 var types = map[string]*regexp.Regexp{
@@ -115,7 +112,7 @@ type toolCall struct {
 	w         *writer
 	tool      *codegen.Tool
 	given     map[string]bool
-	same      func(a, b string) bool // compares words
+	ending    string // of words, which is ignored
 	arguments []string
 }
 
@@ -198,7 +195,7 @@ func (c *toolCall) isNamed(words []string) bool {
 	for _, word := range wordsOf(strings.Join(words, " ")) {
 		isFiller := c.w.grammar.phrases["filler"][word] != "" || word == strings.ToLower(c.tool.Server)
 		switch {
-		case at < len(name) && c.same(word, name[at]):
+		case at < len(name) && strings.TrimSuffix(word, c.ending) == strings.TrimSuffix(name[at], c.ending):
 			at++
 		case word != "a" && word != "an" && (!isFiller || at > 0 && at < len(name)):
 			return false

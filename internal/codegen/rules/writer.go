@@ -55,8 +55,10 @@ type writer struct {
 	clause  clause // being read
 
 	// vars are what later clauses may refer to, as Python. number, record, rows, text, path and skill are the last
-	// ones. sum and product are the last numbers of this kind. several is set if there are several records. doc is the open document, and file its file. dirty is set while doc has changes that are not saved. saved
-	// is the check of what was saved. table and does are the names of the table of rows and of the skill.
+	// ones; number only until something else is found or changed. sum and product are the last numbers of this kind.
+	// several is set if there are several records. doc is the open document, and file its file. dirty is set while doc
+	// has changes that are not saved. saved is the check of what was saved. table and does are the names of the table
+	// of rows and of the skill.
 	vars    map[string]string
 	last    string            // the last variable
 	imports map[string]string // name of a tool's function in the program → its import
@@ -140,8 +142,8 @@ func (w *writer) write(group string, m *matcher) *form {
 	return w.grammar.forms[i]
 }
 
-// finds reports whether a form finds or changes something that "it" may mean later. The clauses of a condition decide this
-// themselves.
+// finds reports whether a form finds or changes something that "it" may mean later. The branches of a condition decide
+// this themselves.
 func (f *form) finds() bool {
 	has := func(ops ...string) bool {
 		return slices.ContainsFunc(f.actions, func(a action) bool { return slices.Contains(ops, a.op) })
