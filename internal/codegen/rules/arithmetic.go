@@ -125,19 +125,19 @@ func pythonOf(n *arith.Node, depth int) (string, bool) {
 	case percentOf:
 		return first + " * " + last + " / 100", ok
 	case "**", "^", wordPower:
-		power := 1.0 // with the powers in the base
-		for _, m := range exponents.FindAllStringSubmatch(first+" ** "+last, -1) {
-			exponent, err := strconv.ParseFloat(m[1], 64)
-			if err != nil {
-				exponent = maxPower
-			}
-			power *= max(1, exponent)
-		}
-		if n.Args[1].Kind == arith.Constant {
+		power, err := strconv.ParseFloat(strings.Trim(last, "()-"), 64)
+		if last == previous {
 			last = "(" + last + ")"
 		}
-		if !numeral.MatchString(strings.Trim(last, "()")) {
-			last = "limited" + last
+		if err != nil {
+			last, power = "limited"+last, maxPower
+		}
+		for _, m := range exponents.FindAllStringSubmatch(first, -1) { // the powers in the base
+			if exponent, err := strconv.ParseFloat(m[1], 64); err == nil {
+				power *= max(1, exponent)
+			} else {
+				power *= maxPower
+			}
 		}
 		return first + " ** " + last, ok && power <= maxPower
 	}

@@ -56,9 +56,9 @@ type writer struct {
 
 	// vars are what later clauses may refer to, as Python. number, record, rows, text, path and skill are the last
 	// ones; number only until something else is found or changed. sum and product are the last numbers of this kind.
-	// several is set if there are several records. doc is the open document, and file its file. dirty is set while doc
-	// has changes that are not saved. saved is the check of what was saved. table and does are the names of the table
-	// of rows and of the skill.
+	// several is set if there are several records, and found if "it" can mean something later than the document. doc is
+	// the open document, and file its file. dirty is set while doc has changes that are not saved. saved is the check
+	// of what was saved. table and does are the names of the table of rows and of the skill.
 	vars    map[string]string
 	last    string            // the last variable
 	imports map[string]string // name of a tool's function in the program → its import
@@ -127,9 +127,7 @@ func (w *writer) write(group string, m *matcher) *form {
 			saved.vars, saved.imports, saved.names = maps.Clone(w.vars), maps.Clone(w.imports), maps.Clone(w.names)
 			saved.outputs, saved.body = slices.Clone(w.outputs), slices.Clone(w.body)
 			if len(w.clause.unread) == 0 && w.run(f.actions, values) {
-				if _, refers := values["reference"]; !refers && f.finds() && w.vars["number"] == saved.vars["number"] {
-					delete(w.vars, "number")
-				}
+				w.forget(f, values, saved.vars["number"])
 				return true
 			}
 			*w = saved
@@ -142,13 +140,22 @@ func (w *writer) write(group string, m *matcher) *form {
 	return w.grammar.forms[i]
 }
 
-// finds reports whether a form finds or changes something that "it" may mean later. The branches of a condition decide
-// this themselves.
-func (f *form) finds() bool {
+// forget forgets what "it" need not mean any more: the last number after a form that finds or changes something else, and
+// the document after a form that finds something. The branches of a condition do this themselves.
+func (w *writer) forget(f *form, values match, number string) {
 	has := func(ops ...string) bool {
 		return slices.ContainsFunc(f.actions, func(a action) bool { return slices.Contains(ops, a.op) })
 	}
-	return !has("if") && has("open", "load", "change", "let", "show", "out", "set")
+	changes, finds := has("open", "load", "change"), has("let", "show", "out", "set", "calc", "compute")
+	if changes {
+		delete(w.vars, "found")
+	} else if finds && !has("if") {
+		w.vars["found"] = "yes"
+	}
+	_, refers := values["reference"]
+	if (changes || finds) && !refers && !has("if") && w.vars["number"] == number {
+		delete(w.vars, "number")
+	}
 }
 
 func (w *writer) line(format string, args ...any) {
