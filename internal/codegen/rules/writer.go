@@ -140,8 +140,8 @@ func (w *writer) write(group string, m *matcher) *form {
 	return w.grammar.forms[i]
 }
 
-// forget forgets what "it" need not mean any more: the last number after a form that finds or changes something else, and
-// the document after a form that finds something. The branches of a condition do this themselves.
+// forget forgets what "it" need not mean any more: the last number after a form that finds or changes something else,
+// and the document after a form that finds something. The branches of a condition do this themselves.
 func (w *writer) forget(f *form, values match, number string) {
 	has := func(ops ...string) bool {
 		return slices.ContainsFunc(f.actions, func(a action) bool { return slices.Contains(ops, a.op) })
