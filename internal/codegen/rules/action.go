@@ -68,11 +68,6 @@ func (w *writer) check(op, python string, m match) bool {
 			name, absent := strings.CutPrefix(v, "!")
 			return absent == (w.variable(name) != "") || v == "rows" && w.severalRows()
 		})
-	case "only": // "the result" can only mean the last number
-		plural := slices.ContainsFunc(w.clause.tokens, func(t token) bool { return t.lower == "results" })
-		return w.vars["number"] != "" && (!plural || len(w.outputs) == 1)
-	case "clear": // "it" means one thing only
-		return !w.foundSince()
 	case "same": // the open document
 		return python == w.vars["file"]
 	case "in-order":
@@ -126,13 +121,17 @@ func (w *writer) perform(op, name, python string, m match) bool {
 	case "out":
 		w.output(python, w.last)
 	case "set":
-		w.vars[name] = cmp.Or(python, w.vars[name])
+		if name == "record" && w.vars[name] != "" {
+			w.vars["several"] = "yes"
+		}
+		w.vars[name] = python
 	case "forget":
 		for v := range strings.FieldsSeq(python) {
 			delete(w.vars, v)
 		}
 	case "compute":
-		w.emitNumber(name, python)
+		kind, _, _ := strings.Cut(name, " ")
+		w.emitNumber(kind, name, python)
 	case "calc":
 		return w.calculate(tokenise(python))
 	case "if":
@@ -182,8 +181,10 @@ func (w *writer) variable(name string) string {
 	switch {
 	case name == "last":
 		return w.last
-	case name == "outputs" && len(w.outputs) > 0:
-		return w.outputs[len(w.outputs)-1].variable
+	case name == "outputs":
+		if last := len(w.outputs) - 1; last >= 0 && w.outputs[0].clause == w.outputs[last].clause {
+			return w.outputs[last].variable
+		}
 	case name == "cities":
 		return `"` + strings.ReplaceAll(strings.TrimSpace(cityText), "\n", `", "`) + `"`
 	}
@@ -207,32 +208,36 @@ func (w *writer) save() {
 	}
 }
 
-// calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation.
+// calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation. "minus 2"
+// after a number may be a number or the rest of a calculation.
 func (w *writer) calculate(t []token) bool {
 	e := w.parseArithmetic(t)
-	if !e.ok || !e.clear || e.single && !t[0].is("(") {
+	sign, _ := w.grammar.prefix("operator", w.clause.tokens)
+	if !e.ok || e.single && !t[0].is("(") || sign == "-" && w.vars["number"] != "" {
 		return false
 	}
-	python := e.python
+	python, label := e.python, strings.ReplaceAll(e.python, "limited", "")
+	calculator := ""
 	if e.simple {
-		if calculator, _ := w.resolve(w.grammar.tools["calculate"]); calculator != "" {
-			python = calculator + "(" + quote(e.python) + ")"
-		}
+		calculator, _ = w.resolve(w.grammar.tools["calculate"])
 	}
-	if python != e.python || isRounded.MatchString(e.python) {
-		if python == e.python {
-			python = operand.ReplaceAllString(python, "exact($0)")
-		}
-		python = "calculated(lambda: " + python + ", " + quote(e.python) + ")"
+	if calculator != "" {
+		python = calculator + "(" + quote(label) + ")"
+	} else if e.refers != "" || isRounded.MatchString(python) {
+		python = strings.ReplaceAll(operand.ReplaceAllString(python, "exact($0)"), "exact(limited)", "limited")
 	}
-	w.emitNumber(e.python, python)
+	if python != e.python {
+		python = "calculated(lambda: " + python + ", " + quote(label) + ")"
+	}
+	w.emitNumber(e.kind, label, python)
 	return true
 }
 
-// emitNumber emits a Python expression as the last number. The program prints its value after the label.
-func (w *writer) emitNumber(label, python string) {
-	delete(w.vars, "sum")
+// emitNumber emits a Python expression as the last number of a kind, such as sum. The program prints its value after
+// the label.
+func (w *writer) emitNumber(kind, label, python string) {
 	w.vars["number"] = w.let("value", python)
+	w.vars[kind] = w.last
 	w.line("print(%s, %s)", quote(label+" ="), w.last)
 	w.output("calculation", w.last)
 }
@@ -242,10 +247,4 @@ func (w *writer) severalRows() bool {
 	isRows := func(o output) bool { return strings.HasPrefix(o.variable, "rows") }
 	last := len(w.outputs) - 2
 	return last >= 0 && isRows(w.outputs[last]) && isRows(w.outputs[last+1])
-}
-
-// foundSince reports whether there is a later output than the last number, which "it" may mean as well.
-func (w *writer) foundSince() bool {
-	at := slices.IndexFunc(w.outputs, func(o output) bool { return o.variable == w.vars["number"] })
-	return slices.ContainsFunc(w.outputs[at+1:], func(o output) bool { return !o.condition })
 }

@@ -76,6 +76,7 @@ func everydayHarness(t *testing.T) *harness {
 	w := newHarness(t, "18")
 	w.write("workspace/notes.txt", "one x\ntwo\n")
 	w.write("workspace/state.json", `{"count": 1, "results": [1]}`)
+	w.write("skills/format_price.py", "def run(x):\n    return '%.2f' % x\n")
 	return w
 }
 

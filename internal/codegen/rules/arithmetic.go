@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,10 +13,13 @@ import (
 // expression is an arithmetic expression in Python.
 type expression struct {
 	python string
-	clear  bool // if it refers to a previous number, this can only be the last one
-	simple bool // short whole numbers, + - * and parentheses, or one division: a calculator that uses floats gives the nearest float
-	single bool // one number and nothing else
+	refers string // the words that refer to the last number
+	kind   string // sum, product or empty
+	single bool   // one number, perhaps with a sign, and nothing else
 	ok     bool
+	// simple says that a calculator that uses floats gives the nearest float: the expression has short whole numbers,
+	// + - * and parentheses, or one division.
+	simple bool
 }
 
 const (
@@ -35,13 +39,14 @@ var arithGrammar = arith.Grammar{
 
 var (
 	// dateLike matches a date, which is not a calculation.
-	dateLike = regexp.MustCompile(`\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`)
+	dateLike = regexp.MustCompile(`\b(?:\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})|(?:1[789]|20)\d\d(?:[/-]\d{1,2}){2})\b`)
 	// arithNumber matches a number without an exponent and without a point at its end.
 	arithNumber = regexp.MustCompile(`^[\d,]*\.?\d+$`)
 	notDigit    = regexp.MustCompile(`[^\d.]`)
 	isRounded   = regexp.MustCompile(`[/%.]|\*\*`) // its value may be a float, or too large
 	quotient    = regexp.MustCompile(`^\d+ / \d+$`)
 	operand     = regexp.MustCompile(`[\w.]+`)
+	exponents   = regexp.MustCompile(`\*\* \(?-?([\w.]+)`)
 )
 
 // parseArithmetic reads tokens that are one arithmetic expression and nothing else.
@@ -49,7 +54,14 @@ func (w *writer) parseArithmetic(t []token) (e expression) {
 	var text strings.Builder
 	for i := 0; i < len(t); {
 		py, size := w.grammar.prefix("operator", t[i:])
-		if size == 0 {
+		isReference := func(n int) bool { _, ok := readReference(w, t[i:i+n]); return ok }
+		if n := longest(min(2, len(t)-i), isReference); n > 0 {
+			py, size = previous+" ", n
+			words := strings.ToLower(join(t[i : i+n]))
+			if e.refers = cmp.Or(e.refers, words); e.refers != words {
+				return e // they may mean two numbers
+			}
+		} else if size == 0 {
 			py, size = w.grammar.digits(t[i]), 1
 			if !plainNumber.MatchString(py) || t[i].kind != word && t[i].kind != number {
 				return e
@@ -63,11 +75,12 @@ func (w *writer) parseArithmetic(t []token) (e expression) {
 		return e
 	}
 	e.python, e.ok = pythonOf(n, 0)
-	refers := strings.Contains(e.python, previous)
-	pronoun := slices.ContainsFunc(t, func(t token) bool { return w.grammar.has("pronouns", t) })
-	e.clear = !refers || w.vars["number"] != "" && (!pronoun || !w.foundSince())
+	e.kind = map[string]string{"+": "sum", "*": "product"}[n.Text]
+	for n.Kind == arith.Sign || n.Kind == arith.Group {
+		n = n.Args[0]
+	}
 	e.single = n.Kind == arith.Number || n.Kind == arith.Constant
-	e.simple = !refers && len(notDigit.ReplaceAllString(e.python, "")) <= floatDigits &&
+	e.simple = e.refers == "" && len(notDigit.ReplaceAllString(e.python, "")) <= floatDigits &&
 		(!isRounded.MatchString(e.python) || quotient.MatchString(e.python))
 	e.python = strings.ReplaceAll(e.python, previous, w.vars["number"])
 	return e
@@ -112,8 +125,21 @@ func pythonOf(n *arith.Node, depth int) (string, bool) {
 	case percentOf:
 		return first + " * " + last + " / 100", ok
 	case "**", "^", wordPower:
-		exponent, err := strconv.ParseFloat(strings.Trim(last, "()-"), 64)
-		return first + " ** " + last, ok && (err != nil || exponent <= maxPower)
+		power, err := strconv.ParseFloat(strings.Trim(last, "()-"), 64)
+		if last == previous {
+			last = "(" + last + ")"
+		}
+		if err != nil {
+			last, power = "limited"+last, maxPower
+		}
+		for _, m := range exponents.FindAllStringSubmatch(first, -1) { // the powers in the base
+			if exponent, err := strconv.ParseFloat(m[1], 64); err == nil {
+				power *= max(1, exponent)
+			} else {
+				power *= maxPower
+			}
+		}
+		return first + " ** " + last, ok && power <= maxPower
 	}
 	return first + " " + n.Text + " " + last, ok
 }
@@ -154,5 +180,17 @@ func readOperand(w *writer, t []token) (value, bool) {
 // readRadicand reads an operand that is not negative on its face.
 func readRadicand(w *writer, t []token) (value, bool) {
 	v, ok := readOperand(w, t)
-	return v, ok && !strings.Contains(v.py, "-") && w.parseArithmetic(t).clear
+	return v, ok && !strings.Contains(v.py, "-")
+}
+
+// readReference reads words that mean the last number: "it", "the result", or "the sum" after a sum. The number is not
+// known any more if something else has been found or changed since, which the words may mean (see writer.write).
+func readReference(w *writer, t []token) (value, bool) {
+	if len(t) == 2 && w.grammar.has("determiner", t[0]) {
+		t = t[1:]
+	} else if w.grammar.has("pronouns", t...) {
+		return value{py: w.vars["number"]}, w.vars["number"] != ""
+	}
+	kind, ok := w.grammar.phrase("reference", t)
+	return value{py: w.vars[kind]}, ok && w.vars[kind] != "" && w.vars[kind] == w.vars["number"]
 }

@@ -24,10 +24,18 @@ type clause struct {
 }
 
 // listNumber matches the number of a list's item: "1.", "(2)", "3)".
-var listNumber = regexp.MustCompile(`(?m)^([ \t]*)(?:\(\d{1,2}\)|\d{1,2}[.)])[ \t]*(\pL)`)
+var listNumber = regexp.MustCompile(`(?m)^([ \t]*)(?:\(\d{1,2}\)|\d{1,2}[.)])[ \t]*(\pL+)`)
 
-// withoutNumbers returns a task without the numbers of its list items.
-func withoutNumbers(task string) string { return listNumber.ReplaceAllString(task, "$1$2") }
+// withoutNumbers returns a task without the numbers of its list items. "(5) minus 3" is no item.
+func withoutNumbers(task string) string {
+	return listNumber.ReplaceAllStringFunc(task, func(item string) string {
+		part := listNumber.FindStringSubmatch(item)
+		if theGrammar().has("operator", tokenise(part[2])...) {
+			return item
+		}
+		return part[1] + part[2]
+	})
+}
 
 // split divides a task into clauses: at the ends of sentences and lines, at "then", and at "and" or a comma before a
 // verb, never inside parentheses.
@@ -68,7 +76,7 @@ func split(task string) (out []clause) {
 // addField adds an item "name: value" of a bullet list.
 func (c *clause) addField(name string, t []token) {
 	member := quote(name) + ": "
-	value, ok := theGrammar().readJSON(t)
+	value, ok := theGrammar().readStored(t)
 	if !ok {
 		c.unread = append(c.unread, join(t))
 	} else if slices.ContainsFunc(c.fields, func(f string) bool { return strings.HasPrefix(f, member) }) {
@@ -88,10 +96,12 @@ func divide(t []token, isEnd func(t []token, i int) bool) (out [][]token) {
 	return slices.DeleteFunc(append(out, t[from:]), func(t []token) bool { return len(t) == 0 })
 }
 
-// endsSentence reports whether a token is punctuation before white space, before more punctuation or at the end.
+// endsSentence reports whether a token is punctuation before white space, before more punctuation or at the end. The
+// mark of 5! may be a factorial.
 func endsSentence(t []token, i int) bool {
 	const marks = ".;!?"
-	return t[i].is(marks) && (i+1 == len(t) || t[i+1].start > t[i].end || t[i+1].is(marks))
+	factorial := t[i].is("!") && i > 0 && t[i-1].end == t[i].start && (t[i-1].kind == number || t[i-1].is(")"))
+	return t[i].is(marks) && !factorial && (i+1 == len(t) || t[i+1].start > t[i].end || t[i+1].is(marks))
 }
 
 // requests divides a sentence into clauses: at "then", and at "and" or a comma before a verb.

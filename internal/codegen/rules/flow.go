@@ -15,12 +15,14 @@ func (w *writer) condition(label string, rest []token) bool {
 	}
 	outcome := w.last
 	w.output(label, outcome)
-	w.outputs[len(w.outputs)-1].condition = true
 	w.save()
-	thenLines, found := w.branch(then)
-	otherwiseLines, more := w.branch(otherwise)
+	known := maps.Clone(w.vars)
+	thenLines, found := w.branch(then, known)
+	otherwiseLines, more := w.branch(otherwise, known)
+	w.vars = known
 	for _, o := range append(found, more...) { // those of the branch that does not run
 		w.line("%s = None", o.variable)
+		o.clause = w.at
 		w.outputs = append(w.outputs, o)
 	}
 	w.line("if %s:", outcome)
@@ -33,7 +35,8 @@ func (w *writer) condition(label string, rest []token) bool {
 }
 
 // branches returns the clauses of a condition's branches, and moves w.at past them. There are none if "then" joins
-// clauses of a branch: in "if …, do this, then that", is "that" conditional?
+// clauses of a branch: in "if …, do this, then that", is "that" conditional? There are none either if the branch after
+// "otherwise" is the longer one: in "otherwise do this, and that", so may "that" be.
 func (w *writer) branches(rest []token) (then, otherwise []clause) {
 	if len(rest) > 0 {
 		then = []clause{{tokens: rest, text: join(rest)}}
@@ -55,12 +58,15 @@ func (w *writer) branches(rest []token) (then, otherwise []clause) {
 			*to = append(*to, next)
 		}
 	}
+	if len(otherwise) > max(1, len(then)) {
+		return nil, nil
+	}
 	return then, otherwise
 }
 
-// branch reads clauses into an indented block, and returns it with its outputs. Variables of the block are unknown
-// after it.
-func (w *writer) branch(clauses []clause) (lines []string, found []output) {
+// branch reads clauses into an indented block, and returns it with its outputs. It removes from known the variables
+// that the block changes: after it, they depend on the condition.
+func (w *writer) branch(clauses []clause, known map[string]string) (lines []string, found []output) {
 	outer := *w
 	w.vars, w.clauses, w.at, w.body = maps.Clone(w.vars), clauses, 0, nil
 	w.depth++
@@ -73,6 +79,7 @@ func (w *writer) branch(clauses []clause) (lines []string, found []output) {
 		w.line("pass")
 	}
 	lines, found = w.body, slices.Clone(w.outputs[len(outer.outputs):])
+	maps.DeleteFunc(known, func(name, python string) bool { return w.vars[name] != python })
 	w.vars, w.clauses, w.at, w.body = outer.vars, outer.clauses, outer.at, outer.body
 	w.depth, w.outputs = outer.depth, outer.outputs
 	return lines, found

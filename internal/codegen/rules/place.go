@@ -64,13 +64,13 @@ func placeSize(t []token) int {
 // readPlaces reads "Paris", "San Francisco, CA", "'Springfield' and Oslo", "Rome, Italy and Paris, France". In a list
 // either all cities or none have a region: "Rome, Italy and Paris" may be three places or two. So may "Paris, Jordan
 // and Chad".
-func readPlaces(_ *writer, t []token) (v value, ok bool) {
+func readPlaces(w *writer, t []token) (v value, ok bool) {
 	bare, regions, and := 0, 0, true
 	countries, inCountry := false, false
 	for {
 		size := placeSize(t)
 		name := join(t[:size])
-		region := regionSize(t[size:], name)
+		region := w.grammar.regionSize(t[size:], name)
 		switch {
 		case len(t) > 0 && t[0].kind == quoted && strings.TrimSpace(t[0].text) != "":
 			size, name = 1, t[0].text
@@ -100,8 +100,9 @@ func readPlaces(_ *writer, t []token) (v value, ok bool) {
 
 var regionCode = regexp.MustCompile(`^[A-Z]{2}$`)
 
-// regionSize returns the number of tokens in ", France" or ", CA" after a city, or 0 if there is no region.
-func regionSize(t []token, city string) int {
+// regionSize returns the number of tokens in ", France" or ", CA" after a city, or 0 if there is no region. In
+// "Paris, OK?" and "New York, LA" there may be none.
+func (g *grammar) regionSize(t []token, city string) int {
 	if len(t) < 2 || !t[0].is(",") {
 		return 0
 	}
@@ -109,6 +110,9 @@ func regionSize(t []token, city string) int {
 	name := fold(join(t[1 : 1+n]))
 	switch {
 	case regionCode.MatchString(t[1].text):
+		if g.has("no-region", t[1]) && g.phrases["region"][fold(city)+" "+t[1].lower] == "" {
+			return 0
+		}
 		return 2
 	case n > 0 && (knownPlaces()[name]&isCountry != 0 || name == fold(city)):
 		return 1 + n
@@ -119,8 +123,8 @@ func regionSize(t []token, city string) int {
 // cities returns a function that reads at least so many places and at most so many, of which none is only a country:
 // "each city in France" means the cities of France.
 func cities(least, most int) func(*writer, []token) (value, bool) {
-	return func(_ *writer, t []token) (value, bool) {
-		v, ok := readPlaces(nil, t)
+	return func(w *writer, t []token) (value, bool) {
+		v, ok := readPlaces(w, t)
 		country := slices.ContainsFunc(v.list, func(name string) bool {
 			return knownPlaces()[fold(strings.Trim(name, `"`))] == isCountry
 		})

@@ -82,6 +82,13 @@ def calculated(compute, what):
         raise Failure("cannot calculate %s: the value is too large" % what) from None
 
 
+def limited(exponent):
+    """An exponent whose power can be calculated."""
+    if abs(exponent) > 1000:
+        raise OverflowError
+    return exponent
+
+
 def square_root(value):
     """The square root of a number, exact if it is a whole number."""
     if value < 0:
@@ -179,13 +186,17 @@ def check_text(path, text):
     print("Wrote", display_path(path))
 
 
-def write_text(path, text, mode="w"):
+def write_text(path, text, mode="wb"):
     file = pathlib.Path(path)
     if file.is_dir():
         raise Failure("%s is a directory, not a file" % display_path(path))
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Failure("the text for %s has half a character: %s" % (display_path(path), error)) from None
     pathlib.Path(kept(path)).parent.mkdir(parents=True, exist_ok=True)
-    with file.open(mode, encoding="utf-8", newline="") as out:
-        out.write(text)
+    with file.open(mode) as out:
+        out.write(data)
 
 
 def append_text(path, text):
@@ -193,7 +204,7 @@ def append_text(path, text):
     old = read_text(path) if pathlib.Path(path).exists() else ""
     end = "\r\n" if "\r\n" in old else "\n"
     new = ("" if old.endswith("\n") or not old else end) + text + end
-    write_text(path, new, "a")
+    write_text(path, new, "ab")
     check_text(path, old + new)
     return display_path(path)
 
@@ -369,7 +380,9 @@ def rows_of(ask):
     rows = value.get("rows") if isinstance(value, dict) else value
     if not isinstance(rows, list):
         raise Failure("the query returned no rows")
-    return [dict(row) for row in rows]
+    if not all(isinstance(row, dict) for row in rows):
+        raise Failure("the query returned rows without the names of their columns")
+    return rows
 
 
 def table_rows(ask, table):
@@ -507,21 +520,21 @@ def days_from(first, last):
     return (last - first).days
 
 
-def days_until(month, day):
-    """The days from today to the next such date; 0 if it is today."""
+def days_until(month, day, later):
+    """The days from today to the next such date; 0 if it is today, unless the task says next."""
     today = datetime.date.today()
     target = datetime.date(today.year, month, day)
-    if target < today:
+    if target < today or later and target == today:
         target = datetime.date(today.year + 1, month, day)
     return (target - today).days
 
 
-def days_until_season(season):
-    """Days to the season's first day on the northern hemisphere; 0 while it lasts."""
+def days_until_season(season, later):
+    """Days to the season's first day on the northern hemisphere; 0 while it lasts, unless the task says next."""
     first_days = {"spring": (3, 20), "summer": (6, 21), "autumn": (9, 22), "winter": (12, 21)}
     today = datetime.date.today()
     now = [name for name, day in first_days.items() if (today.month, today.day) >= day]
-    if (now[-1] if now else "winter") == season:
+    if not later and (now[-1] if now else "winter") == season:
         return 0
     start = datetime.date(today.year, *first_days[season])
     return ((start if start > today else start.replace(year=today.year + 1)) - today).days

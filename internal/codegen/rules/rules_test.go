@@ -646,3 +646,61 @@ func TestTypesOfParameters(t *testing.T) {
 		}
 	}
 }
+
+// A sentence calls the tool with exactly its words, and a form only a tool of its kind.
+func TestToolsByName(t *testing.T) {
+	for _, c := range []struct {
+		tool codegen.Tool
+		task string
+		want string // in the program, or empty if the sentence is refused
+	}{
+		{sample("fx", "convert_usd_to_eur", "amount:float"), "Convert USD to EUR with amount 100", "(amount=100)"},
+		{sample("fx", "convert_usd_to_eur", "amount:float"), "Convert EUR to USD with amount 100", ""},
+		{sample("crm", "delete_all_users"), "Delete all users", "delete_all_users()"},
+		{sample("crm", "delete_all_users"), "Delete the user", ""},
+		{sample("crm", "delete_all_users"), "Delete users", ""},
+		{sample("crm", "delete_user"), "Delete all users", ""},
+		{sample("home", "turn_on_all_lights"), "Turn on the light", ""},
+		{sample("home", "turn_on_light"), "Turn on all lights", ""},
+		{sample("home", "turn_on_light"), "Turn on the light", "turn_on_light()"},
+		{sample("home", "turn_light"), "Turn on the light", ""},
+		{sample("home", "get_current_time"), "Get the time", ""},
+		{sample("home", "get_current_time"), "Call home get current time", "get_current_time()"},
+		{sample("crm", "find_customer", "name"), "Find a customer with name 'Ada'", `find_customer(name="Ada")`},
+		{sample("db", "execute", "sql"), "sql 'DELETE FROM users'", ""},
+		{sample("db", "run", "sql"), "Call with sql 'DELETE FROM users'", ""},
+		{sample("db", "execute", "sql"), "Call execute with sql 'DELETE FROM users'", "execute(sql="},
+		{sample("home", "set_light", "light:int"), "Call set_light with light 50", "set_light(light=50)"},
+		{sample("home", "double_number", "x:int"), "Use double_number on 5", ""},
+		{sample("fs", "delete_directory", "path"), "List files", "files_in("},
+		{sample("fs", "directory_tree", "path"), "List files", "files_in("},
+		{sample("fs", "list_files", "path"), "List files", "list_files("},
+		{sample("filesystem", "read_media_file", "path"), "Read notes.txt", "read_text("},
+		{sample("db", "drop_tables"), "List tables", ""},
+		{sample("db", "get_tables"), "List tables", "get_tables()"},
+		{sample("db", "save_query", "sql"), "Query database for users", ""},
+		{sample("db", "read_query", "sql"), "Query database for users", "read_query"},
+		{sample("db", "validate_update", "sql"), "Run 'DELETE FROM users'", ""},
+		{sample("clock", "get_current_time", "location"), "Get weather for Paris", ""},
+		{sample("w", "get_current_weather", "city"), "Get weather for Paris", `get_current_weather("Paris")`},
+		{sample("w", "delete_weather", "city"), "Get the temperature in Paris", ""},
+		{sample("w", "subscribe_forecast", "city"), "Get the forecast for Paris", ""},
+		{sample("w", "get_weather_forecast", "city"), "Get the forecast for Paris", `get_weather_forecast("Paris")`},
+	} {
+		p, err := Write(codegen.Request{Task: c.task, Tools: []codegen.Tool{c.tool}})
+		if (err == nil) != (c.want != "") || !strings.Contains(p.Code, c.want) {
+			t.Errorf("%q with the tool %s: %v, want %q in\n%s", c.task, c.tool.Name, err, c.want, p.Code)
+		}
+	}
+	tools := []codegen.Tool{sample("crm", "delete_user"), sample("crm", "delete_users"), sample("erp", "delete_users")}
+	for task, want := range map[string]string{
+		"Delete the user": "delete_user()", "Call erp delete_users": "delete_users()",
+	} {
+		if p, err := Write(codegen.Request{Task: task, Tools: tools}); err != nil || !strings.Contains(p.Code, want) {
+			t.Errorf("%q: %v, want %s in\n%s", task, err, want, p.Code)
+		}
+	}
+	if p, err := Write(codegen.Request{Task: "Delete the users", Tools: tools}); err == nil {
+		t.Errorf("two tools delete_users: no error, want a refusal\n%s", p.Code)
+	}
+}

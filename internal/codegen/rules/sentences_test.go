@@ -243,6 +243,23 @@ func TestAmbiguousSentences(t *testing.T) {
 	}
 }
 
+// With "next" or "start of", a day or a season that is now is not meant.
+func TestNextDay(t *testing.T) {
+	for task, want := range map[string]string{
+		"How many days until Christmas?":            "days_until(12, 25, False)",
+		"How many days until next Christmas?":       "days_until(12, 25, True)",
+		"How many days until next May 3?":           "days_until(5, 3, True)",
+		"How many days until summer?":               `days_until_season("summer", False)`,
+		"How many days until next summer?":          `days_until_season("summer", True)`,
+		"How many days until the start of summer?":  `days_until_season("summer", True)`,
+		"How many days to the beginning of winter?": `days_until_season("winter", True)`,
+	} {
+		if p, err := Write(codegen.Request{Task: task}); err != nil || !strings.Contains(p.Code, want) {
+			t.Errorf("%q: %v, want %s in\n%s", task, err, want, p.Code)
+		}
+	}
+}
+
 // The program gets the weather of each place once.
 func TestWeatherOfEach(t *testing.T) {
 	for _, task := range []string{

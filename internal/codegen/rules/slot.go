@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -24,17 +25,18 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 	"change":    literal(quoted, `(?i)^\s*(?:insert|update|delete|create|drop|alter)\b`),
 	"object":    literal(jsonText, `^\{`),
 	"document":  literal(jsonText, ``),
-	"skill":     literal(word, snakeCase.String()),
+	"skill":     readSkill,
 	"text-file": literal(path, `\.(?:txt|csv|md|log|yaml|yml|xml|html|py|tsv|db)$|/[^.]*$`),
 	"json-file": literal(path, `\.json$`),
 	"csv-file":  literal(path, `\.csv$`),
+	"bare":      literal(path, `^[^/]*$`),
 }
 
 // slots are the other kinds of values, besides the phrases of the grammar.
 var slots = map[string]func(w *writer, t []token) (value, bool){
 	"number": readNumber, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
-	"operand": readOperand, "radicand": readRadicand, "value": readValue, "keys": readKeys,
-	"date": readDate, "day": readDay,
+	"operand": readOperand, "reference": readReference, "radicand": readRadicand, "value": readValue, "keys": readKeys,
+	"date": readDate, "day": readDay, "numeral": readNumeral,
 	"places": readPlaces, "city": cities(1, 1), "cities": cities(2, maxEach),
 	"rest": func(*writer, []token) (value, bool) { return value{}, true },
 }
@@ -65,6 +67,8 @@ var (
 	firstPoint = regexp.MustCompile(`^(-?)\.`)
 	zeros      = regexp.MustCompile(`^(-?)0+(\d)`)
 	ordinal    = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
+	oddGroup   = regexp.MustCompile(`\d,(?:[05]0[1-9]|[05][1-9]|[1-46-9])`) // thousands that are not round
+	ungrouped  = regexp.MustCompile(`(?:^| )[\d.]+(?: |$)`)
 	inside     = regexp.MustCompile(`^/workspace(?:/|$)`)
 	outside    = regexp.MustCompile(`/\.\.(?:/|$)|~`)
 )
@@ -137,7 +141,8 @@ func readSeveral(_ *writer, t []token) (v value, ok bool) {
 		n := signedNumber(part)
 		return pythonNumber(n), n != ""
 	})
-	return v, ok && len(v.list) > 1
+	twoReadings := oddGroup.MatchString(join(t)) && ungrouped.MatchString(join(t)) // "100,200 and 300"
+	return v, ok && len(v.list) > 1 && !twoReadings
 }
 
 // listOf reads what ",", "and" and ", and" separate.
@@ -188,11 +193,24 @@ func (g *grammar) readJSON(t []token) (json string, ok bool) {
 	return quote(t[0].text), isText || t[0].kind == quoted
 }
 
+// readStored reads the value of a field as JSON. It reads no 1.10, which may be a version and would be stored as 1.1.
+func (g *grammar) readStored(t []token) (json string, ok bool) {
+	n := signedNumber(t)
+	json, ok = g.readJSON(t)
+	return json, ok && !(strings.Contains(n, ".") && strings.HasSuffix(n, "0"))
+}
+
 // readValue reads the value of a field.
 func readValue(w *writer, t []token) (v value, ok bool) {
-	json, isValue := w.grammar.readJSON(t)
+	json, isValue := w.grammar.readStored(t)
 	v.py, ok = pythonLiteral(json)
 	return v, ok && isValue
+}
+
+// readNumeral reads the value of a field that is a number.
+func readNumeral(w *writer, t []token) (value, bool) {
+	v, ok := readValue(w, t)
+	return v, ok && signedNumber(t) != ""
 }
 
 // readKey reads a field's name.
@@ -211,6 +229,13 @@ func readField(w *writer, t token) (string, bool) {
 func readName(w *writer, t token) (string, bool) {
 	py, ok := readField(w, t)
 	return py, ok && t.lower != w.vars["table"] && plainName.MatchString(t.text)
+}
+
+// readSkill reads the name of a skill, which is no tool.
+func readSkill(w *writer, t token) (string, bool) {
+	isTool := func(tool codegen.Tool) bool { return strings.EqualFold(tool.Name, t.text) }
+	named := t.kind == word && snakeCase.MatchString(t.text)
+	return quote(t.text), named && !slices.ContainsFunc(w.request.Tools, isTool)
 }
 
 // readNoun reads a noun that refers to the last rows.

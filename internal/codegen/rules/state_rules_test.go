@@ -137,3 +137,43 @@ for write in (lambda: save("state.json", {"count": 2}), lambda: append_text("not
 		t.Errorf("a lost write of the tool: %v, want an error\n%s", err, output)
 	}
 }
+
+// Functions of the prelude with what a sentence cannot set up: the date, rows of other servers and half a character.
+func TestPreludeFunctions(t *testing.T) {
+	h := newHarness(t, "18")
+	h.write("half.json", `{"count": 1, "emoji": "\ud83d"}`)
+	h.write("program.py", "import "+strings.Join(modules, ", ")+"\n"+preludeText+`
+class Date(datetime.date):
+    @classmethod
+    def today(cls):
+        return cls(2026, *on)
+
+
+datetime.date = Date
+for on, day, season in ((12, 25), (12, 25), "winter"), ((7, 1), (6, 30), "summer"), ((6, 21), (6, 22), "summer"):
+    print(*(f(later) for f in (lambda later: days_until(*day, later), lambda later: days_until_season(season, later))
+            for later in (False, True)))
+half = load("half.json")
+for fail in (lambda: rows_of(lambda: {"rows": [[1, "Alice"]]}), lambda: rows_of(lambda: ["US", "CA"]),
+             lambda: save("half.json", half)):
+    try:
+        print("no failure:", fail())
+    except Failure as error:
+        print(str(error)[:60])
+print(rows_of(lambda: {"rows": [{"a": 1}]}), load("half.json") == half)
+`)
+	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "program.py")
+	cmd.Dir = h.dir
+	out, err := cmd.CombinedOutput()
+	want := `0 365 0 361
+364 364 0 355
+1 1 0 365
+the query returned rows without the names of their columns
+the query returned rows without the names of their columns
+the text for half.json has half a character: 'utf-8' codec c
+[{'a': 1}] True
+`
+	if d := cmp.Diff(want, string(out)); err != nil || d != "" {
+		t.Errorf("the prelude prints (-want +got), %v:\n%s", err, d)
+	}
+}

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -10,17 +9,16 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// toolKind describes a tool that forms use: patterns that its signature "server/name(required parameters)" must and
-// must not match in lower case, and the function of the prelude that replaces a missing tool.
+// toolKind describes a tool that forms use: a pattern that its signature "server/name(required parameters)" must match
+// in lower case, and the function of the prelude that replaces a missing tool.
 type toolKind struct {
-	signature, not *regexp.Regexp
-	fallback       string
+	signature *regexp.Regexp
+	fallback  string
 }
 
 func parseToolKind(s string) toolKind {
-	s, fallback, _ := strings.Cut(s, " => ")
-	signature, not, _ := strings.Cut(s, " ! ")
-	return toolKind{regexp.MustCompile(signature), regexp.MustCompile(cmp.Or(not, "^$")), fallback}
+	signature, fallback, _ := strings.Cut(s, " => ")
+	return toolKind{regexp.MustCompile(signature + "$"), fallback}
 }
 
 // resolve returns the function that the program calls for a kind of tool, or "" if there is none, and the first
@@ -29,7 +27,7 @@ func (w *writer) resolve(k toolKind) (function string, tool *codegen.Tool) {
 	for i := range w.request.Tools {
 		t := &w.request.Tools[i]
 		signature := strings.ToLower(t.Server + "/" + t.Name + "(" + strings.Join(required(t), " ") + ")")
-		if k.signature.MatchString(signature) && !k.not.MatchString(signature) {
+		if k.signature.MatchString(signature) {
 			return w.importTool(t), t
 		}
 	}
@@ -65,16 +63,27 @@ func hasParam(t *codegen.Tool, name string) bool {
 }
 
 // callTool reads "add(2, 3)", "find_customer with name 'Ada'" and "find customer name 'Ada'": every word belongs to the
-// tool's name, to a parameter or to a value.
+// tool's name, to a parameter or to a value. The words fit one tool only. "user" fits delete_users if no tool is called
+// delete_user.
 func (w *writer) callTool(m match) bool {
-	for i := range w.request.Tools {
-		c := toolCall{w: w, tool: &w.request.Tools[i], given: map[string]bool{}}
-		if c.read(m["rest"].tokens) {
-			m["tool"] = value{text: c.tool.Name, py: w.importTool(c.tool) + "(" + strings.Join(c.arguments, ", ") + ")"}
-			return true
+	var found []toolCall
+	for _, ending := range []string{"", "s"} {
+		for i := range w.request.Tools {
+			c := toolCall{w: w, tool: &w.request.Tools[i], given: map[string]bool{}, ending: ending}
+			if c.read(m["rest"].tokens) {
+				found = append(found, c)
+			}
+		}
+		if len(found) > 0 {
+			break
 		}
 	}
-	return false
+	if len(found) != 1 {
+		return false
+	}
+	c := found[0]
+	m["tool"] = value{text: c.tool.Name, py: w.importTool(c.tool) + "(" + strings.Join(c.arguments, ", ") + ")"}
+	return true
 }
 
 // types are the patterns of JSON values by the parameter's type.
@@ -103,6 +112,7 @@ type toolCall struct {
 	w         *writer
 	tool      *codegen.Tool
 	given     map[string]bool
+	ending    string // of words, which is ignored
 	arguments []string
 }
 
@@ -154,7 +164,7 @@ func (c *toolCall) read(t []token) bool {
 		}
 	}
 	missing := slices.ContainsFunc(required(c.tool), func(name string) bool { return !c.given[name] })
-	return !missing && slices.Equal(c.stems(name), c.stems([]string{c.tool.Name}))
+	return !missing && c.isNamed(name)
 }
 
 func (c *toolCall) isValue(t token) bool { return t.kind != word || c.w.grammar.has("constant", t) }
@@ -178,15 +188,22 @@ func (c *toolCall) parameter(t []token) (name string, size int) {
 	return "", 0
 }
 
-// stems returns the words that must be equal in a clause and in the tool's name.
-func (c *toolCall) stems(words []string) (out []string) {
-	for _, w := range strings.FieldsFunc(strings.ToLower(strings.Join(words, " ")), func(r rune) bool {
-		return strings.ContainsRune(" _-.", r)
-	}) {
-		if c.w.grammar.phrases["filler"][w] == "" && w != strings.ToLower(c.tool.Server) {
-			out = append(out, strings.TrimSuffix(w, "s"))
+// isNamed reports whether words are those of the tool's name, in order. The server's name and words such as "tool" and
+// "with" may precede and follow them, but not stand between them: "turn on" is no "turn".
+func (c *toolCall) isNamed(words []string) bool {
+	name, at := wordsOf(c.tool.Name), 0
+	for _, word := range wordsOf(strings.Join(words, " ")) {
+		isFiller := c.w.grammar.phrases["filler"][word] != "" || word == strings.ToLower(c.tool.Server)
+		switch {
+		case at < len(name) && strings.TrimSuffix(word, c.ending) == strings.TrimSuffix(name[at], c.ending):
+			at++
+		case word != "a" && word != "an" && (!isFiller || at > 0 && at < len(name)):
+			return false
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return at == len(name)
+}
+
+func wordsOf(name string) []string {
+	return strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune(" _-.", r) })
 }

@@ -55,8 +55,10 @@ type writer struct {
 	clause  clause // being read
 
 	// vars are what later clauses may refer to, as Python. number, record, rows, text, path and skill are the last
-	// ones. doc is the open document, and file its file. dirty is set while doc has changes that are not saved. saved
-	// is the check of what was saved. table and does are the names of the table of rows and of the skill.
+	// ones; number only until something else is found or changed. sum and product are the last numbers of this kind.
+	// several is set if there are several records, and found if "it" can mean something later than the document. doc is
+	// the open document, and file its file. dirty is set while doc has changes that are not saved. saved is the check
+	// of what was saved. table and does are the names of the table of rows and of the skill.
 	vars    map[string]string
 	last    string            // the last variable
 	imports map[string]string // name of a tool's function in the program → its import
@@ -73,7 +75,7 @@ type writer struct {
 // output is one part of the result.
 type output struct {
 	key, variable string
-	condition     bool // the outcome of a condition
+	clause        int // its value of writer.at
 }
 
 // step reads one clause: for a condition also the clauses of the branches, and for a loop also the next clause.
@@ -125,6 +127,7 @@ func (w *writer) write(group string, m *matcher) *form {
 			saved.vars, saved.imports, saved.names = maps.Clone(w.vars), maps.Clone(w.imports), maps.Clone(w.names)
 			saved.outputs, saved.body = slices.Clone(w.outputs), slices.Clone(w.body)
 			if len(w.clause.unread) == 0 && w.run(f.actions, values) {
+				w.forget(f, values, saved.vars["number"])
 				return true
 			}
 			*w = saved
@@ -135,6 +138,24 @@ func (w *writer) write(group string, m *matcher) *form {
 		return nil
 	}
 	return w.grammar.forms[i]
+}
+
+// forget forgets what "it" need not mean any more: the last number after a form that finds or changes something else,
+// and the document after a form that finds something. The branches of a condition do this themselves.
+func (w *writer) forget(f *form, values match, number string) {
+	has := func(ops ...string) bool {
+		return slices.ContainsFunc(f.actions, func(a action) bool { return slices.Contains(ops, a.op) })
+	}
+	changes, finds := has("open", "load", "change"), has("let", "show", "out", "set", "calc", "compute")
+	if changes {
+		delete(w.vars, "found")
+	} else if finds && !has("if") {
+		w.vars["found"] = "yes"
+	}
+	_, refers := values["reference"]
+	if (changes || finds) && !refers && !has("if") && w.vars["number"] == number {
+		delete(w.vars, "number")
+	}
 }
 
 func (w *writer) line(format string, args ...any) {
@@ -156,7 +177,7 @@ func (w *writer) fresh(base string) string {
 // output adds a variable to the result.
 func (w *writer) output(key, variable string) {
 	key = w.unused(key, " ", func(string) bool { return true })
-	w.outputs = append(w.outputs, output{key: key, variable: variable})
+	w.outputs = append(w.outputs, output{key: key, variable: variable, clause: w.at})
 }
 
 // unused returns the first of base, base_2, … (with _ as the separator) that is suitable and not in use yet.
