@@ -158,7 +158,7 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 				return err
 			}
 			address := cmp.Or(s.url, s.env["CODEFLEET_URL"])
-			if u, err := url.Parse(address); err != nil || u.User != nil {
+			if u, err := url.Parse(address); err != nil || u.User != nil || u.Opaque != "" {
 				return usage("fleet address %q: want an address without a user", text.HideCredentials(address)).
 					try("use the fleet's HTTP address, with the token in CODEFLEET_TOKEN")
 			}

@@ -151,6 +151,8 @@ func format(key string, v reflect.Value) string {
 			s = hidePath(s)
 		case addressKey.MatchString(key):
 			s = hideQuery(s)
+		case isAddress.MatchString(s):
+			s = text.HideCredentials(s)
 		}
 		shown = append(shown, s)
 	}
@@ -165,12 +167,14 @@ var (
 )
 
 var (
-	urlQuery = regexp.MustCompile(`(?s)\?.*`)
+	urlQuery = regexp.MustCompile(`(?s)[?#].*`)
 	urlPath  = regexp.MustCompile(`(?s)(://[^/?\s,]+)/.+`)
 )
 
 // hideQuery hides the credentials and the query of an address.
-func hideQuery(s string) string { return urlQuery.ReplaceAllString(text.HideCredentials(s), "?"+hidden) }
+func hideQuery(s string) string {
+	return urlQuery.ReplaceAllString(text.HideCredentials(s), "?"+hidden)
+}
 
 // hidePath also hides the path.
 func hidePath(s string) string { return urlPath.ReplaceAllString(hideQuery(s), "$1/"+hidden) }
@@ -178,13 +182,17 @@ func hidePath(s string) string { return urlPath.ReplaceAllString(hideQuery(s), "
 var (
 	isAddress  = regexp.MustCompile(`^[\w+.-]+://`)
 	isFlag     = regexp.MustCompile(`^(?:-[a-zA-Z]{1,3}|--[\w.-]+)$`)
-	isSwitch   = regexp.MustCompile(`^(?:-[yimt]+|--yes|--rm)$`) // flags of npx, python and docker, before a name
-	assignment = regexp.MustCompile(`^((?:--?)?[\w.-]+=)(.+)$`) // of a flag or a variable
-	plainWord  = regexp.MustCompile(`^[\w@./:+~^-]+$`)         // a program, a package, an image, a path
+	isSwitch   = regexp.MustCompile(`^(?:-[yim]|-it|-ti|--yes|--rm)$`) // flags of npx, python and docker, before a name
+	assignment = regexp.MustCompile(`^((?:--?)?[\w.-]+=)(.+)$`)        // of a flag or a variable
+	plainWord  = regexp.MustCompile(`^[\w@./:+~^][\w@./:+~^-]*$`)      // a program, a package, an image, a path
+	mixedWord  = regexp.MustCompile(`^[\w-]*(?:\d[\w-]*[A-Za-z]|[A-Za-z][\w-]*\d)[\w-]*$`)
+	withUser   = regexp.MustCompile(`:.+@`) // a password before a host
 	// plainValue matches a value of a flag that is not a secret: a path, a number, a boolean.
 	plainValue = regexp.MustCompile(`^(?:(?:/|\.{1,2}/|~/)[\w./-]*|\d{1,9}(?:\.\d+)?|true|false)$`)
 	secretName = regexp.MustCompile(`(?i)token|key|secret|pass|pat\b|auth|bearer|dsn|cred`)
 )
+
+const longWord = 20 // bytes; a shorter word with letters and digits may be a name
 
 // hideInArg hides what may be a secret in an argument of an MCP server's command: the path of an address, and values
 // of flags and variables unless they are plain. If the argument before is a flag, this one may be its value.
@@ -203,10 +211,12 @@ func hideInArg(s, before string) string {
 			return name + hidden
 		}
 		return s
-	case plainValue.MatchString(s), !isValue && plainWord.MatchString(s):
+	case plainValue.MatchString(s):
 		return s
+	case isValue, !plainWord.MatchString(s), withUser.MatchString(s), len(s) >= longWord && mixedWord.MatchString(s):
+		return hidden
 	}
-	return hidden
+	return s
 }
 
 // formatDuration formats a duration without zero units, such as 5m instead of 5m0s.

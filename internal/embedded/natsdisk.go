@@ -91,5 +91,8 @@ func probeSpace(dir string) error {
 		random := rand.NewChaCha8([32]byte{}) // a disk may compress zeros
 		_, err = io.CopyN(probe, random, startSpace)
 	}
+	if err == nil {
+		err = probe.Sync() // the disk may only then turn out to be full
+	}
 	return errors.Join(err, probe.Close())
 }

@@ -122,6 +122,15 @@ func (a *AcquiredBox) runWatched(ctx context.Context, program Program, hooks Hoo
 	return verdict, err
 }
 
+// AwaitChecked waits until it is known what the last program has left in the box, for which its runner also searches the
+// workspace. An error means that something cannot be removed. A caller that writes to the workspace after a program
+// calls it first.
+func (a *AcquiredBox) AwaitChecked(ctx context.Context) error {
+	a.running.Lock()
+	defer a.running.Unlock()
+	return a.box.runner.awaitChecked(ctx)
+}
+
 func (a *AcquiredBox) isReleased() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,7 +184,7 @@ func (p *Pool) release(b *pooledBox, discard bool) {
 		case clean:
 			p.sched.unassign(b)
 		default:
-			b.state = cleaning
+			b.state, b.expected = cleaning, true
 			p.sched.unclean = append(p.sched.unclean, b)
 		}
 	})

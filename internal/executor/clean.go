@@ -15,7 +15,11 @@ const (
 	// that the runner keeps for the next programs, and the growth of the engine.
 	leftMB = 96
 
-	// cleanTime is how long a released box may take to become clean.
+	// reportTime is how long a released box is expected to become clean by itself: its runner reports within this time
+	// that the last program has left nothing.
+	reportTime = 20 * time.Millisecond
+
+	// cleanTime is how long a released box may take to become clean, from the runner's report on.
 	cleanTime = 3 * time.Second
 
 	// freeTime is how much of it the memory of the last program may take to become free, after its files are removed.
@@ -40,14 +44,14 @@ func (b *pooledBox) holdsMemory() bool {
 // the program is free. Meanwhile the box has the default limit of CPUs: that of the program may be too low to clean up in time. An
 // error means that the box must be replaced.
 func (b *pooledBox) awaitClean(ctx context.Context, memoryMB int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, cleanTime, fmt.Errorf("the box is not clean after %s", cleanTime))
-	defer cancel()
-	if err := b.runner.awaitChecked(ctx); err != nil || b.isClean() {
-		return err
-	}
 	if err := b.limit(ctx, Limits{MemoryMB: memoryMB}.OrDefaults()); err != nil {
 		return err
 	}
+	if err := b.runner.awaitChecked(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, cleanTime, fmt.Errorf("the box is not clean after %s", cleanTime))
+	defer cancel()
 	if err := b.runner.awaitReady(ctx); err != nil {
 		return err
 	}
@@ -75,7 +79,13 @@ func (p *Pool) cleanReleased(ctx context.Context, work *sync.WaitGroup) {
 
 // clean returns a released box to the pool as soon as it is clean, or discards it.
 func (p *Pool) clean(ctx context.Context, b *pooledBox, memoryMB int) {
-	err := b.awaitClean(ctx, memoryMB)
+	expected, cancel := context.WithTimeout(ctx, reportTime)
+	err := b.runner.awaitChecked(expected)
+	cancel()
+	if err != nil || !b.isClean() {
+		p.update(func() { b.expected = false })
+		err = b.awaitClean(ctx, memoryMB)
+	}
 	p.update(func() {
 		if b.state != cleaning { // the pool has been closed
 			return

@@ -37,7 +37,7 @@ func (r *runnerProcess) run(ctx context.Context, p Program, hooks Hooks) (Verdic
 	}
 	var verdict Verdict
 	if err == nil {
-		r.busy = true
+		r.busy, r.unchecked = true, true // also if a hook panics
 		e := execution{runner: r, program: p, limits: p.Limits.OrDefaults(), hooks: hooks, calls: map[uint64]bool{}}
 		verdict, err = e.run(ctx)
 	}
@@ -106,7 +106,6 @@ func (e *execution) run(ctx context.Context) (Verdict, error) {
 				return e.boxEnded(ctx)
 			}
 			if f.Type == "done" {
-				e.runner.unchecked = true
 				return e.verdict(f), nil
 			}
 			if err := e.handle(callCtx, f); err != nil {

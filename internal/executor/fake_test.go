@@ -41,7 +41,8 @@ type fakeBox struct {
 	busy   bool // a program is running
 	limits Limits
 	mb     float64
-	report chan error    // delivers what awaitChecked returns; nil if it is known that nothing is left
+	report chan error    // delivers what awaitChecked returns; nil if it is known
+	left   error         // what awaitChecked returned last
 	files  chan struct{} // closed when the files of the last program are removed; nil if it has left none
 	play   func(ctx context.Context, p Program) (Verdict, error)
 }
@@ -140,14 +141,19 @@ func (b *fakeBox) set(files chan struct{}, mb float64) {
 
 func (b *fakeBox) awaitChecked(ctx context.Context) error {
 	b.mu.Lock()
-	report := b.report
+	report, left := b.report, b.left
 	b.mu.Unlock()
 	if report == nil {
-		return nil
+		return left
 	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
 	select {
 	case err := <-report:
 		b.setReport(nil)
+		b.mu.Lock()
+		b.left = err
+		b.mu.Unlock()
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -164,7 +170,7 @@ func (b *fakeBox) setReport(report chan error) {
 func (b *fakeBox) holdsFiles() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.files != nil || b.report != nil
+	return b.files != nil || b.report != nil || b.left != nil
 }
 
 func (b *fakeBox) awaitReady(ctx context.Context) error {

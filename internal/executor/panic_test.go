@@ -58,3 +58,45 @@ except OSError: result.append("no connection")
 		}
 	}
 }
+
+// TestCheckThatPanics checks that a box whose program still runs, because a hook has panicked, gets no other program.
+func TestCheckThatPanics(t *testing.T) {
+	pool, err := executor.NewPool(executortest.Host{}, executor.PoolOptions{
+		MinReady: -1, Max: 1, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- pool.Run(ctx) }()
+	acquire := func() *executor.AcquiredBox {
+		box, err := pool.Acquire(t.Context(), executor.Key{Tenant: "a"}, executor.Limits{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return box
+	}
+	first := acquire()
+	func() {
+		defer first.Release()
+		defer func() {
+			if recover() == nil {
+				t.Error("Run does not panic")
+			}
+		}()
+		program := executor.Program{TaskID: "t", Code: "while True: print(1, flush=True)"}
+		_, _ = first.Run(t.Context(), program, executor.Hooks{Facts: func(executor.Facts) { panic("guardrail bug") }})
+	}()
+	second := acquire()
+	if v, err := second.Run(t.Context(), executor.Program{TaskID: "t", Code: "1"}, executor.Hooks{}); err != nil ||
+		string(v.Result) != "1" || second.BoxID() == first.BoxID() {
+		t.Errorf("the next program in box %s after %s = %+v, %v, want the result 1 from another box",
+			second.BoxID(), first.BoxID(), v, err)
+	}
+	second.Release()
+	cancel()
+	if err := <-stopped; err != nil {
+		t.Errorf("pool.Run() = %v, want nil", err)
+	}
+}

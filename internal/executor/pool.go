@@ -175,7 +175,7 @@ func (p *Pool) WarmTenants() map[string]bool {
 		if b.state == ready {
 			return nil
 		}
-		if b.state == bound {
+		if b.state == bound || b.state == cleaning && b.expected {
 			tenants[b.key.Tenant] = true
 		}
 	}

@@ -41,10 +41,11 @@ func (r *acquireRequest) fail(err error) { r.result <- acquireResult{err: err} }
 // to create now, and how long to wait before it is called again; 0 means until the next change. It may be called
 // at any time.
 //
-// Each request takes a ready box, or a bound one that it may share (see Key). Otherwise it reserves, in this order, a
-// box that is being created, a free slot, a slot that is being freed, or a box that it may share and that is being
-// cleaned; failing that, an idle box is evicted. Later requests cannot use what is reserved. A request that does not
-// fit into the memory limit blocks all later ones; otherwise small tasks would starve large ones.
+// Each request takes a bound box that it may share (see Key), or waits for one that is about to be clean, or takes a
+// ready box. Otherwise it reserves, in this order, a box that is being created, a free slot, a slot that is being freed,
+// or a box that it may share and that is being cleaned; failing that, an idle box is evicted. Later requests cannot use
+// what is reserved. A request that does not fit into the memory limit blocks all later ones; otherwise small tasks would
+// starve large ones.
 func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 	now := time.Now()
 	arriving, freeing := map[*environment]int{}, s.count(destroying)
@@ -63,7 +64,9 @@ func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 		}
 		r.lacksMemory = false
 		box := s.idleBoxFor(r)
+		isBound := box != nil && box.state == bound
 		switch {
+		case !isBound && s.reserveCleaning(r.key, reserved, true):
 		case box != nil:
 			s.assign(box, r, now)
 			continue
@@ -77,7 +80,7 @@ func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 			create = append(create, r.env)
 		case freeing > 0:
 			freeing--
-		case s.reserveCleaning(r.key, reserved):
+		case s.reserveCleaning(r.key, reserved, false):
 		default:
 			if idle := s.evictable(r.env); idle != nil {
 				s.evict(idle)
@@ -103,11 +106,11 @@ func (s *scheduler) unavailable(e *environment, create []*environment, now time.
 	return e.failures.attempts >= maxAttempts && !ownAttempt && s.countOf(e, acquired)+s.countOf(e, cleaning) == 0
 }
 
-// reserveCleaning reserves a box that is being cleaned and that requests with this key may share. It returns false if
-// each such box is reserved.
-func (s *scheduler) reserveCleaning(key Key, reserved map[*pooledBox]bool) bool {
+// reserveCleaning reserves a box that is being cleaned, or is about to be clean, and that requests with this key may
+// share. It returns false if each such box is reserved.
+func (s *scheduler) reserveCleaning(key Key, reserved map[*pooledBox]bool, expected bool) bool {
 	for _, b := range s.boxes {
-		if b.state == cleaning && !reserved[b] && b.key.shares(key) {
+		if b.state == cleaning && !reserved[b] && b.key.shares(key) && (b.expected || !expected) {
 			reserved[b] = true
 			return true
 		}

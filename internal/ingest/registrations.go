@@ -304,6 +304,8 @@ func (g *registration) stream(ctx context.Context, cancel func(), out *stream, h
 	cancel()
 }
 
+const maxCallID = 100 // bytes
+
 // delivered and unknownCall are the responses of a registration's mailbox.
 const (
 	delivered   = "delivered"
@@ -339,6 +341,9 @@ func (s *Server) postToolAnswer(w http.ResponseWriter, r *http.Request) error {
 	var a toolAnswer
 	if err := strictjson.DecodeOpen(body, &a); err != nil {
 		return badJSON(body, err)
+	}
+	if len(a.Call) > maxCallID {
+		return apierror.New(errcode.UnknownCall, "no such call waits for an answer")
 	}
 	data, err := encodeAnswer(a)
 	if err != nil {

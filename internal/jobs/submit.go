@@ -47,6 +47,9 @@ func (c *Client) submitTraced(
 			attribute.String("codefleet.tenant", tenant)))
 	defer span.End()
 	rec, err := c.submit(ctx, tenant, ev, isNew)
+	if _, isRefused := errors.AsType[*RefusedError](err); isRefused {
+		c.tel.refused.Add(ctx, 1)
+	}
 	if err != nil {
 		span.SetStatus(codes.Error, spanStatus(err))
 		return rec, err
@@ -57,9 +60,6 @@ func (c *Client) submitTraced(
 
 func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNew bool) (schemas.Record, error) {
 	s, err := c.newSubmission(ctx, tenant, ev)
-	if _, isRefused := errors.AsType[*RefusedError](err); isRefused {
-		c.tel.refused.Add(ctx, 1)
-	}
 	if err != nil {
 		return schemas.Record{}, err
 	}
@@ -72,7 +72,6 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNe
 		}
 	}
 	if late {
-		c.tel.refused.Add(ctx, 1)
 		return schemas.Record{}, refuse(errcode.Expired, "expirytime", "the time has passed")
 	}
 	// The message of the step that has ended is in TASKS until the next step is submitted: at the limit, steps would
@@ -151,8 +150,7 @@ func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 		if err == nil {
 			err = c.putObject(ctx, name, s.data)
 		}
-		if _, refused := errors.AsType[*RefusedError](err); refused {
-			c.tel.refused.Add(ctx, 1)
+		if _, isRefused := errors.AsType[*RefusedError](err); isRefused {
 			return 0, err
 		}
 		if err != nil {

@@ -596,7 +596,7 @@ func TestTasks(t *testing.T) {
 	for range maxBulk + 1 {
 		ids = append(ids, "id", done.TaskID)
 	}
-	if status, _, body := v.post("/tasks", ids...); status != 400 || !strings.Contains(body, "Too many tasks") {
+	if status, _, body := v.post("/tasks", ids...); status != 400 || !strings.Contains(body, "at most 1000 at once") {
 		t.Errorf("a form with %d tasks: status %d, want 400 and the limit", maxBulk+1, status)
 	}
 	_, _, body = v.get("/tasks?q=SCRIPT")

@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -396,7 +397,7 @@ var (
 	errReadOnly  = &pageError{403, "This page is read-only.", "The operator has set page.read_only."}
 	errNoPage    = &pageError{404, "There is no such page.", ""}
 	errNoTask    = &pageError{400, "No task is selected.", "Select one or more tasks first."}
-	errManyTasks = &pageError{400, "Too many tasks are selected.", "Select at most 1,000 at once."}
+	errManyTasks = &pageError{400, "Too many tasks are selected.", fmt.Sprintf("Select at most %d at once.", maxBulk)}
 	errTwice     = &pageError{400, "The form has a field twice.", "Load the page again."}
 	errTooLarge  = &pageError{413, "The form is too large, or damaged.", "It has at most 2 MiB, and its files 20 MiB."}
 )

@@ -153,7 +153,11 @@ func (p *Pipeline) revert(ctx context.Context, a attempt) (ms float64) {
 	defer measure(&ms)()
 	ctx, stop := cleanup(ctx)
 	defer stop()
-	if err := p.Store.Revert(ctx, a.checkout.tree); err != nil {
+	err := a.box.AwaitChecked(ctx)
+	if err == nil {
+		err = p.Store.Revert(ctx, a.checkout.tree)
+	}
+	if err != nil {
 		p.Log.WarnContext(ctx, "workspace not reverted, box discarded", "box", a.box.BoxID(), "error", err)
 		a.box.Discard()
 	}

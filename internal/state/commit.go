@@ -12,7 +12,12 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-const inlineResult = 16 << 10 // bytes; larger results are stored as blobs
+const (
+	inlineResult = 16 << 10 // bytes; larger results are stored as blobs
+	// onlyRun is how long after a task's first claim no other run of it can have committed: the shortest lease. It is a
+	// wall time, because the machine may have been suspended.
+	onlyRun = time.Second
+)
 
 // Commit makes the tree's content the newest version, merged with what others committed since Checkout. It is atomic,
 // and happens at most once per task id: if another run has committed, its commit is returned with Already set.
@@ -49,7 +54,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	}
 	if c.TaskID != "" && (c.Attempt > 1 || !c.Since.IsZero()) {
 		end := repo.UntilTime(c.Since)
-		if c.Attempt == 1 { // no earlier run can have committed: the tasks that HEAD lists suffice
+		if c.Attempt == 1 && time.Since(c.Since.Round(0)) < onlyRun { // the tasks that HEAD lists suffice
 			end = repo.UntilGeneration(t.base.Head.Generation)
 		}
 		done, err := s.repo.FindTask(ctx, t.ref, t.base.Head, c.TaskID, end)

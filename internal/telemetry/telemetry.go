@@ -115,8 +115,8 @@ func (o Options) resource(ctx context.Context) (*resource.Resource, error) {
 	), resource.WithFromEnv(), resource.WithAttributes(named...))
 }
 
-// address matches an HTTP address. The first group is its beginning, to the end of the host.
-var address = regexp.MustCompile(`(https?://[^\s"/?#]*)[^\s"]*`)
+// address matches an HTTP address. The groups are its scheme and its host.
+var address = regexp.MustCompile(`(https?://)(?:[^\s"/?#]*@)?([^\s"/?#]*)[^\s"]*`)
 
 // reportErrors logs the errors of exporters. The SDK has one error handler per process. The errors are not exported,
 // because a failed export would then cause the next one. In their texts, addresses have only the host: a path or a query
@@ -124,7 +124,7 @@ var address = regexp.MustCompile(`(https?://[^\s"/?#]*)[^\s"]*`)
 func (t *Telemetry) reportErrors() {
 	log := t.Logger
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		message := address.ReplaceAllString(err.Error(), "$1")
+		message := address.ReplaceAllString(err.Error(), "$1$2")
 		log.Warn("telemetry failed", "error", message) // the SDK passes no context
 	}))
 }

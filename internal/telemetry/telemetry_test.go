@@ -50,7 +50,9 @@ func TestFailedExportsHaveNoPath(t *testing.T) {
 		_, span := tel.TracerProvider.Tracer("x").Start(t.Context(), "x")
 		span.End()
 		_ = tel.Shutdown(t.Context()) // exports
-		otel.Handle(fmt.Errorf("export: %w", &url.Error{Op: "Post", URL: host + "/t0ken?k=t1ken", Err: io.EOF}))
+		otel.Handle(fmt.Errorf("export: %w", &url.Error{
+			Op: "Post", URL: strings.Replace(host, "//", "//ann:t0ken@", 1) + "/t0ken?k=t1ken", Err: io.EOF,
+		}))
 		if got := out.String(); strings.Contains(got, "t0ken") || strings.Contains(got, "t1ken") ||
 			!strings.Contains(got, host) {
 			t.Errorf("log = %q, want %s without path and query", got, host)

@@ -173,10 +173,10 @@ func (b Broken) String() string { return fmt.Sprintf("%s:%d: %s", b.Path, b.Line
 
 // Listing holds the tools of one version of the catalogue. It is immutable.
 type Listing struct {
-	Tools    []Tool    // sorted by server and name
-	Broken   []Broken  // sorted by path
+	Tools    []Tool        // sorted by server and name
+	Broken   []Broken      // sorted by path
 	Warnings []LintWarning // findings of Lint
-	Skills   []Skill   // that programs can import, sorted by name; not part of Tools
+	Skills   []Skill       // that programs can import, sorted by name; not part of Tools
 	byID     map[string]int
 }
 

@@ -141,7 +141,7 @@ func closing(s string) int {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case c == '"' || c == '\'':
-			n := stringSize(s[i:], rawPrefix.MatchString(s[:i]))
+			n := stringSize(s[i:], rawPrefix.MatchString(s[max(0, i-4):i]))
 			if n == 0 {
 				return -1
 			}
@@ -157,7 +157,7 @@ func closing(s string) int {
 	return -1
 }
 
-// rawPrefix matches what precedes a raw string of CEL.
+// rawPrefix matches what precedes a raw string of CEL: the last four bytes suffice.
 var rawPrefix = regexp.MustCompile(`(?i)(?:^|\W)b?rb?$`)
 
 // stringSize returns the size of the CEL string with which s begins, with its quotes, or 0 if it does not end. In a raw

@@ -90,6 +90,8 @@ def prepare(boot):
         if not boot["separate_user"]:  # a program may have removed its own access, which is also this process's
             os.chmod(directory, boot["modes"][directory])
         empty(directory, budget)
+        if not boot["separate_user"]:  # a program may have set the times of its own directory
+            os.utime(directory)
     if boot["stale_caches"]:  # the host resets them too, but this kernel does not notice
         os.stat(boot["workspace"])  # a mount's root directory seems to be root's until its owner is read
         os.chmod(boot["workspace"], 0o700)

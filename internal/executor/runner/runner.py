@@ -374,7 +374,7 @@ READY = frames.pack({"t": "ready"})
 
 
 class Execution:
-    """One execution of a program, from the host's `run` to `done`."""
+    """One execution of a program, from the host's `run` to `left`."""
 
     def __init__(self, host, child, stock):
         self.host, self.child, self.stock = host, child, stock

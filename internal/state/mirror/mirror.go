@@ -110,13 +110,13 @@ func (m *Mirror) Update(ctx context.Context, ref format.Ref) (Result, error) {
 
 // update is one call of Update.
 type update struct {
-	repo   *repo.Repo
-	target Target
-	ref    format.Ref
+	repo     *repo.Repo
+	target   Target
+	ref      format.Ref
 	retrying objects.Objects // target, with retries
-	lease  time.Duration
-	id     string
-	out    Result
+	lease    time.Duration
+	id       string
+	out      Result
 
 	mark    mark // as read or written last
 	etag    string

@@ -218,8 +218,12 @@ func (s *mcpSession) invalidateTools() {
 	s.mu.Unlock()
 }
 
-// announceDelay is how long an announcement waits for further changes.
-const announceDelay = 200 * time.Millisecond
+// announceDelay is how long an announcement waits for further changes. The delay doubles up to maxAnnounceDelay while
+// changes follow each other: a server may announce one whenever its tools are listed.
+const (
+	announceDelay    = 200 * time.Millisecond
+	maxAnnounceDelay = time.Minute
+)
 
 // announcements are the connections on which a server has announced that its tools changed. Their lists, which may be large,
 // are handled one after another: the server may announce changes faster than OnAnnounced handles them.
@@ -249,8 +253,8 @@ func (s *mcpSession) announceTools(ctx context.Context) {
 
 // announceChanges announces the tools of one connection after the other until none has changes.
 func (u *upstream) announceChanges(ctx context.Context) {
-	for {
-		_ = clock.Sleep(ctx, announceDelay) // ctx does not end
+	for delay := announceDelay; ; delay = min(2*delay, maxAnnounceDelay) {
+		_ = clock.Sleep(ctx, delay) // ctx does not end
 		s := u.announcements.next()
 		if s == nil {
 			return

@@ -860,7 +860,7 @@ func TestOneAnnouncementAtATime(t *testing.T) {
 			<-time.After(time.Second)
 		}
 		close(proceed)
-		<-time.After(time.Second)
+		<-time.After(2 * time.Second)
 		mu.Lock()
 		defer mu.Unlock()
 		// The first list, and after all changes one of each session.
@@ -1016,4 +1016,43 @@ func TestChangeDuringAListing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "has changed the tool") || lists != 3 {
 		t.Errorf("a call after %d lists = %v, want it to find the tool in a third one", lists, err)
 	}
+}
+
+// TestEndlessAnnouncements checks that a server that announces a change whenever its tools are listed is not listed all
+// the time.
+func TestEndlessAnnouncements(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := sdk.NewServer(&sdk.Implementation{Name: "lab", Version: "1"}, nil)
+		change := func() {
+			sdk.AddTool(server, &sdk.Tool{Name: "one"},
+				func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+					return &sdk.CallToolResult{}, nil, nil
+				})
+		}
+		change()
+		var lists atomic.Int64
+		server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+			return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
+				if method == "tools/list" {
+					lists.Add(1)
+					change()
+				}
+				return next(ctx, method, r)
+			}
+		})
+		m, err := mcp.NewManager([]mcp.Server{{Name: "lab", InProcess: server}}, mcp.Options{
+			Log: slog.New(slog.DiscardHandler), OnAnnounced: func(string, []tools.Definition) {},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if _, _, err := m.Definitions(t.Context(), "lab", "acme", ""); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(10 * time.Minute)
+		if n := lists.Load(); n < 5 || n > 25 {
+			t.Errorf("%d lists in ten minutes, want some, but at most one in a minute in the long run", n)
+		}
+	})
 }
