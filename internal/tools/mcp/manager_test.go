@@ -974,48 +974,48 @@ func TestNumbersAreExact(t *testing.T) {
 
 // TestChangeDuringAListing checks that a change that a server announces while it lists its tools is not lost.
 func TestChangeDuringAListing(t *testing.T) {
-	server := sdk.NewServer(&sdk.Implementation{Name: "lab", Version: "1"}, nil)
-	handle := func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
-		return &sdk.CallToolResult{}, nil, nil
-	}
-	sdk.AddTool(server, &sdk.Tool{Name: "one"}, handle)
-	announced := make(chan struct{}, 10)
-	lists := 0
-	server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
-		return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
-			res, err := next(ctx, method, r)
-			if method != "tools/list" {
+	synctest.Test(t, func(t *testing.T) {
+		server := sdk.NewServer(&sdk.Implementation{Name: "lab", Version: "1"}, nil)
+		add := func(name string) {
+			sdk.AddTool(server, &sdk.Tool{Name: name},
+				func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+					return &sdk.CallToolResult{}, nil, nil
+				})
+		}
+		add("one")
+		lists := 0
+		server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+			return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
+				res, err := next(ctx, method, r)
+				if method != "tools/list" {
+					return res, err
+				}
+				if lists++; lists == 2 {
+					add("two")                // this list does not have it
+					<-time.After(time.Second) // until the client has handled the announcement
+				}
 				return res, err
 			}
-			if lists++; lists == 2 {
-				sdk.AddTool(server, &sdk.Tool{Name: "two"}, handle) // after this list, which does not have it
-				<-announced
+		})
+		m, err := mcp.NewManager([]mcp.Server{{Name: "lab", InProcess: server}},
+			mcp.Options{Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		for range 2 {
+			defs, _, err := m.Definitions(t.Context(), "lab", "acme", "")
+			if err != nil || len(defs) != 1 {
+				t.Fatalf("Definitions = %v, %v, want one tool", defs, err)
 			}
-			return res, err
+		}
+		_, err = m.Call(t.Context(), tools.Request{
+			Server: "lab", Tool: "two", Hash: "another", Tenant: "acme", Args: json.RawMessage(`{}`),
+		})
+		if err == nil || !strings.Contains(err.Error(), "has changed the tool") || lists != 3 {
+			t.Errorf("a call after %d lists = %v, want it to find the tool in a third one", lists, err)
 		}
 	})
-	server.AddSendingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
-		return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
-			res, err := next(ctx, method, r)
-			if method == "notifications/tools/list_changed" {
-				announced <- struct{}{}
-			}
-			return res, err
-		}
-	})
-	m, _ := manager(t, mcp.Server{Name: "lab", InProcess: server})
-	for range 2 {
-		defs, _, err := m.Definitions(t.Context(), "lab", "acme", "")
-		if err != nil || len(defs) != 1 {
-			t.Fatalf("Definitions = %v, %v, want one tool", defs, err)
-		}
-	}
-	_, err := m.Call(t.Context(), tools.Request{
-		Server: "lab", Tool: "two", Hash: "another", Tenant: "acme", Args: json.RawMessage(`{}`),
-	})
-	if err == nil || !strings.Contains(err.Error(), "has changed the tool") || lists != 3 {
-		t.Errorf("a call after %d lists = %v, want it to find the tool in a third one", lists, err)
-	}
 }
 
 // TestEndlessAnnouncements checks that a server that announces a change whenever its tools are listed is not listed all
