@@ -156,7 +156,8 @@ func (a *app) rerunCommand() *cobra.Command {
 				s.Workspace = fork
 				return nil
 			})
-			if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.NotRetryable { // its submission is no longer kept
+			// The submission may no longer be kept.
+			if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.NotRetryable {
 				return explain(err).try("codefleet submit --file PROGRAM.py --inputs @FILE")
 			}
 			if err != nil {

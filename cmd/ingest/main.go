@@ -4,8 +4,9 @@
 //	ingest [--config FILE] [--http ADDR] [--nats URL]      see docs/configuration.md for the settings
 //	ingest --fleet FILE …                                  join a fleet that `codefleet up` runs
 //
-// If the FILE of --fleet does not exist yet, it waits for it. While it waits for the queue, it responds with 503. When it can serve, it
-// prints its address. On SIGTERM or SIGINT it completes the active requests and exits; a second signal ends it at once.
+// If the FILE of --fleet does not exist yet, it waits for it. While it waits for the queue, it responds with 503. When
+// it can serve, it prints its address. On SIGTERM or SIGINT it completes the active requests and exits; a second signal
+// ends it at once.
 // Exit codes: 0 after a signal, 1 if it could not serve, 2 for usage or configuration.
 package main
 

@@ -30,9 +30,9 @@ var functions = map[string]func(float64) float64{
 	"log10": math.Log10, "round": math.RoundToEven, "sin": math.Sin, "sqrt": math.Sqrt, "tan": math.Tan,
 }
 
-// Evaluate evaluates an arithmetic expression of at most 1,000 bytes. As in Python, -2**2 is -4, 2**-1 is 0.5,
-// and the operators // and % round towards minus infinity. The result may be infinite. Error messages address the author
-// of the expression.
+// Evaluate evaluates an arithmetic expression of at most 1,000 bytes. As in Python, -2**2 is -4, 2**-1 is 0.5, and the
+// operators // and % round towards minus infinity. The result may be infinite. Error messages address the author of
+// the expression.
 func Evaluate(text string) (float64, error) {
 	if len(text) > maxExpression {
 		return 0, fmt.Errorf("the expression is longer than %d bytes", maxExpression)

@@ -179,8 +179,8 @@ func storeLimitIn(dir string) (int64, error) {
 	return storeLimit(stored, free), err
 }
 
-// freeBytes returns the free bytes of the file system of dir: those available to every user, and those that are reserved
-// for root.
+// freeBytes returns the free bytes of the file system of dir: those available to every user, and those that are
+// reserved for root.
 func freeBytes(dir string) (available, reserved int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

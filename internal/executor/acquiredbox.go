@@ -122,9 +122,9 @@ func (a *AcquiredBox) runWatched(ctx context.Context, program Program, hooks Hoo
 	return verdict, err
 }
 
-// AwaitChecked waits until it is known what the last program has left in the box, for which its runner also searches the
-// workspace. An error means that something cannot be removed. A caller that writes to the workspace after a program
-// calls it first.
+// AwaitChecked waits until it is known what the last program has left in the box, for which its runner also searches
+// the workspace. An error means that something cannot be removed. A caller that writes to the workspace after a
+// program calls it first.
 func (a *AcquiredBox) AwaitChecked(ctx context.Context) error {
 	a.running.Lock()
 	defer a.running.Unlock()
@@ -137,10 +137,10 @@ func (a *AcquiredBox) isReleased() bool {
 	return a.released
 }
 
-// Release returns the box to the pool, bound to its key. The box gets no other task before it is known that the program
-// has left nothing, or before its files and memory are gone; if that takes too long, the pool replaces the box. Release does not wait. After a
-// Dirty verdict, or while a program still runs, it discards the box instead. Further calls, and calls after Discard, do
-// nothing.
+// Release returns the box to the pool, bound to its key. The box gets no other task before it is known that the
+// program has left nothing, or before its files and memory are gone; if that takes too long, the pool replaces the
+// box. Release does not wait. After a Dirty verdict, or while a program still runs, it discards the box instead.
+// Further calls, and calls after Discard, do nothing.
 func (a *AcquiredBox) Release() { a.release(false) }
 
 // Discard releases the box and makes the pool destroy it. Use it when the workspace directory or the

@@ -29,8 +29,8 @@ const (
 	cleanInterval = 10 * time.Millisecond
 )
 
-// isClean reports whether the runner has reported that the last program has left no files, and the box does not use much
-// more memory than before. It does not wait.
+// isClean reports whether the runner has reported that the last program has left no files, and the box does not use
+// much more memory than before. It does not wait.
 func (b *pooledBox) isClean() bool { return !b.runner.holdsFiles() && !b.holdsMemory() }
 
 // holdsMemory reports whether the box uses much more memory than before its first program, so that the next program has
@@ -40,9 +40,9 @@ func (b *pooledBox) holdsMemory() bool {
 	return ok && meter.UsesMoreThan(b.freshMB+leftMB)
 }
 
-// awaitClean waits until it is known what the last program has left, the runner has removed its files, and the memory of
-// the program is free. Meanwhile the box has the default limit of CPUs: that of the program may be too low to clean up in time. An
-// error means that the box must be replaced.
+// awaitClean waits until it is known what the last program has left, the runner has removed its files, and the memory
+// of the program is free. Meanwhile the box has the default limit of CPUs: that of the program may be too low to clean
+// up in time. An error means that the box must be replaced.
 func (b *pooledBox) awaitClean(ctx context.Context, memoryMB int) error {
 	if err := b.limit(ctx, Limits{MemoryMB: memoryMB}.OrDefaults()); err != nil {
 		return err

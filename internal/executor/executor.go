@@ -225,7 +225,7 @@ type Verdict struct {
 	PeakMemoryMB float64         // peak resident set size of the program's largest process
 	Checkpoint   json.RawMessage // the session's new checkpoint, a JSON object; nil if the program set none
 	StateSaved   bool            // the program's process has written the variable state to its document
-	Dirty        bool            // the box must be destroyed: it is broken, or (see Single) the program left something in it
+	Dirty        bool            // the box must be destroyed: it is broken or, of a Single, not clean
 }
 
 // Failure says why a program did not succeed. Its codes are those of internal/errcode.

@@ -243,7 +243,7 @@ func (r *runnerProcess) awaitChecked(ctx context.Context) error {
 	if !r.unchecked {
 		return r.leftError()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("no report of the runner in %s", readyTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("no report in %s", readyTimeout))
 	defer cancel()
 	select {
 	case f, ok := <-r.frames:

@@ -42,10 +42,10 @@ func (r *acquireRequest) fail(err error) { r.result <- acquireResult{err: err} }
 // at any time.
 //
 // Each request takes a bound box that it may share (see Key), or waits for one that is about to be clean, or takes a
-// ready box. Otherwise it reserves, in this order, a box that is being created, a free slot, a slot that is being freed,
-// or a box that it may share and that is being cleaned; failing that, an idle box is evicted. Later requests cannot use
-// what is reserved. A request that does not fit into the memory limit blocks all later ones; otherwise small tasks would
-// starve large ones.
+// ready box. Otherwise it reserves, in this order, a box that is being created, a free slot, a slot that is being
+// freed, or a box that it may share and that is being cleaned; failing that, an idle box is evicted. Later requests
+// cannot use what is reserved. A request that does not fit into the memory limit blocks all later ones; otherwise
+// small tasks would starve large ones.
 func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 	now := time.Now()
 	arriving, freeing := map[*environment]int{}, s.count(destroying)

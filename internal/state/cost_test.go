@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -62,7 +63,7 @@ func TestFirstRunsSearchNoHistory(t *testing.T) {
 	const commits = 200 // more than HEAD lists
 	for i := range commits {
 		w.Checkout()
-		w.Write("f", fmt.Sprint(i))
+		w.Write("f", strconv.Itoa(i))
 		bucket.Calls()
 		opts := state.CommitOptions{TaskID: fmt.Sprint("task-", i), Attempt: 1, Since: time.Now()}
 		if c, err := w.Store.Commit(t.Context(), w.Tree, opts); err != nil || c.Already {

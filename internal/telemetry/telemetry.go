@@ -119,8 +119,8 @@ func (o Options) resource(ctx context.Context) (*resource.Resource, error) {
 var address = regexp.MustCompile(`(https?://)(?:[^\s"/?#]*@)?([^\s"/?#]*)[^\s"]*`)
 
 // reportErrors logs the errors of exporters. The SDK has one error handler per process. The errors are not exported,
-// because a failed export would then cause the next one. In their texts, addresses have only the host: a path or a query
-// may have a token.
+// because a failed export would then cause the next one. In their texts, addresses have only the host: a path or a
+// query may have a token.
 func (t *Telemetry) reportErrors() {
 	log := t.Logger
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {

@@ -65,8 +65,8 @@ func convert(cfg Config) layer {
 func (c *converter) convert(ctx context.Context, res tools.Result) (value, extra json.RawMessage, err error) {
 	if res.Structured == nil && c.cfg.Schemas.get(c.call.def).output != nil {
 		if res.Structured = structureInText(res.Content); res.Structured == nil {
-			e := fail(c.call, errcode.Unavailable, "the call was made, but the tool's result has no structured content, "+
-				"although the tool has an output schema")
+			e := fail(c.call, errcode.Unavailable, "the call was made, but the tool's result has no structured "+
+				"content, although the tool has an output schema")
 			return nil, nil, c.attach(ctx, e, res)
 		}
 	}

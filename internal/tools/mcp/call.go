@@ -225,8 +225,8 @@ const (
 	maxAnnounceDelay = time.Minute
 )
 
-// announcements are the connections on which a server has announced that its tools changed. Their lists, which may be large,
-// are handled one after another: the server may announce changes faster than OnAnnounced handles them.
+// announcements are the connections on which a server has announced that its tools changed. Their lists, which may be
+// large, are handled one after another: the server may announce changes faster than OnAnnounced handles them.
 type announcements struct {
 	mu      sync.Mutex
 	running bool

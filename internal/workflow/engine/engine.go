@@ -3,9 +3,9 @@
 // the process that accepts an answer or an event; and by any process when a wait is due. There is no coordinator.
 //
 // An advance takes effect in this order: if necessary, the alarm is widened, so that it also rings when the new record
-// needs it; the values, the record and the tasks are written; and then the alarm is narrowed, so that it only rings when
-// the new record needs it. The tasks' ids follow from the run and the place of the step, so a process
-// that finds an incomplete advance begins them again: they are the same tasks.
+// needs it; the values, the record and the tasks are written; and then the alarm is narrowed, so that it only rings
+// when the new record needs it. The tasks' ids follow from the run and the place of the step, so a process that finds
+// an incomplete advance begins them again: they are the same tasks.
 package engine
 
 import (
