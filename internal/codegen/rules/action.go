@@ -201,11 +201,11 @@ func (w *writer) open(file, python string) {
 
 // save saves the open document if it has changes.
 func (w *writer) save() {
-	if w.vars["dirty"] != "" {
+	if w.vars["dirty"] == "yes" {
 		w.line("save(%s, %s)", w.vars["file"], w.vars["doc"])
 		w.vars["saved"] = "check_saved(" + w.vars["file"] + ", " + w.vars["doc"] + ")"
-		delete(w.vars, "dirty")
 	}
+	delete(w.vars, "dirty")
 }
 
 // calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation. "minus 2"

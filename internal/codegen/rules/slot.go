@@ -70,7 +70,7 @@ var (
 	oddGroup   = regexp.MustCompile(`\d,(?:[05]0[1-9]|[05][1-9]|[1-46-9])`) // thousands that are not round
 	ungrouped  = regexp.MustCompile(`(?:^| )[\d.]+(?: |$)`)
 	inside     = regexp.MustCompile(`^/workspace(?:/|$)`)
-	outside    = regexp.MustCompile(`/\.\.(?:/|$)|~`)
+	escapes    = regexp.MustCompile(`/\.\.(?:/|$)|~`)
 )
 
 const (
@@ -283,7 +283,7 @@ func readFile(_ *writer, t token) (string, bool) {
 		p = "/workspace/" + p
 	}
 	isPath := t.kind == path || t.kind == quoted && quotedPath.MatchString(t.text)
-	return quote(p), isPath && inside.MatchString(p) && !outside.MatchString(p)
+	return quote(p), isPath && inside.MatchString(p) && !escapes.MatchString(p)
 }
 
 // parseDate parses a date that exists and has one reading; 03/04/2026 has two.
