@@ -18,6 +18,7 @@ type action struct{ op, name, template string }
 
 var (
 	actionLine = regexp.MustCompile(`^(\S+) ?(?:([^(]*?): )?(.*)$`)
+	stateFile  = regexp.MustCompile(`(?i)state|workflow`)
 	inTemplate = regexp.MustCompile(`\{[,"~]?[\w-]+"?\}|\$\w+`)
 )
 
@@ -70,6 +71,9 @@ func (w *writer) check(op, python string, m match) bool {
 		})
 	case "same": // the open document
 		return python == w.vars["file"]
+	case "titled": // "the state" is a document whose name says so
+		named := func(t token) bool { return t.lower == "state" || t.lower == "workflow" }
+		return !slices.ContainsFunc(w.clause.tokens, named) || stateFile.MatchString(w.vars["file"])
 	case "in-order":
 		first, known := parseDate(m["a"].text)
 		last, known2 := parseDate(m["b"].text)

@@ -16,6 +16,10 @@ import (
 var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 	"count": readCount, "key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
 	"text": readText,
+	"label": func(w *writer, t token) (string, bool) {
+		python, ok := readField(w, t)
+		return python, ok && !w.grammar.has("part", t)
+	},
 	"unquoted": func(w *writer, t token) (string, bool) {
 		python, ok := readFile(w, t)
 		return python, ok && t.kind == path
@@ -37,6 +41,7 @@ var slots = map[string]func(w *writer, t []token) (value, bool){
 	"number": readNumber, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
 	"operand": readOperand, "reference": readReference, "radicand": readRadicand, "value": readValue, "keys": readKeys,
 	"date": readDate, "day": readDay, "numeral": readNumeral,
+	"item":   readItem,
 	"places": readPlaces, "city": cities(1, 1), "cities": cities(2, maxEach),
 	"rest": func(*writer, []token) (value, bool) { return value{}, true },
 }
@@ -205,6 +210,12 @@ func readValue(w *writer, t []token) (v value, ok bool) {
 	json, isValue := w.grammar.readStored(t)
 	v.py, ok = pythonLiteral(json)
 	return v, ok && isValue
+}
+
+// readItem reads an element of a list, which is no list: each of its values may be meant.
+func readItem(w *writer, t []token) (value, bool) {
+	v, ok := readValue(w, t)
+	return v, ok && v.py[0] != '['
 }
 
 // readNumeral reads the value of a field that is a number.
