@@ -285,6 +285,17 @@ def named(document, name):
     return name if key is None else key
 
 
+def with_fields(document, value, path):
+    """An object with the fields of value. Its other fields stay, also those of objects in it."""
+    fields = {named(document, name): new for name, new in value.items()}
+    if len(fields) < len(value):
+        raise Failure("fields for %s differ only in case: %s" % (display_path(path), listed(value)))
+    for name, new in fields.items():
+        if isinstance(new, dict) and isinstance(document.get(name), dict):
+            fields[name] = with_fields(document[name], new, path)
+    return {**document, **fields}
+
+
 def merged(path, value):
     """The document of a JSON file with the fields of value; its other fields stay."""
     if not pathlib.Path(path).exists():
@@ -294,10 +305,7 @@ def merged(path, value):
         return value
     if not isinstance(document, dict) or not isinstance(value, dict):
         raise Failure("%s holds something else already; say overwrite to replace it" % display_path(path))
-    fields = {named(document, name): new for name, new in value.items()}
-    if len(fields) < len(value):
-        raise Failure("fields for %s differ only in case: %s" % (display_path(path), listed(value)))
-    return {**document, **fields}
+    return with_fields(document, value, path)
 
 
 def check_saved(path, value):
@@ -354,7 +362,10 @@ def put(document, name, value, of):
     """Sets a field."""
     if not isinstance(document, dict):
         raise Failure("%s holds no object with fields" % of)
-    document[named(document, name)] = value
+    key, outer = named(document, name), name.partition(".")[0]
+    if key not in document and outer != name and name_in(document, outer) is not None:
+        raise Failure("%s has no field %s, only %s" % (of, name, outer))
+    document[key] = value
 
 
 def remove(document, name, of):

@@ -20,6 +20,13 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 		python, ok := readField(w, t)
 		return python, ok && !w.grammar.has("part", t)
 	},
+	"content": func(_ *writer, t token) (string, bool) { // text, perhaps with a file name
+		return quote(t.text), t.kind == quoted && (!quotedPath.MatchString(t.text) || strings.Contains(t.text, " "))
+	},
+	"unticked": func(w *writer, t token) (string, bool) { // `count` may be a field
+		return quote(t.text), t.kind == quoted && w.request.Task[t.start] != '`'
+	},
+	"sentence": literal(quoted, `^[^.]* [^.]*\.?$`),
 	"unquoted": func(w *writer, t token) (string, bool) {
 		python, ok := readFile(w, t)
 		return python, ok && t.kind == path
@@ -267,15 +274,20 @@ func readKeys(w *writer, t []token) (value, bool) {
 	})
 }
 
-// readPairs reads "session to 2, step to 3 (completed)" as arguments.
+// readPairs reads "session to 2, step to 3 (completed)" as arguments. A field in quotes exists unless the task sets it:
+// "change 'localhost' to 'example.com'" may mean a text.
 func (w *writer) readPairs(t []token) (value, bool) {
 	set := map[string]bool{}
 	return listOf(t, func(part []token) (pair string, ok bool) {
 		m := &matcher{w: w, tokens: part}
 		ok = m.match(w.grammar.pair, func(m match) bool {
 			name := m["key"].py
-			pair, ok = name+", "+m["value"].py, !set[strings.ToLower(name)]
+			ok = !set[strings.ToLower(name)]
 			set[strings.ToLower(name)] = true
+			if part[0].kind == quoted && w.clause.tokens[0].lower != "set" {
+				name = "field_key(" + w.vars["doc"] + ", " + name + ", display_path(" + w.vars["file"] + "))"
+			}
+			pair = name + ", " + m["value"].py
 			return ok
 		})
 		return pair, ok
