@@ -57,9 +57,9 @@ type writer struct {
 	// vars are what later clauses may refer to, as Python. number, record, rows, text, path and skill are the last
 	// ones; number, rows and path only until something else is found or changed. sum and product are the last numbers
 	// of this kind. several is set if there are several records, and found if "it" can mean something later than the
-	// document. doc is the open document, and file its file. dirty is set while doc has changes that no clause has saved;
-	// it is "yes" if the file lacks them. saved is the check of what was saved. table and does are the names of the
-	// table of rows and of the skill.
+	// document. doc is the open document, and file its file. dirty is set while doc has changes that no clause has
+	// saved; it is "yes" if the file lacks them. saved is the check of what was saved. table and does are the names of
+	// the table of rows and of the skill.
 	vars    map[string]string
 	last    string            // the last variable
 	imports map[string]string // name of a tool's function in the program → its import
@@ -320,7 +320,7 @@ func (w *writer) result() string {
 }
 
 // isStep matches the keys of outputs that are steps towards a document.
-var isStep = regexp.MustCompile("^(?:calculation|sum)")
+var isStep = regexp.MustCompile(`^(?:calculation|sum)(?: \d+)?$`)
 
 // codeRequired returns the error for a task that is not understood.
 func (w *writer) codeRequired(reason string) *codegen.CodeRequiredError {
