@@ -16,10 +16,6 @@ import (
 var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 	"count": readCount, "key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
 	"text": readText,
-	"label": func(w *writer, t token) (string, bool) {
-		python, ok := readField(w, t)
-		return python, ok && !w.grammar.has("part", t)
-	},
 	"content": func(_ *writer, t token) (string, bool) { // text, perhaps with a file name
 		return quote(t.text), t.kind == quoted && (!quotedPath.MatchString(t.text) || strings.Contains(t.text, " "))
 	},
@@ -237,7 +233,7 @@ func readKey(w *writer, t token) (string, bool) {
 	return quote(t.text), named || t.kind == quoted
 }
 
-// readField reads the name of one field, which is no word for all contents such as "data".
+// readField reads the name of one field, which is no word for contents such as "data" or "the top".
 func readField(w *writer, t token) (string, bool) {
 	py, ok := readKey(w, t)
 	return py, ok && (t.kind == quoted || !w.grammar.has("contents", t))
@@ -274,8 +270,8 @@ func readKeys(w *writer, t []token) (value, bool) {
 	})
 }
 
-// readPairs reads "session to 2, step to 3 (completed)" as arguments. A field in quotes exists unless the task sets it:
-// "change 'localhost' to 'example.com'" may mean a text.
+// readPairs reads "session to 2, step to 3 (completed)" as arguments. A field that is changed, or that is updated and
+// stands in quotes, exists: "change 'localhost' to 'example.com'" may mean a text.
 func (w *writer) readPairs(t []token) (value, bool) {
 	set := map[string]bool{}
 	return listOf(t, func(part []token) (pair string, ok bool) {
@@ -284,7 +280,7 @@ func (w *writer) readPairs(t []token) (value, bool) {
 			name := m["key"].py
 			ok = !set[strings.ToLower(name)]
 			set[strings.ToLower(name)] = true
-			if part[0].kind == quoted && w.clause.tokens[0].lower != "set" {
+			if verb := w.clause.tokens[0].lower; verb == "change" || part[0].kind == quoted && verb == "update" {
 				name = "field_key(" + w.vars["doc"] + ", " + name + ", display_path(" + w.vars["file"] + "))"
 			}
 			pair = name + ", " + m["value"].py

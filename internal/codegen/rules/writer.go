@@ -170,14 +170,14 @@ func (w *writer) forget(f *form, values match, number string) {
 	} else if finds && !has("if") {
 		w.vars["found"] = "yes"
 	}
-	if !changes && !finds || has("if") {
+	if !changes && !finds || has("if", "calc", "compute") {
 		return
 	}
 	if _, refers := values["reference"]; !refers && w.vars["number"] == number {
 		delete(w.vars, "number")
 	}
 	uses := func(v string) bool {
-		return has("calc", "compute") || slices.ContainsFunc(f.actions, func(a action) bool {
+		return slices.ContainsFunc(f.actions, func(a action) bool {
 			return a.op == "set" && a.name == v || a.op == "need" && slices.Contains(strings.Fields(a.template), v)
 		})
 	}
