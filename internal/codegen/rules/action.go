@@ -18,6 +18,7 @@ type action struct{ op, name, template string }
 
 var (
 	actionLine = regexp.MustCompile(`^(\S+) ?(?:([^(]*?): )?(.*)$`)
+	stateFile  = regexp.MustCompile(`(?i)state|workflow`)
 	inTemplate = regexp.MustCompile(`\{[,"~]?[\w-]+"?\}|\$\w+`)
 )
 
@@ -70,6 +71,9 @@ func (w *writer) check(op, python string, m match) bool {
 		})
 	case "same": // the open document
 		return python == w.vars["file"]
+	case "titled": // "the state" is a document whose name says so
+		named := func(t token) bool { return t.lower == "state" || t.lower == "workflow" }
+		return !slices.ContainsFunc(w.clause.tokens, named) || stateFile.MatchString(w.vars["file"])
 	case "in-order":
 		first, known := parseDate(m["a"].text)
 		last, known2 := parseDate(m["b"].text)
@@ -201,11 +205,11 @@ func (w *writer) open(file, python string) {
 
 // save saves the open document if it has changes.
 func (w *writer) save() {
-	if w.vars["dirty"] != "" {
+	if w.vars["dirty"] == "yes" {
 		w.line("save(%s, %s)", w.vars["file"], w.vars["doc"])
 		w.vars["saved"] = "check_saved(" + w.vars["file"] + ", " + w.vars["doc"] + ")"
-		delete(w.vars, "dirty")
 	}
+	delete(w.vars, "dirty")
 }
 
 // calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation. "minus 2"

@@ -77,6 +77,8 @@ func everydayHarness(t *testing.T) *harness {
 	w.write("workspace/notes.txt", "one x\ntwo\n")
 	w.write("workspace/state.json", `{"count": 1, "results": [1]}`)
 	w.write("skills/format_price.py", "def run(x):\n    return '%.2f' % x\n")
+	w.write("skills/saved_count.py", "import json\ndef run(x):\n"+
+		"    return json.load(open('workspace/state.json'))['count']\n")
 	return w
 }
 

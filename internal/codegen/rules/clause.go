@@ -151,7 +151,8 @@ func tidy(t []token) []token {
 	var kept []token
 	for i, word := range t {
 		ofFile := g.has("possessive", word) && i+1 < len(t) && t[i+1].kind == path // "my file.txt" may be a name
-		if ofFile || !g.has("ignored", word) {
+		region := word.lower == "me" && (i == 0 || !g.has("verbs", t[i-1]))        // "Portland, ME", "for me"
+		if ofFile || region || !g.has("ignored", word) {
 			kept = append(kept, word)
 		}
 	}

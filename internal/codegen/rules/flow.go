@@ -36,7 +36,8 @@ func (w *writer) condition(label string, rest []token) bool {
 
 // branches returns the clauses of a condition's branches, and moves w.at past them. There are none if "then" joins
 // clauses of a branch: in "if …, do this, then that", is "that" conditional? There are none either if the branch after
-// "otherwise" is the longer one: in "otherwise do this, and that", so may "that" be.
+// "otherwise" is the longer one: in "otherwise do this, and that", so may "that" be; nor if a branch has a condition,
+// which need not depend on the first one.
 func (w *writer) branches(rest []token) (then, otherwise []clause) {
 	if len(rest) > 0 {
 		then = []clause{{tokens: rest, text: join(rest)}}
@@ -51,14 +52,14 @@ func (w *writer) branches(rest []token) (then, otherwise []clause) {
 		} else if next.sentence != sentence {
 			break
 		}
-		if next.then && len(*to) > 0 {
+		if len(next.tokens) > 0 && next.tokens[0].lower == "if" || next.then && len(*to) > 0 {
 			return nil, nil
 		}
 		if len(next.tokens) > 0 {
 			*to = append(*to, next)
 		}
 	}
-	if len(otherwise) > max(1, len(then)) {
+	if len(otherwise) > max(1, len(then)) || len(rest) > 0 && rest[0].lower == "if" {
 		return nil, nil
 	}
 	return then, otherwise

@@ -131,3 +131,9 @@ func cities(least, most int) func(*writer, []token) (value, bool) {
 		return v, ok && !country && len(v.list) >= least && len(v.list) <= most
 	}
 }
+
+// readCity reads one city, not in quotes: cities starting with 'S' may be those whose name does.
+func readCity(w *writer, t []token) (value, bool) {
+	v, ok := cities(1, 1)(w, t)
+	return v, ok && t[0].kind != quoted
+}

@@ -209,9 +209,20 @@ def append_text(path, text):
     return display_path(path)
 
 
+def place_of(source, target):
+    """Where a file goes: a path that does not exist yet, also in an existing directory."""
+    file = pathlib.Path(target)
+    if file.is_dir():
+        file = file / pathlib.Path(source).name
+    elif pathlib.Path(source).suffix and not file.suffix:
+        raise Failure("%s is not a directory" % display_path(target))
+    return free(str(file))
+
+
 def copy_file(source, target, replace=False):
     data = file_at(source).read_bytes()
-    file = pathlib.Path(kept(target) if replace else free(target))
+    target = kept(target) if replace else place_of(source, target)
+    file = pathlib.Path(target)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data)
     if file.read_bytes() != data:
@@ -222,7 +233,8 @@ def copy_file(source, target, replace=False):
 
 def move_file(source, target):
     file = file_at(source)
-    pathlib.Path(free(target)).parent.mkdir(parents=True, exist_ok=True)
+    target = place_of(source, target)
+    pathlib.Path(target).parent.mkdir(parents=True, exist_ok=True)
     file.rename(target)
     print("Moved", display_path(source), "to", display_path(target))
     return display_path(target)
@@ -285,6 +297,17 @@ def named(document, name):
     return name if key is None else key
 
 
+def with_fields(document, value, path):
+    """An object with the fields of value. Its other fields stay, also those of objects in it."""
+    fields = {named(document, name): new for name, new in value.items()}
+    if len(fields) < len(value):
+        raise Failure("fields for %s differ only in case: %s" % (display_path(path), listed(value)))
+    for name, new in fields.items():
+        if isinstance(new, dict) and isinstance(document.get(name), dict):
+            fields[name] = with_fields(document[name], new, path)
+    return {**document, **fields}
+
+
 def merged(path, value):
     """The document of a JSON file with the fields of value; its other fields stay."""
     if not pathlib.Path(path).exists():
@@ -294,10 +317,7 @@ def merged(path, value):
         return value
     if not isinstance(document, dict) or not isinstance(value, dict):
         raise Failure("%s holds something else already; say overwrite to replace it" % display_path(path))
-    fields = {named(document, name): new for name, new in value.items()}
-    if len(fields) < len(value):
-        raise Failure("fields for %s differ only in case: %s" % (display_path(path), listed(value)))
-    return {**document, **fields}
+    return with_fields(document, value, path)
 
 
 def check_saved(path, value):
@@ -354,7 +374,10 @@ def put(document, name, value, of):
     """Sets a field."""
     if not isinstance(document, dict):
         raise Failure("%s holds no object with fields" % of)
-    document[named(document, name)] = value
+    key, outer = named(document, name), name.partition(".")[0]
+    if key not in document and outer != name and name_in(document, outer) is not None:
+        raise Failure("%s has no field %s, only %s" % (of, name, outer))
+    document[key] = value
 
 
 def remove(document, name, of):
@@ -457,6 +480,9 @@ def chosen(kept, rows):
 def ordered(rows, name, reverse):
     """The rows sorted by a column. Rows without a value come last."""
     pairs = list(zip(column(rows, name), rows))
+    for value, _ in pairs:
+        if isinstance(value, str) and value.strip().lstrip("+-").replace(",", "").replace(".", "", 1).isdecimal():
+            raise Failure("the column %s has the text %s: its order may be that of numbers" % (name, value))
     try:
         there = sorted((p for p in pairs if p[0] is not None), key=lambda p: p[0], reverse=reverse)
     except TypeError:

@@ -16,6 +16,13 @@ import (
 var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 	"count": readCount, "key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
 	"text": readText,
+	"content": func(_ *writer, t token) (string, bool) { // text, perhaps with a file name
+		return quote(t.text), t.kind == quoted && (!quotedPath.MatchString(t.text) || strings.Contains(t.text, " "))
+	},
+	"unticked": func(w *writer, t token) (string, bool) { // `count` may be a field
+		return quote(t.text), t.kind == quoted && w.request.Task[t.start] != '`'
+	},
+	"sentence": literal(quoted, `^[^.]* [^.]*\.?$`),
 	"unquoted": func(w *writer, t token) (string, bool) {
 		python, ok := readFile(w, t)
 		return python, ok && t.kind == path
@@ -37,7 +44,8 @@ var slots = map[string]func(w *writer, t []token) (value, bool){
 	"number": readNumber, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
 	"operand": readOperand, "reference": readReference, "radicand": readRadicand, "value": readValue, "keys": readKeys,
 	"date": readDate, "day": readDay, "numeral": readNumeral,
-	"places": readPlaces, "city": cities(1, 1), "cities": cities(2, maxEach),
+	"item":   readItem,
+	"places": readPlaces, "city": readCity, "cities": cities(2, maxEach),
 	"rest": func(*writer, []token) (value, bool) { return value{}, true },
 }
 
@@ -70,7 +78,7 @@ var (
 	oddGroup   = regexp.MustCompile(`\d,(?:[05]0[1-9]|[05][1-9]|[1-46-9])`) // thousands that are not round
 	ungrouped  = regexp.MustCompile(`(?:^| )[\d.]+(?: |$)`)
 	inside     = regexp.MustCompile(`^/workspace(?:/|$)`)
-	outside    = regexp.MustCompile(`/\.\.(?:/|$)|~`)
+	escapes    = regexp.MustCompile(`/\.\.(?:/|$)|~`)
 )
 
 const (
@@ -207,6 +215,12 @@ func readValue(w *writer, t []token) (v value, ok bool) {
 	return v, ok && isValue
 }
 
+// readItem reads an element of a list, which is no list: each of its values may be meant.
+func readItem(w *writer, t []token) (value, bool) {
+	v, ok := readValue(w, t)
+	return v, ok && v.py[0] != '['
+}
+
 // readNumeral reads the value of a field that is a number.
 func readNumeral(w *writer, t []token) (value, bool) {
 	v, ok := readValue(w, t)
@@ -219,7 +233,7 @@ func readKey(w *writer, t token) (string, bool) {
 	return quote(t.text), named || t.kind == quoted
 }
 
-// readField reads the name of one field, which is no word for all contents such as "data".
+// readField reads the name of one field, which is no word for contents such as "data" or "the top".
 func readField(w *writer, t token) (string, bool) {
 	py, ok := readKey(w, t)
 	return py, ok && (t.kind == quoted || !w.grammar.has("contents", t))
@@ -256,15 +270,20 @@ func readKeys(w *writer, t []token) (value, bool) {
 	})
 }
 
-// readPairs reads "session to 2, step to 3 (completed)" as arguments.
+// readPairs reads "session to 2, step to 3 (completed)" as arguments. A field that is changed, or that is updated and
+// stands in quotes, exists: "change 'localhost' to 'example.com'" may mean a text.
 func (w *writer) readPairs(t []token) (value, bool) {
 	set := map[string]bool{}
 	return listOf(t, func(part []token) (pair string, ok bool) {
 		m := &matcher{w: w, tokens: part}
 		ok = m.match(w.grammar.pair, func(m match) bool {
 			name := m["key"].py
-			pair, ok = name+", "+m["value"].py, !set[strings.ToLower(name)]
+			ok = !set[strings.ToLower(name)]
 			set[strings.ToLower(name)] = true
+			if verb := w.clause.tokens[0].lower; verb == "change" || part[0].kind == quoted && verb == "update" {
+				name = "field_key(" + w.vars["doc"] + ", " + name + ", display_path(" + w.vars["file"] + "))"
+			}
+			pair = name + ", " + m["value"].py
 			return ok
 		})
 		return pair, ok
@@ -283,7 +302,7 @@ func readFile(_ *writer, t token) (string, bool) {
 		p = "/workspace/" + p
 	}
 	isPath := t.kind == path || t.kind == quoted && quotedPath.MatchString(t.text)
-	return quote(p), isPath && inside.MatchString(p) && !outside.MatchString(p)
+	return quote(p), isPath && inside.MatchString(p) && !escapes.MatchString(p)
 }
 
 // parseDate parses a date that exists and has one reading; 03/04/2026 has two.

@@ -155,12 +155,14 @@ for on, day, season in ((12, 25), (12, 25), "winter"), ((7, 1), (6, 30), "summer
             for later in (False, True)))
 half = load("half.json")
 for fail in (lambda: rows_of(lambda: {"rows": [[1, "Alice"]]}), lambda: rows_of(lambda: ["US", "CA"]),
-             lambda: save("half.json", half)):
+             lambda: save("half.json", half),
+             lambda: ordered([{"age": "9"}, {"age": " -10.5"}, {"age": None}], "age", False)):
     try:
         print("no failure:", fail())
     except Failure as error:
         print(str(error)[:60])
 print(rows_of(lambda: {"rows": [{"a": 1}]}), load("half.json") == half)
+print(ordered([{"on": "2026-01-15"}, {"on": "2025-01-15"}, {"on": ""}, {"on": "3M"}], "on", True))
 `)
 	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "program.py")
 	cmd.Dir = h.dir
@@ -171,7 +173,9 @@ print(rows_of(lambda: {"rows": [{"a": 1}]}), load("half.json") == half)
 the query returned rows without the names of their columns
 the query returned rows without the names of their columns
 the text for half.json has half a character: 'utf-8' codec c
+the column age has the text 9: its order may be that of numb
 [{'a': 1}] True
+[{'on': '3M'}, {'on': '2026-01-15'}, {'on': '2025-01-15'}, {'on': ''}]
 `
 	if d := cmp.Diff(want, string(out)); err != nil || d != "" {
 		t.Errorf("the prelude prints (-want +got), %v:\n%s", err, d)

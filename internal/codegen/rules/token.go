@@ -23,7 +23,7 @@ const (
 	path
 	isoDate
 	symbol
-	ambiguous // a value with two readings: 1.000, or JSON that has a member twice
+	ambiguous // a value with two readings: 1.000, 'a\n', or JSON that has a member twice
 	space
 )
 
@@ -49,6 +49,7 @@ var (
 	pathPattern = regexp.MustCompile(`^((?:~|\.{1,2})?/[\w.\-]+(?:/[\w.\-]+)*` +
 		`|[\w\-]+(?:/[\w.\-]+)*\.` + extension + `)(?:$|[^\w/\-])`)
 	quotedPath   = regexp.MustCompile(`^[\w./-][\w./ -]*\.` + extension + `$`) // may have spaces
+	escaped      = regexp.MustCompile(`\\[ntr]`)                               // a new line, or a backslash
 	datePattern  = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}(?:$|[^\w-])`)
 	numberToken  = regexp.MustCompile(`^(?:\d+(?:[.,]\d+)*|\.\d+)`)
 	wordToken    = regexp.MustCompile(`^(?:St\.|[\pL\d_][\pL\pM\d_]*(?:['’-][\pL\pM\d_]+)*)`)
@@ -98,7 +99,11 @@ func next(s string, starts bool) (token, int) {
 		return token{kind: space}, size
 	}
 	if text, size := quotation(s); size > 0 && (starts || s[0] != '\'') {
-		return token{kind: quoted, text: text}, size
+		k := quoted
+		if escaped.MatchString(text) {
+			k = ambiguous
+		}
+		return token{kind: k, text: text}, size
 	}
 	near := s[:min(len(s), maxLiteral)]
 	if m := pathPattern.FindStringSubmatch(near); starts && m != nil && len(m[0]) < maxLiteral {

@@ -55,10 +55,11 @@ type writer struct {
 	clause  clause // being read
 
 	// vars are what later clauses may refer to, as Python. number, record, rows, text, path and skill are the last
-	// ones; number only until something else is found or changed. sum and product are the last numbers of this kind.
-	// several is set if there are several records, and found if "it" can mean something later than the document. doc is
-	// the open document, and file its file. dirty is set while doc has changes that are not saved. saved is the check
-	// of what was saved. table and does are the names of the table of rows and of the skill.
+	// ones; number, rows and path only until something else is found or changed. sum and product are the last numbers
+	// of this kind. several is set if there are several records, and found if "it" can mean something later than the
+	// document. doc is the open document, and file its file. dirty is set while doc has changes that no clause has
+	// saved; it is "yes" if the file lacks them. saved is the check of what was saved. table and does are the names of
+	// the table of rows and of the skill.
 	vars    map[string]string
 	last    string            // the last variable
 	imports map[string]string // name of a tool's function in the program → its import
@@ -126,6 +127,7 @@ func (w *writer) write(group string, m *matcher) *form {
 			saved := *w
 			saved.vars, saved.imports, saved.names = maps.Clone(w.vars), maps.Clone(w.imports), maps.Clone(w.names)
 			saved.outputs, saved.body = slices.Clone(w.outputs), slices.Clone(w.body)
+			w.saveFor(f)
 			if len(w.clause.unread) == 0 && w.run(f.actions, values) {
 				w.forget(f, values, saved.vars["number"])
 				return true
@@ -140,8 +142,24 @@ func (w *writer) write(group string, m *matcher) *form {
 	return w.grammar.forms[i]
 }
 
-// forget forgets what "it" need not mean any more: the last number after a form that finds or changes something else,
-// and the document after a form that finds something. The branches of a condition do this themselves.
+// outside matches what reads files: pathlib, a skill or a tool.
+var outside = regexp.MustCompile(`\b(?:pathlib|importlib|inspect)\.|\$\w+\(|\{tool\}`)
+
+// saveFor writes the changes of the document before a form that reads a file or calls a tool.
+func (w *writer) saveFor(f *form) {
+	reads := func(a action) bool {
+		runs := slices.Contains([]string{"do", "let", "show"}, a.op)
+		return runs && outside.MatchString(a.template+functionsOf(a.template))
+	}
+	if w.vars["dirty"] != "" && slices.ContainsFunc(f.actions, reads) {
+		w.save()
+		w.vars["dirty"] = "written"
+	}
+}
+
+// forget forgets what later words need not mean any more: the last number, rows and file after a form that finds or
+// changes something else, and the document after a form that finds something. The branches of a condition do this
+// themselves.
 func (w *writer) forget(f *form, values match, number string) {
 	has := func(ops ...string) bool {
 		return slices.ContainsFunc(f.actions, func(a action) bool { return slices.Contains(ops, a.op) })
@@ -152,9 +170,23 @@ func (w *writer) forget(f *form, values match, number string) {
 	} else if finds && !has("if") {
 		w.vars["found"] = "yes"
 	}
-	_, refers := values["reference"]
-	if (changes || finds) && !refers && !has("if") && w.vars["number"] == number {
+	if !changes && !finds || has("if", "calc", "compute") {
+		return
+	}
+	if _, refers := values["reference"]; !refers && w.vars["number"] == number {
 		delete(w.vars, "number")
+	}
+	uses := func(v string) bool {
+		return slices.ContainsFunc(f.actions, func(a action) bool {
+			return a.op == "set" && a.name == v || a.op == "need" && slices.Contains(strings.Fields(a.template), v)
+		})
+	}
+	if !uses("rows") {
+		delete(w.vars, "rows")
+		delete(w.vars, "table")
+	}
+	if !uses("path") && (w.vars["doc"] == "" || w.vars["path"] != w.vars["file"]) {
+		delete(w.vars, "path")
 	}
 }
 
@@ -288,7 +320,7 @@ func (w *writer) result() string {
 }
 
 // isStep matches the keys of outputs that are steps towards a document.
-var isStep = regexp.MustCompile("^(?:calculation|sum)")
+var isStep = regexp.MustCompile(`^(?:calculation|sum)(?: \d+)?$`)
 
 // codeRequired returns the error for a task that is not understood.
 func (w *writer) codeRequired(reason string) *codegen.CodeRequiredError {
