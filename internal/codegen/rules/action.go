@@ -182,14 +182,14 @@ func (w *writer) fill(template string, m match) (string, bool) {
 
 // variable returns what $name is in Python.
 func (w *writer) variable(name string) string {
-	switch {
-	case name == "last":
+	switch name {
+	case "last":
 		return w.last
-	case name == "outputs":
+	case "outputs":
 		if last := len(w.outputs) - 1; last >= 0 && w.outputs[0].clause == w.outputs[last].clause {
 			return w.outputs[last].variable
 		}
-	case name == "cities":
+	case "cities":
 		return `"` + strings.ReplaceAll(strings.TrimSpace(cityText), "\n", `", "`) + `"`
 	}
 	return w.vars[name]

@@ -205,7 +205,7 @@ func (g *grammar) readJSON(t []token) (json string, ok bool) {
 func (g *grammar) readStored(t []token) (json string, ok bool) {
 	n := signedNumber(t)
 	json, ok = g.readJSON(t)
-	return json, ok && !(strings.Contains(n, ".") && strings.HasSuffix(n, "0"))
+	return json, ok && (!strings.Contains(n, ".") || !strings.HasSuffix(n, "0"))
 }
 
 // readValue reads the value of a field.

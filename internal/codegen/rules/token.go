@@ -130,8 +130,8 @@ func next(s string, starts bool) (token, int) {
 	return token{kind: symbol, text: m, lower: m}, len(m)
 }
 
-// quotation returns the text of the quotation with which s begins, and its size with the marks. The size is 0 if there is
-// none that ends on the same line.
+// quotation returns the text of the quotation with which s begins, and its size with the marks. The size is 0 if there
+// is none that ends on the same line.
 func quotation(s string) (text string, size int) {
 	opening, n := utf8.DecodeRuneInString(s)
 	closing, ok := closingMarks[opening]
