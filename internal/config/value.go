@@ -182,6 +182,7 @@ func hidePath(s string) string { return urlPath.ReplaceAllString(hideQuery(s), "
 var (
 	isAddress  = regexp.MustCompile(`^[\w+.-]+://`)
 	isFlag     = regexp.MustCompile(`^(?:-[a-zA-Z]{1,3}|--[\w.-]+)$`)
+	anyFlag    = regexp.MustCompile(`^--?[\w.-]+$`)                       // a secret may be joined to a flag of one letter
 	isSwitch   = regexp.MustCompile(`^(?:-[yim]|-it|-ti|--yes|--rm)$`) // flags of npx, python and docker, before a name
 	assignment = regexp.MustCompile(`^((?:--?)?[\w.-]+=)(.+)$`)        // of a flag or a variable
 	plainWord  = regexp.MustCompile(`^[\w@./:+~^][\w@./:+~^-]*$`)      // a program, a package, an image, a path
@@ -198,7 +199,7 @@ const longWord = 20 // bytes; a shorter word with letters and digits may be a na
 // of flags and variables unless they are plain. If the argument before is a flag, this one may be its value.
 func hideInArg(s, before string) string {
 	assigned := assignment.FindStringSubmatch(s)
-	isValue := isFlag.MatchString(before) && !isSwitch.MatchString(before)
+	isValue := anyFlag.MatchString(before) && !isSwitch.MatchString(before)
 	switch {
 	case isFlag.MatchString(s):
 		return s

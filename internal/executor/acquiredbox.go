@@ -128,6 +128,9 @@ func (a *AcquiredBox) runWatched(ctx context.Context, program Program, hooks Hoo
 func (a *AcquiredBox) AwaitChecked(ctx context.Context) error {
 	a.running.Lock()
 	defer a.running.Unlock()
+	if a.isReleased() {
+		return ErrReleased
+	}
 	return a.box.runner.awaitChecked(ctx)
 }
 

@@ -19,8 +19,8 @@ const (
 	// that the last program has left nothing.
 	reportTime = 20 * time.Millisecond
 
-	// cleanTime is how long a released box may take to become clean, from the runner's report on.
-	cleanTime = 3 * time.Second
+	// cleanTime is how long a released box may take to become clean, with the runner's report.
+	cleanTime = 4 * time.Second
 
 	// freeTime is how much of it the memory of the last program may take to become free, after its files are removed.
 	freeTime = time.Second
@@ -47,11 +47,11 @@ func (b *pooledBox) awaitClean(ctx context.Context, memoryMB int) error {
 	if err := b.limit(ctx, Limits{MemoryMB: memoryMB}.OrDefaults()); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, cleanTime, fmt.Errorf("the box is not clean after %s", cleanTime))
+	defer cancel()
 	if err := b.runner.awaitChecked(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, cleanTime, fmt.Errorf("the box is not clean after %s", cleanTime))
-	defer cancel()
 	if err := b.runner.awaitReady(ctx); err != nil {
 		return err
 	}

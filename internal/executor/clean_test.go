@@ -70,7 +70,7 @@ func TestBoxIsCleanBeforeItsNextTask(t *testing.T) {
 				if c.end != nil {
 					c.end(fake, files)
 				}
-				wait(readyTimeout + cleanTime + time.Second)
+				wait(cleanTime + time.Second)
 				other, err, done := next.result()
 				if !done || err != nil {
 					t.Fatalf("Acquire() = %v, done %v, want a box", err, done)

@@ -37,9 +37,16 @@ func (r *runnerProcess) run(ctx context.Context, p Program, hooks Hooks) (Verdic
 	}
 	var verdict Verdict
 	if err == nil {
-		r.busy, r.unchecked = true, true // also if a hook panics
+		r.busy, r.unchecked = true, true
+		returned := false
+		defer func() {
+			if !returned { // a hook has panicked, and the program still runs
+				_ = r.kill() // close returns its error
+			}
+		}()
 		e := execution{runner: r, program: p, limits: p.Limits.OrDefaults(), hooks: hooks, calls: map[uint64]bool{}}
 		verdict, err = e.run(ctx)
+		returned = true
 	}
 	if err != nil || verdict.Dirty {
 		_ = r.kill() // close returns its error

@@ -146,8 +146,6 @@ func (b *fakeBox) awaitChecked(ctx context.Context) error {
 	if report == nil {
 		return left
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
 	select {
 	case err := <-report:
 		b.setReport(nil)

@@ -197,7 +197,7 @@ func (p *Pipeline) attempt(ctx context.Context, s steps, keepBoth bool) (a attem
 	} else {
 		a.commit, err = p.commit(ctx, s, a, keepBoth)
 	}
-	if err == nil && !a.commit.stored {
+	if err == nil && !a.commit.stored && !a.execution.verdict.Dirty { // Release discards a dirty box
 		a.revertMS = p.revert(ctx, a)
 	}
 	return a, err

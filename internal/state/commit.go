@@ -54,7 +54,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	}
 	if c.TaskID != "" && (c.Attempt > 1 || !c.Since.IsZero()) {
 		end := repo.UntilTime(c.Since)
-		if c.Attempt == 1 && time.Since(c.Since.Round(0)) < onlyRun { // the tasks that HEAD lists suffice
+		if age := time.Since(c.Since.Round(0)); c.Attempt == 1 && age >= 0 && age < onlyRun { // HEAD's tasks suffice
 			end = repo.UntilGeneration(t.base.Head.Generation)
 		}
 		done, err := s.repo.FindTask(ctx, t.ref, t.base.Head, c.TaskID, end)

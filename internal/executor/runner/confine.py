@@ -23,9 +23,11 @@ import errno
 import os
 import socket
 import stat
+import time
 
 SEARCH = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 MAX_DEPTH = 500  # of directories that are searched for special files
+SEARCH_S = 2  # for the search
 
 # System call numbers on x86_64 and aarch64. None means that the machine does not have the call.
 ABSENT = {  # fail as in a kernel without them
@@ -192,24 +194,26 @@ def special_file(directory, uid):
     """Searches below a directory for anything but files, directories and symbolic links.
 
     Returns what it found, or an empty string. It searches with the permissions of uid, and reports a directory
-    that it cannot search.
+    that it cannot search, and directories that it cannot search within SEARCH_S.
     """
     euid = os.geteuid()
     os.seteuid(uid)
     try:
-        return _special_file(os.open(directory, SEARCH), 0)
+        return _special_file(os.open(directory, SEARCH), 0, time.monotonic() + SEARCH_S)
     except OSError as error:
         return "a directory that cannot be searched: " + error.strerror
     finally:
         os.seteuid(euid)
 
 
-def _special_file(descriptor, depth):
+def _special_file(descriptor, depth, deadline):
     """Searches an open directory and closes it."""
     below = []
     try:
         with os.scandir(descriptor) as entries:
             for entry in entries:
+                if time.monotonic() > deadline:
+                    return "more directories and files than can be searched in time"
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)
                 elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
@@ -221,7 +225,7 @@ def _special_file(descriptor, depth):
                 inner = os.open(name, SEARCH, dir_fd=descriptor)
             except FileNotFoundError:  # a process removed it while it was being killed
                 continue
-            found = _special_file(inner, depth + 1)
+            found = _special_file(inner, depth + 1, deadline)
             if found:
                 return found
     finally:
