@@ -246,8 +246,8 @@ func TestSecrets(t *testing.T) {
 	write(t, "c.yaml", "s3:\n  secret_key_file: key\nnats:\n  url: nats://u:s3cr3t-url@h:4222\nmcp_servers:\n"+
 		"- {name: a, command: b, args: [-y, '@a/b@1.2', --api-key=s3cr3t-a, --token, s3cr3t-b, -v,\n"+
 		"     --header, 'Authorization: Bearer s3cr3t-h', -e, K=s3cr3t-e, --pat, s3cr3t-p, /data,\n"+
-		"     --port, 80, --root=./x, --max-tokens, 4096, 'https://h/s3cr3t-u', s3cr3t with spaces, image:2, -ps3cr3t,\n"+
-		"     -t, s3cr3t, -token, s3cr3t, ghp_s3cr3ts3cr3ts3cr3t, 'root:s3cr3t-password@db:3306/x'],\n"+
+		"     --port, 80, --root=./x, --max-tokens, 4096, 'https://h/s3cr3t-u', s3cr3t with spaces, image:2,\n"+
+		"     -ps3cr3t, -t, s3cr3t, -token, s3cr3t, ghp_s3cr3ts3cr3ts3cr3t, 'root:s3cr3t-password@db:3306/x'],\n"+
 		"   env: {K: s3cr3t-env, TOKEN_file: key, SSL_CERT_FILE: /x}}\n"+
 		"- {name: w, url: 'https://w/a,s3cr3t-path?k=a,b&s3cr3t-query', headers: {X-Key_file: key}}\n"+
 		"telemetry: {endpoint: 'https://o/s3cr3t-path'}\nllm: {base_url: 'https://m/v1?k=s3cr3t'}\n"+

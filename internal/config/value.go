@@ -182,7 +182,7 @@ func hidePath(s string) string { return urlPath.ReplaceAllString(hideQuery(s), "
 var (
 	isAddress  = regexp.MustCompile(`^[\w+.-]+://`)
 	isFlag     = regexp.MustCompile(`^(?:-[a-zA-Z]{1,3}|--[\w.-]+)$`)
-	anyFlag    = regexp.MustCompile(`^--?[\w.-]+$`)                       // a secret may be joined to a flag of one letter
+	anyFlag    = regexp.MustCompile(`^--?[\w.-]+$`)                    // a secret may be joined to a flag of one letter
 	isSwitch   = regexp.MustCompile(`^(?:-[yim]|-it|-ti|--yes|--rm)$`) // flags of npx, python and docker, before a name
 	assignment = regexp.MustCompile(`^((?:--?)?[\w.-]+=)(.+)$`)        // of a flag or a variable
 	plainWord  = regexp.MustCompile(`^[\w@./:+~^][\w@./:+~^-]*$`)      // a program, a package, an image, a path
