@@ -729,6 +729,16 @@ func TestContentBesideStructure(t *testing.T) {
 			tools.Result{Content: []tools.Content{note("done")}},
 			got{Code: "unavailable", Content: `["done"]`},
 		},
+		"structure as text beside a link": {
+			"wrapped", tools.Result{Content: []tools.Content{
+				note(`{"result":10}`), {Type: "resource_link", URI: "x:/7", Text: "7"},
+			}}, got{Value: "10", Content: `[{"media_type":"","name":"7","uri":"x:/7"}]`},
+		},
+		"a link whose name is JSON": {
+			"wrapped",
+			tools.Result{Content: []tools.Content{{Type: "resource_link", URI: "x:/7", Text: `{"result":7}`}}},
+			got{Code: "unavailable", Content: `[{"media_type":"","name":"{\"result\":7}","uri":"x:/7"}]`},
+		},
 		"neither":                      {"wrapped", tools.Result{}, got{Code: "unavailable"}},
 		"no copies":                    {"put", result(`{"n":1,"a":"é"}`, note(`{ "a": "\u00e9", "n": 1 }`)), got{Value: `{"n":1,"a":"é"}`}},
 		"no copies of a wrapped value": {"wrapped", result(`{"result":10}`, note("10")), got{Value: "10"}},
