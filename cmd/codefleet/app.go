@@ -278,43 +278,6 @@ func (a *app) lookup(name string) string {
 	return ""
 }
 
-// errInterrupted is the cause of a context that a signal ended.
-var errInterrupted = errors.New("interrupted")
-
-// interruptible returns a context that the first signal cancels. A second signal ends the process. So does the first
-// one while the command reads its input. The returned function releases the context.
-func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-a.signals:
-			cancel(errInterrupted)
-			if reading.Load() > 0 { // nothing has begun that would have to end
-				a.exit(a.report(errInterrupted))
-			}
-		case <-done:
-			return
-		}
-		select {
-		case <-a.signals:
-			a.exit(errcode.ExitKilled)
-		case <-done:
-		}
-	}()
-	return ctx, func() { close(done); cancel(nil) }
-}
-
-// interruptibly calls fn, which reads a command's input, and returns errInterrupted if a signal arrived meanwhile.
-func (a *app) interruptibly(ctx context.Context, fn func() error) error {
-	ctx, stop := a.interruptible(ctx)
-	defer stop()
-	if err := fn(); err != nil {
-		return err
-	}
-	return context.Cause(ctx)
-}
-
 // locate finds a fleet as client.Locate does.
 func (a *app) locate() (client.Options, error) {
 	a.noteUnusedToken()

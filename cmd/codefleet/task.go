@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -233,19 +232,6 @@ func readText(name, path string, stdin io.Reader) (string, error) {
 }
 
 var errTooLarge = fmt.Errorf("is larger than %d MiB", maxTask>>20)
-
-// reading is how many reads of files, pipes and answers are in progress. A pipe may have no data for long, and to read
-// it cannot be interrupted.
-var reading atomic.Int32
-
-// inputReader counts its reads in reading.
-type inputReader struct{ io.Reader }
-
-func (r inputReader) Read(p []byte) (int, error) {
-	reading.Add(1)
-	defer reading.Add(-1)
-	return r.Reader.Read(p)
-}
 
 // readFile returns the content of a file that an argument names. It reads no more than a task can hold. The error of a
 // larger file is errTooLarge.

@@ -35,25 +35,22 @@ func (r *runnerProcess) run(ctx context.Context, p Program, hooks Hooks) (Verdic
 		e := execution{stopped: Cancelled}
 		return e.stoppedVerdict(e.newVerdict()), nil
 	}
+	keep := false
+	defer func() {
+		if !keep { // also if a hook panics: the program then still runs
+			_ = r.kill() // close returns its error
+		}
+	}()
 	var verdict Verdict
 	if err == nil {
 		r.busy, r.unchecked = true, true
-		returned := false
-		defer func() {
-			if !returned { // a hook has panicked, and the program still runs
-				_ = r.kill() // close returns its error
-			}
-		}()
 		e := execution{runner: r, program: p, limits: p.Limits.OrDefaults(), hooks: hooks, calls: map[uint64]bool{}}
 		verdict, err = e.run(ctx)
-		returned = true
-	}
-	if err != nil || verdict.Dirty {
-		_ = r.kill() // close returns its error
 	}
 	if err != nil {
 		return Verdict{}, fmt.Errorf("run program: %w", err)
 	}
+	keep = !verdict.Dirty
 	return verdict, nil
 }
 

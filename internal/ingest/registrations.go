@@ -92,7 +92,7 @@ func (s *Server) postRegistration(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	defer stop()
-	defer cancel() // runs before stop and ends calls in progress, which nobody is expected to answer any more
+	defer cancel() // runs before stop, and ends calls in progress
 	g.stream(ctx, cancel, newStream(w), s.o.Limits.Heartbeat)
 	return nil // the response has begun, so it cannot become an error response
 }

@@ -55,7 +55,7 @@ var (
 	wordToken    = regexp.MustCompile(`^(?:St\.|[\pL\d_][\pL\pM\d_]*(?:['’-][\pL\pM\d_]+)*)`)
 	wordStart    = regexp.MustCompile(`^[\pL_]`)
 	productToken = regexp.MustCompile(`^[1-9]\d*x\d`) // 10x10 is a product, 0x10 is not
-	productRest  = regexp.MustCompile(`^\d*x\d`)      // the rest of a product after a number or an x: no word begins there
+	productRest  = regexp.MustCompile(`^\d*x\d`)      // the rest of a product: no word begins with it
 	symbolToken  = regexp.MustCompile(`^(?:\*\*|//|[<>=!]=|\n|.)`)
 
 	// plainNumber matches numbers with separators in the right places.
