@@ -67,7 +67,7 @@ func noFleet(err error) error {
 		f.message, f.err = "no fleet found", nil
 	case errors.Is(err, fs.ErrNotExist):
 		f.hint = "check the path: `codefleet up` writes the file into its data directory"
-	case !errors.Is(err, jobs.ErrServerTooOld): // otherwise the queue does not respond
+	case !errors.Is(err, jobs.ErrServerTooOld): // any other error: the queue does not respond
 		f.refusal = errcode.Unavailable
 	}
 	return f

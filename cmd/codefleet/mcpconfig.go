@@ -159,7 +159,7 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 			}
 			address := cmp.Or(s.url, s.env["CODEFLEET_URL"])
 			if u, err := url.Parse(address); err != nil || u.User != nil || u.Opaque != "" {
-				return usage("fleet address %q: want an address without a user", text.HideCredentials(address)).
+				return usage("fleet address %q: want http:// or https:// and a host, without a user", text.HideCredentials(address)).
 					try("use the fleet's HTTP address, with the token in CODEFLEET_TOKEN")
 			}
 			return a.showMCP(mcpClients()[i], s)
@@ -188,7 +188,7 @@ func (a *app) mcpServer(http bool) (mcpServer, error) {
 	}
 	if file := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET")); file != "" {
 		if strings.Contains(file, "://") {
-			return s, usage("--fleet %s: want a file, not an address", text.HideCredentials(file)).
+			return s, usage("fleet file %q is an address; want the path of a file", text.HideCredentials(file)).
 				try("set CODEFLEET_URL and CODEFLEET_TOKEN")
 		}
 		if file, err = filepath.Abs(file); err != nil {

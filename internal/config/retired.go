@@ -73,8 +73,8 @@ func (f *file) retired(path string, n *yaml.Node) {
 	}
 }
 
-// reportRetired reports a retired setting: as an error if it is refused, otherwise as a warning. The key of an
-// environment variable is empty: where is its name.
+// reportRetired reports a retired setting: as an error if it is refused, otherwise as a warning. For an
+// environment variable, key is empty and where is the variable's name.
 func (l *loader) reportRetired(where, key string, g retired) {
 	switch {
 	case g.refused:

@@ -38,10 +38,7 @@ func openFlusher(dir string, oneFile bool) (*flusher, error) {
 		return nil, err
 	}
 	f := &flusher{root: root, oneFile: oneFile, sync: (*os.File).Sync, named: map[string]identity{}}
-	f.all.flush = func() error {
-		_, err := f.flush(".", syncAll)
-		return err
-	}
+	f.all.flush = func() error { return f.flush(".", syncAll, nil) }
 	return f, nil
 }
 
@@ -57,14 +54,14 @@ func (f *flusher) Sync(urlPath string) error {
 	if !f.oneFile {
 		return f.all.do()
 	}
-	if _, err := f.flush(name, f.sync); err != nil {
+	if err := f.flush(name, f.sync, nil); err != nil {
 		return err
 	}
 	flushed := map[string]identity{}
 	for name != "." {
 		name = path.Dir(name)
-		id, err := f.flush(name, f.sync)
-		if err != nil {
+		var id identity
+		if err := f.flush(name, f.sync, &id); err != nil {
 			return err
 		}
 		if f.isNamed(name, id) {
@@ -93,12 +90,16 @@ func (f *flusher) setNamed(flushed map[string]identity) {
 	maps.Copy(f.named, flushed)
 }
 
-func (f *flusher) flush(name string, sync func(*os.File) error) (identity, error) {
+// flush flushes a file or a directory, and sets id, unless it is nil, to its identity.
+func (f *flusher) flush(name string, sync func(*os.File) error, id *identity) error {
 	file, err := f.root.Open(name)
 	if err != nil {
-		return identity{}, err
+		return err
 	}
-	return identityOf(file), errors.Join(sync(file), file.Close())
+	if id != nil {
+		*id = identityOf(file)
+	}
+	return errors.Join(sync(file), file.Close())
 }
 
 func (f *flusher) Close() error { return f.root.Close() }

@@ -15,11 +15,11 @@ const (
 	// that the runner keeps for the next programs, and the growth of the engine.
 	leftMB = 96
 
-	// reportTime is how long a released box is expected to become clean by itself: its runner reports within this time
-	// that the last program has left nothing.
+	// reportTime is how long the pool waits for the runner's report of what the last program has left, before it gives
+	// the box more processor time. Most boxes are clean by then.
 	reportTime = 20 * time.Millisecond
 
-	// cleanTime is how long a released box may take to become clean, with the runner's report.
+	// cleanTime is how long a released box may take to become clean after that.
 	cleanTime = 4 * time.Second
 
 	// freeTime is how much of it the memory of the last program may take to become free, after its files are removed.
@@ -81,8 +81,9 @@ func (p *Pool) cleanReleased(ctx context.Context, work *sync.WaitGroup) {
 func (p *Pool) clean(ctx context.Context, b *pooledBox, memoryMB int) {
 	expected, cancel := context.WithTimeout(ctx, reportTime)
 	err := b.runner.awaitChecked(expected)
+	late := expected.Err() != nil
 	cancel()
-	if err != nil || !b.isClean() {
+	if late || err == nil && !b.isClean() {
 		p.update(func() { b.expected = false })
 		err = b.awaitClean(ctx, memoryMB)
 	}

@@ -47,7 +47,7 @@ type pooledBox struct {
 	idleMB    float64        // memory that it uses while idle, as last measured
 	measured  time.Time      // when idleMB was measured
 	memoryMB  int            // memory limit of the request, while the box is acquired or being cleaned
-	expected  bool           // while the box is being cleaned: it is expected to become clean by itself
+	expected  bool           // while the box is being cleaned: reportTime has not passed yet
 	inUse     bool           // from its assignment until Release or Discard, even after the pool is closed
 	onDestroy []func() error // see AcquiredBox.OnDestroy
 	gone      chan struct{}  // closed when destroy returns, even if the box could not be destroyed

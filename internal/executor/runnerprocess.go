@@ -39,10 +39,10 @@ type runnerProcess struct {
 	writing sync.Mutex // held for a whole message
 
 	// Owned by the user of the box.
-	busy      bool   // the runner has not reported ready since its last program
-	unchecked bool   // nor what this program has left
-	files     bool   // the last program has left files in the scratch directories
-	left      string // what a program has left that cannot be removed; empty if nothing
+	busy      bool  // the runner has not reported ready since its last program
+	unchecked bool  // nor what this program has left
+	files     bool  // the last program has left files in the scratch directories
+	leftErr   error // a program has left something that cannot be removed, or the runner has not reported
 
 	killing    sync.Mutex // held while the box is being destroyed
 	destroyed  bool       // guarded by killing
@@ -234,14 +234,14 @@ func (r *runnerProcess) holdsFiles() bool {
 		default:
 		}
 	}
-	return r.unchecked || r.files || r.left != ""
+	return r.unchecked || r.files || r.leftErr != nil
 }
 
 // awaitChecked waits until the runner has reported what the last program has left. An error means that the box must be
 // replaced.
 func (r *runnerProcess) awaitChecked(ctx context.Context) error {
 	if !r.unchecked {
-		return r.leftError()
+		return r.leftErr
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("no report in %s", readyTimeout))
 	defer cancel()
@@ -255,23 +255,22 @@ func (r *runnerProcess) awaitChecked(ctx context.Context) error {
 
 // checkLeft checks the frame that followed the end of a program. ok is false if the runner has ended.
 func (r *runnerProcess) checkLeft(f runner.Frame, ok bool) error {
-	r.unchecked = false
-	switch {
-	case !ok:
-		r.left = "a runner that has ended" + r.stderr.suffix()
-	case f.Type != "left":
-		r.left = fmt.Sprintf("a runner that sends %q", f.Type)
-	default:
-		r.files, r.left = f.Scratch, f.Left
+	r.unchecked, r.files = false, f.Scratch
+	if r.leftErr = r.expect(f, ok, "left"); r.leftErr == nil && f.Left != "" {
+		r.leftErr = fmt.Errorf("the program has left %s", f.Left)
 	}
-	return r.leftError()
+	return r.leftErr
 }
 
-func (r *runnerProcess) leftError() error {
-	if r.left == "" {
-		return nil
+// expect returns an error unless a frame has the type want. ok is false if the runner has ended.
+func (r *runnerProcess) expect(f runner.Frame, ok bool, want string) error {
+	if !ok {
+		return fmt.Errorf("runner ended with code %d%s", r.code, r.stderr.suffix())
 	}
-	return fmt.Errorf("the program has left %s", r.left)
+	if f.Type != want {
+		return fmt.Errorf("runner sent %q before %s", f.Type, want)
+	}
+	return nil
 }
 
 // wasKilled reports whether this process ended the box.
@@ -406,11 +405,8 @@ func (r *runnerProcess) awaitReady(ctx context.Context) error {
 
 // checkReady checks the frame that followed a program. ok is false if the runner has ended.
 func (r *runnerProcess) checkReady(f runner.Frame, ok bool) error {
-	if !ok {
-		return fmt.Errorf("runner ended with code %d%s", r.code, r.stderr.suffix())
-	}
-	if f.Type != "ready" {
-		return fmt.Errorf("runner sent %q before ready", f.Type)
+	if err := r.expect(f, ok, "ready"); err != nil {
+		return err
 	}
 	r.busy, r.files = false, false
 	return nil

@@ -64,9 +64,8 @@ func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 		}
 		r.lacksMemory = false
 		box := s.idleBoxFor(r)
-		isBound := box != nil && box.state == bound
 		switch {
-		case !isBound && s.reserveCleaning(r.key, reserved, true):
+		case (box == nil || !isBound(box)) && s.reserveCleaning(r.key, reserved, true):
 		case box != nil:
 			s.assign(box, r, now)
 			continue
@@ -106,8 +105,8 @@ func (s *scheduler) unavailable(e *environment, create []*environment, now time.
 	return e.failures.attempts >= maxAttempts && !ownAttempt && s.countOf(e, acquired)+s.countOf(e, cleaning) == 0
 }
 
-// reserveCleaning reserves a box that is being cleaned, or is about to be clean, and that requests with this key may
-// share. It returns false if each such box is reserved.
+// reserveCleaning reserves a box that is being cleaned and that requests with this key may share; if expected is set,
+// only one whose report is expected within reportTime. It returns false if each such box is reserved.
 func (s *scheduler) reserveCleaning(key Key, reserved map[*pooledBox]bool, expected bool) bool {
 	for _, b := range s.boxes {
 		if b.state == cleaning && !reserved[b] && b.key.shares(key) && (b.expected || !expected) {

@@ -259,28 +259,22 @@ func (a toolAnswer) response() tools.OfferedResponse {
 	return tools.OfferedResponse{Value: a.Value}
 }
 
-// encodeAnswer encodes an answer for a mailbox, or an error if it is too large. The call waits for either.
-func encodeAnswer(a toolAnswer) ([]byte, error) {
-	data, err := tools.EncodeJSON(a)
+// encodeBounded encodes v on one line, or tooLarge if that is larger than a tool's response may be.
+func encodeBounded(v, tooLarge any) ([]byte, error) {
+	data, err := tools.EncodeJSON(v)
 	if err == nil && len(data) > jobs.MaxToolResponse {
-		data, err = tools.EncodeJSON(toolAnswer{
-			Call: a.Call, Error: fmt.Sprintf("the response is larger than %d bytes", jobs.MaxToolResponse),
-		})
+		data, err = tools.EncodeJSON(tooLarge)
 	}
-	return data, err
+	return bytes.TrimSuffix(data, []byte("\n")), err
 }
+
+var tooLargeText = fmt.Sprintf("the response is larger than %d bytes", jobs.MaxToolResponse)
 
 // encodeResponse encodes a response, or an error if it is too large.
 func encodeResponse(resp tools.OfferedResponse) []byte {
-	out, err := tools.EncodeJSON(resp)
-	if err == nil && len(out) <= jobs.MaxToolResponse {
-		return bytes.TrimSuffix(out, []byte("\n"))
-	}
-	out, err = json.Marshal(tools.OfferedResponse{
-		Code: tools.OfferLarge, Error: fmt.Sprintf("the response is larger than %d bytes", jobs.MaxToolResponse),
-	})
+	out, err := encodeBounded(resp, tools.OfferedResponse{Code: tools.OfferLarge, Error: tooLargeText})
 	if err != nil {
-		panic("ingest: encode response: " + err.Error()) // cannot happen: it has only strings
+		panic("ingest: encode response: " + err.Error()) // cannot happen: the value is valid JSON
 	}
 	return out
 }
@@ -342,10 +336,11 @@ func (s *Server) postToolAnswer(w http.ResponseWriter, r *http.Request) error {
 	if err := strictjson.DecodeOpen(body, &a); err != nil {
 		return badJSON(body, err)
 	}
+	unknown := apierror.New(errcode.UnknownCall, "no such call waits for an answer")
 	if len(a.Call) > maxCallID {
-		return apierror.New(errcode.UnknownCall, "no such call waits for an answer")
+		return unknown
 	}
-	data, err := encodeAnswer(a)
+	data, err := encodeBounded(a, toolAnswer{Call: a.Call, Error: tooLargeText}) // the call waits for either
 	if err != nil {
 		return err
 	}
@@ -359,7 +354,7 @@ func (s *Server) postToolAnswer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if string(status) != delivered {
-		return apierror.New(errcode.UnknownCall, "no such call waits for an answer")
+		return unknown
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -62,6 +62,9 @@ func (p *Pipeline) Fence(ctx context.Context, j *jobs.Job) (*schemas.Result, err
 	return p.earlierResult(ctx, t, *c)
 }
 
+// leaseMargin is how much earlier than its record says the lease of a run may end: the queue counts from the delivery.
+const leaseMargin = time.Second
+
 // overQuota returns the error of a task whose commit exceeds the quota or another limit.
 func overQuota(err error) *schemas.Error {
 	hint := "change what the message names: no quota raises this limit"
@@ -91,6 +94,7 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 	}
 	stored, err := p.Store.Commit(ctx, a.checkout.tree, state.CommitOptions{
 		TaskID: t.id(), Attempt: t.job.Record.Run, Result: result, Since: t.job.FirstClaim, KeepBoth: keepBoth,
+		AloneUntil: t.job.Record.LeaseUntil.Add(-leaseMargin),
 	})
 	if _, ok := errors.AsType[*state.ConflictError](err); ok {
 		c.conflict = true

@@ -139,8 +139,10 @@ func change(ctx context.Context, bucket objects.Objects, tenant string, fn func(
 		if err != nil {
 			return err
 		}
-		if found, err := json.Marshal(x); err != nil || wanted != nil && bytes.Equal(found, wanted) {
-			return err
+		if wanted != nil {
+			if found, err := json.Marshal(x); err != nil || bytes.Equal(found, wanted) {
+				return err
+			}
 		}
 		if err := fn(&x); err != nil {
 			return err

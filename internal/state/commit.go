@@ -12,12 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-const (
-	inlineResult = 16 << 10 // bytes; larger results are stored as blobs
-	// onlyRun is how long after a task's first claim no other run of it can have committed: the shortest lease. It is a
-	// wall time, because the machine may have been suspended.
-	onlyRun = time.Second
-)
+const inlineResult = 16 << 10 // bytes; larger results are stored as blobs
 
 // Commit makes the tree's content the newest version, merged with what others committed since Checkout. It is atomic,
 // and happens at most once per task id: if another run has committed, its commit is returned with Already set.
@@ -54,7 +49,8 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	}
 	if c.TaskID != "" && (c.Attempt > 1 || !c.Since.IsZero()) {
 		end := repo.UntilTime(c.Since)
-		if age := time.Since(c.Since.Round(0)); c.Attempt == 1 && age >= 0 && age < onlyRun { // HEAD's tasks suffice
+		// Wall times count, because the machine may have been suspended.
+		if c.Attempt == 1 && time.Now().Round(0).Before(c.AloneUntil.Round(0)) { // the tasks that HEAD lists suffice
 			end = repo.UntilGeneration(t.base.Head.Generation)
 		}
 		done, err := s.repo.FindTask(ctx, t.ref, t.base.Head, c.TaskID, end)

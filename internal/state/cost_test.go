@@ -65,7 +65,9 @@ func TestFirstRunsSearchNoHistory(t *testing.T) {
 		w.Checkout()
 		w.Write("f", strconv.Itoa(i))
 		bucket.Calls()
-		opts := state.CommitOptions{TaskID: fmt.Sprint("task-", i), Attempt: 1, Since: time.Now()}
+		opts := state.CommitOptions{
+			TaskID: fmt.Sprint("task-", i), Attempt: 1, Since: time.Now(), AloneUntil: time.Now().Add(time.Minute),
+		}
 		if c, err := w.Store.Commit(t.Context(), w.Tree, opts); err != nil || c.Already {
 			t.Fatalf("commit %d = %+v, %v, want a new commit", i, c, err)
 		}
@@ -75,10 +77,12 @@ func TestFirstRunsSearchNoHistory(t *testing.T) {
 			}
 		}
 	}
-	w.Checkout()
-	w.Write("f", "again")
-	opts := state.CommitOptions{TaskID: "task-0", Attempt: 2, Since: time.Now().Add(-time.Minute)}
-	if c, err := w.Store.Commit(t.Context(), w.Tree, opts); err != nil || !c.Already {
-		t.Errorf("a second run's commit = %+v, %v, want the first run's", c, err)
+	for _, attempt := range []int{2, 1} { // a second run, and a first one that may not be alone any more
+		w.Checkout()
+		w.Write("f", "again")
+		opts := state.CommitOptions{TaskID: "task-0", Attempt: attempt, Since: time.Now().Add(-time.Minute)}
+		if c, err := w.Store.Commit(t.Context(), w.Tree, opts); err != nil || !c.Already {
+			t.Errorf("the commit of run %d = %+v, %v, want the one that exists", attempt, c, err)
+		}
 	}
 }

@@ -175,7 +175,7 @@ func (b Broken) String() string { return fmt.Sprintf("%s:%d: %s", b.Path, b.Line
 type Listing struct {
 	Tools    []Tool        // sorted by server and name
 	Broken   []Broken      // sorted by path
-	Warnings []LintWarning // findings of Lint
+	Warnings []LintWarning // of Lint
 	Skills   []Skill       // that programs can import, sorted by name; not part of Tools
 	byID     map[string]int
 }
@@ -206,7 +206,7 @@ func (l *Listing) Filter(keep func(server, tool string) bool) *Listing {
 	})
 	out := NewListing(all, broken...)
 	out.Skills = l.Skills // allow-lists are for tools
-	out.Warnings = slices.DeleteFunc(slices.Clone(l.Warnings), func(f LintWarning) bool { return drop(f.Tool) })
+	out.Warnings = slices.DeleteFunc(slices.Clone(l.Warnings), func(w LintWarning) bool { return drop(w.Tool) })
 	return out
 }
 

@@ -212,8 +212,8 @@ func (w *writer) save() {
 	delete(w.vars, "dirty")
 }
 
-// calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation. "minus 2"
-// after a number may be a number or the rest of a calculation.
+// calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation. So is
+// "minus 2" after a number: it may be a number, or the rest of a calculation.
 func (w *writer) calculate(t []token) bool {
 	e := w.parseArithmetic(t)
 	sign, _ := w.grammar.prefix("operator", w.clause.tokens)

@@ -184,7 +184,7 @@ func readRadicand(w *writer, t []token) (value, bool) {
 }
 
 // readReference reads words that mean the last number: "it", "the result", or "the sum" after a sum. The number is not
-// known any more if something else has been found or changed since, which the words may mean (see writer.write).
+// known any more if something else has been found or changed since, which the words may mean (see writer.forget).
 func readReference(w *writer, t []token) (value, bool) {
 	if len(t) == 2 && w.grammar.has("determiner", t[0]) {
 		t = t[1:]

@@ -36,8 +36,8 @@ func (w *writer) condition(label string, rest []token) bool {
 
 // branches returns the clauses of a condition's branches, and moves w.at past them. There are none if "then" joins
 // clauses of a branch: in "if …, do this, then that", is "that" conditional? There are none either if the branch after
-// "otherwise" is the longer one: in "otherwise do this, and that", so may "that" be; nor if a branch has a condition,
-// which need not depend on the first one.
+// "otherwise" is the longer one: in "otherwise do this, and that", "that" need not be conditional; nor if a branch has
+// a condition, which need not depend on the first one.
 func (w *writer) branches(rest []token) (then, otherwise []clause) {
 	if len(rest) > 0 {
 		then = []clause{{tokens: rest, text: join(rest)}}

@@ -210,7 +210,7 @@ def append_text(path, text):
 
 
 def place_of(source, target):
-    """Where a file goes: a path that does not exist yet, also in an existing directory."""
+    """The path to which a file is copied or moved, which must not exist yet: the target, or in it if it is a directory."""
     file = pathlib.Path(target)
     if file.is_dir():
         file = file / pathlib.Path(source).name

@@ -63,8 +63,8 @@ func hasParam(t *codegen.Tool, name string) bool {
 }
 
 // callTool reads "add(2, 3)", "find_customer with name 'Ada'" and "find customer name 'Ada'": every word belongs to the
-// tool's name, to a parameter or to a value. The words fit one tool only. "user" fits delete_users if no tool is called
-// delete_user.
+// tool's name, to a parameter or to a value. It fails if the words fit several tools. "user" fits delete_users if no tool
+// is called delete_user.
 func (w *writer) callTool(m match) bool {
 	var found []toolCall
 	for _, ending := range []string{"", "s"} {
@@ -189,7 +189,7 @@ func (c *toolCall) parameter(t []token) (name string, size int) {
 }
 
 // isNamed reports whether words are those of the tool's name, in order. The server's name and words such as "tool" and
-// "with" may precede and follow them, but not stand between them: "turn on" is no "turn".
+// "with" may precede and follow them, but only "a" and "an" may stand between them: "turn on" is no "turn".
 func (c *toolCall) isNamed(words []string) bool {
 	name, at := wordsOf(c.tool.Name), 0
 	for _, word := range wordsOf(strings.Join(words, " ")) {

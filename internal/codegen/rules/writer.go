@@ -157,7 +157,7 @@ func (w *writer) saveFor(f *form) {
 	}
 }
 
-// forget forgets what later words need not mean any more: the last number, rows and file after a form that finds or
+// forget removes what later words may no longer refer to: the last number, rows and file after a form that finds or
 // changes something else, and the document after a form that finds something. The branches of a condition do this
 // themselves.
 func (w *writer) forget(f *form, values match, number string) {

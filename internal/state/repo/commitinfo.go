@@ -16,12 +16,14 @@ const MaxResult = 64 << 20
 
 // CommitOptions describes the task that commits.
 type CommitOptions struct {
-	TaskID   string          // at most 56 bytes; the same for every run. Empty if no task commits
-	Attempt  int             // number of the run, from 1
-	Result   json.RawMessage // stored with the commit, and returned to later runs
-	Message  string          // for the history
-	Since    time.Time       // when the task was first claimed; later runs search for its commit from then on
-	KeepBoth bool            // keep conflicting paths as NAME and NAME.conflict-<task>, instead of failing
+	TaskID  string          // at most 56 bytes; the same for every run. Empty if no task commits
+	Attempt int             // number of the run, from 1
+	Result  json.RawMessage // stored with the commit, and returned to later runs
+	Message string          // for the history
+	Since   time.Time       // when the task was first claimed; later runs search for its commit from then on
+	// AloneUntil is until when no later run can have begun. Until then, a first run searches for no commit.
+	AloneUntil time.Time
+	KeepBoth   bool // keep conflicting paths as NAME and NAME.conflict-<task>, instead of failing
 }
 
 // Commit describes a commit, or reports that none was needed.

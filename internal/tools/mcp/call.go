@@ -35,7 +35,7 @@ type mcpSession struct {
 	mu       sync.Mutex
 	listed   []tools.Definition
 	listedAt time.Time // zero if the tools must be listed again
-	changes  int       // how often they had to be
+	changes  int       // how often the list became invalid
 }
 
 // listTTL is how long a list of tools stays valid if the server does not announce a change.
