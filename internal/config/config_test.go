@@ -247,7 +247,8 @@ func TestSecrets(t *testing.T) {
 		"- {name: a, command: b, args: [-y, '@a/b@1.2', --api-key=s3cr3t-a, --token, s3cr3t-b, -v,\n"+
 		"     --header, 'Authorization: Bearer s3cr3t-h', -e, K=s3cr3t-e, --pat, s3cr3t-p, /data,\n"+
 		"     --port, 80, --root=./x, --max-tokens, 4096, 'https://h/s3cr3t-u', s3cr3t with spaces, image:2,\n"+
-		"     -ps3cr3t, -t, s3cr3t, -token, s3cr3t, ghp_s3cr3ts3cr3ts3cr3t, 'root:s3cr3t-password@db:3306/x'],\n"+
+		"     -ps3cr3t, -t, s3cr3t, -token, s3cr3t, /apikey:s3cr3t, Bearer, s3cr3t,\n"+
+		"     eyJs3cr3tInR5cCI6.eyJzdWIiOiIx.dozjg-x, c2VjcmV0s3cr3tLXBhc3N3b3Jk=, ghp_s3cr3ts3cr3ts3cr3t, 'root:s3cr3t-password@db:3306/x'],\n"+
 		"   env: {K: s3cr3t-env, TOKEN_file: key, SSL_CERT_FILE: /x}}\n"+
 		"- {name: w, url: 'https://w/a,s3cr3t-path?k=a,b&s3cr3t-query', headers: {X-Key_file: key}}\n"+
 		"telemetry: {endpoint: 'https://o/s3cr3t-path'}\nllm: {base_url: 'https://m/v1?k=s3cr3t'}\n"+
@@ -288,7 +289,8 @@ func TestSecrets(t *testing.T) {
 	for key, want := range map[string]string{
 		"mcp_servers[0].args": "-y, @a/b@1.2, --api-key=(hidden), --token, (hidden), -v, --header, (hidden), -e, " +
 			"K=(hidden), --pat, (hidden), /data, --port, 80, --root=./x, --max-tokens, (hidden), https://h/(hidden), " +
-			"(hidden), image:2, (hidden), -t, (hidden), (hidden), (hidden), (hidden), (hidden)",
+			"(hidden), image:2, (hidden), -t, (hidden), (hidden), (hidden), (hidden), Bearer, (hidden), " +
+			"(hidden), (hidden), (hidden), (hidden)",
 		"mcp_servers[1].url":          "https://w/(hidden)",
 		"nats.url":                    "nats://u:xxxxx@h:4222",
 		"telemetry.endpoint":          "https://o/(hidden)",

@@ -182,11 +182,13 @@ func hidePath(s string) string { return urlPath.ReplaceAllString(hideQuery(s), "
 var (
 	isAddress  = regexp.MustCompile(`^[\w+.-]+://`)
 	isFlag     = regexp.MustCompile(`^(?:-[a-zA-Z]{1,3}|--[\w.-]+)$`)
-	anyFlag    = regexp.MustCompile(`^--?[\w.-]+$`)                    // a secret may be joined to a flag of one letter
+	anyFlag    = regexp.MustCompile(`^--?[\w.-]+$`) // a secret may be joined to a flag of one letter
+	oneWord    = regexp.MustCompile(`^[-/]{0,2}\w[\w.-]*$`)
+	slashFlag  = regexp.MustCompile(`^/[\w-]+:`)                       // of Windows
 	isSwitch   = regexp.MustCompile(`^(?:-[yim]|-it|-ti|--yes|--rm)$`) // flags of npx, python and docker, before a name
 	assignment = regexp.MustCompile(`^((?:--?)?[\w.-]+=)(.+)$`)        // of a flag or a variable
 	plainWord  = regexp.MustCompile(`^[\w@./:+~^][\w@./:+~^-]*$`)      // a program, a package, an image, a path
-	mixedWord  = regexp.MustCompile(`^[\w-]*(?:\d[\w-]*[A-Za-z]|[A-Za-z][\w-]*\d)[\w-]*$`)
+	mixedWord  = regexp.MustCompile(`^[\w.=+-]*(?:\d[\w.=+-]*[A-Za-z]|[A-Za-z][\w.=+-]*\d)[\w.=+-]*$`)
 	withUser   = regexp.MustCompile(`:.+@`) // a password before a host
 	// plainValue matches a value of a flag that is not a secret: a path, a number, a boolean.
 	plainValue = regexp.MustCompile(`^(?:(?:/|\.{1,2}/|~/)[\w./-]*|\d{1,9}(?:\.\d+)?|true|false)$`)
@@ -200,10 +202,12 @@ const longWord = 20 // bytes; a shorter word with letters and digits may be a na
 func hideInArg(s, before string) string {
 	assigned := assignment.FindStringSubmatch(s)
 	isValue := anyFlag.MatchString(before) && !isSwitch.MatchString(before)
+	isSecret := oneWord.MatchString(before) && secretName.MatchString(before)
+	looksSecret := len(s) >= longWord && mixedWord.MatchString(s)
 	switch {
 	case isFlag.MatchString(s):
 		return s
-	case isValue && secretName.MatchString(before):
+	case isSecret, looksSecret, slashFlag.MatchString(s):
 		return hidden
 	case isAddress.MatchString(s):
 		return hidePath(s)
@@ -214,7 +218,7 @@ func hideInArg(s, before string) string {
 		return s
 	case plainValue.MatchString(s):
 		return s
-	case isValue, !plainWord.MatchString(s), withUser.MatchString(s), len(s) >= longWord && mixedWord.MatchString(s):
+	case isValue, !plainWord.MatchString(s), withUser.MatchString(s):
 		return hidden
 	}
 	return s

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -157,4 +158,69 @@ func TestPrefetch(t *testing.T) {
 	failed := prefetch(a)
 	bucket.SetFault(nil)
 	check("failed prefetch", a, failed, 2, 1)
+}
+
+// TestTimesOfFiles checks that files have the times of the version that is checked out, whatever an earlier task did to
+// them without changing their content: in a task that failed, in one that succeeded, and in another workspace.
+func TestTimesOfFiles(t *testing.T) {
+	bucket := mem.New()
+	w := statetest.OpenWorker(t, bucket)
+	path := filepath.Join(w.Dir, "f")
+	committed, forged := time.Unix(500, 0), time.Unix(777, 0)
+	set := func(at time.Time) {
+		t.Helper()
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(after string) {
+		t.Helper()
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !info.ModTime().Equal(committed) {
+			t.Errorf("%s, the file has the time %s, want that of its version, %s", after, info.ModTime(), committed)
+		}
+	}
+	w.Checkout()
+	w.Write("f", "hello")
+	set(committed)
+	w.Commit("first")
+
+	w.Checkout()
+	set(forged)
+	if err := w.Store.Revert(t.Context(), w.Tree); err != nil {
+		t.Fatal(err)
+	}
+	w.Checkout()
+	check("after a task that failed")
+
+	set(forged)
+	if c := w.Commit("only times"); !c.NoChange {
+		t.Errorf("a commit of times only = %+v, want no change", c)
+	}
+	w.Checkout()
+	check("after a task that changed only times")
+
+	set(forged)
+	w.Write("g", "new")
+	w.Commit("times and another file")
+	w.Checkout()
+	check("after a task that also changed another file")
+
+	other := ref
+	other.Workspace = "other"
+	o := statetest.NewWorker(t, bucket, other, state.Options{})
+	o.Checkout()
+	o.Write("f", "hello")
+	at := time.Unix(600, 0)
+	if err := os.Chtimes(filepath.Join(o.Dir, "f"), at, at); err != nil {
+		t.Fatal(err)
+	}
+	o.Commit("other")
+	w.Tree = w.NewTree(other) // on the same directory
+	w.Checkout()
+	committed = at
+	check("after a task in another workspace")
 }

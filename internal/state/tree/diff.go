@@ -83,6 +83,7 @@ func (t *Dir) Diff(
 		n := t.nodes[unread[i]]
 		if old := base.Find(e.Path); old.Same(e) {
 			e = old
+			t.retimed = t.retimed || n.isRetimed(e)
 			if n.touched && e.Kind == format.KindFile {
 				up.Rewritten = append(up.Rewritten, unread[i])
 			}

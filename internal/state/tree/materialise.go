@@ -33,7 +33,7 @@ func (t *Dir) Materialise(ctx context.Context, target *format.EntrySet, rescan b
 	t.excluded = nil
 	t.setLayoutAside(target)
 	err := t.content.DiskError(ctx, t.reconcile(ctx, target))
-	t.unversioned = t.unversioned && err != nil
+	t.unversioned, t.retimed = t.unversioned && err != nil, t.retimed && err != nil
 	return err
 }
 
@@ -50,7 +50,7 @@ func (t *Dir) reconcile(ctx context.Context, target *format.EntrySet) error {
 	}
 	slices.SortFunc(adjust, func(a, b *format.Entry) int { return cmp.Compare(b.Path, a.Path) }) // children first
 	for _, e := range adjust {
-		if err := t.setAccess(e); err != nil {
+		if err := t.setAttributes(e); err != nil {
 			return err
 		}
 	}
@@ -61,21 +61,26 @@ func (t *Dir) reconcile(ctx context.Context, target *format.EntrySet) error {
 	return nil
 }
 
-// removeOthers removes what target does not have. It returns the entries to write, and those whose permissions and
-// owner must be set.
+// isRetimed reports whether a file has another time than the entry e of its content.
+func (n *node) isRetimed(e *format.Entry) bool {
+	return e.Kind == format.KindFile && n.stat.MTime != e.MTime
+}
+
+// removeOthers removes what target does not have. It returns the entries to write, and those whose permissions, owner
+// and time must be set.
 func (t *Dir) removeOthers(target *format.EntrySet) (create, adjust []*format.Entry, err error) {
 	kept := 0
 	for _, e := range target.Entries {
 		n := t.nodes[e.Path]
 		extra := n != nil && n.stat.Unversioned
-		if n != nil && n.entry == e && !extra {
+		if n != nil && n.entry == e && !extra && !n.isRetimed(e) {
 			kept++
 			continue
 		}
 		if n != nil && (!extra || e.Kind == format.KindDir) && t.holds(n, e) {
 			kept++
 			n.entry = e
-			if extra || e.Kind != format.KindSymlink && n.stat.Mode != e.Mode || !t.owns(n.stat) {
+			if extra || e.Kind != format.KindSymlink && n.stat.Mode != e.Mode || !t.owns(n.stat) || n.isRetimed(e) {
 				adjust = append(adjust, e)
 			}
 			continue
@@ -167,14 +172,20 @@ func (t *Dir) remove(path string) error {
 	return nil
 }
 
-// setAccess sets an existing path's permissions and owner.
-func (t *Dir) setAccess(e *format.Entry) error {
+// setAttributes sets an existing path's permissions and owner, and the time of a file.
+func (t *Dir) setAttributes(e *format.Entry) error {
 	if err := t.chown(t.root, e.Path); err != nil {
 		return err
 	}
 	if e.Kind != format.KindSymlink {
 		if err := t.root.Chmod(e.Path, os.FileMode(e.Mode)); err != nil {
 			return fmt.Errorf("chmod %q: %w", e.Path, err)
+		}
+	}
+	if e.Kind == format.KindFile {
+		mtime := time.Unix(0, e.MTime)
+		if err := t.root.Chtimes(e.Path, mtime, mtime); err != nil {
+			return fmt.Errorf("set times of %q: %w", e.Path, err)
 		}
 	}
 	d := dirHandle{tree: t}

@@ -45,6 +45,7 @@ type Dir struct {
 	round       uint32           // number of the last scan
 	excluded    []string         // paths that the last scan excluded
 	unversioned bool             // the last scan found a path with Unversioned set
+	retimed     bool             // a file has another time than its entry
 	lacking     bool             // the last scan did not find all directories of Options.Layout
 	known       bool             // nodes describes the directory, apart from changes since the last scan
 
@@ -75,8 +76,10 @@ func Open(dir string, ref format.Ref, store *content.Store, o Options) (*Dir, er
 }
 
 // Exact reports whether the Dir knows that the directory held nothing but a version after the last scan: no excluded
-// files, hard links or special mode bits, and all directories of Options.Layout.
-func (t *Dir) Exact() bool { return t.known && len(t.excluded) == 0 && !t.unversioned && !t.lacking }
+// files, hard links or special mode bits, all directories of Options.Layout, and files with the version's times.
+func (t *Dir) Exact() bool {
+	return t.known && len(t.excluded) == 0 && !t.unversioned && !t.lacking && !t.retimed
+}
 
 // Watch makes Diff skip the scan of a large directory that was not written to. untouched reports whether nothing has
 // been written to the directory, or to the file system that it is on, since the last call of untouched; it may return
