@@ -159,7 +159,8 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 			}
 			address := cmp.Or(s.url, s.env["CODEFLEET_URL"])
 			if u, err := url.Parse(address); err != nil || u.User != nil || u.Opaque != "" {
-				return usage("fleet address %q: want http:// or https:// and a host, without a user", text.HideCredentials(address)).
+				return usage("fleet address %q: want http:// or https:// and a host, without a user",
+					text.HideCredentials(address)).
 					try("use the fleet's HTTP address, with the token in CODEFLEET_TOKEN")
 			}
 			return a.showMCP(mcpClients()[i], s)

@@ -248,7 +248,8 @@ func TestSecrets(t *testing.T) {
 		"     --header, 'Authorization: Bearer s3cr3t-h', -e, K=s3cr3t-e, --pat, s3cr3t-p, /data,\n"+
 		"     --port, 80, --root=./x, --max-tokens, 4096, 'https://h/s3cr3t-u', s3cr3t with spaces, image:2,\n"+
 		"     -ps3cr3t, -t, s3cr3t, -token, s3cr3t, /apikey:s3cr3t, Bearer, s3cr3t,\n"+
-		"     eyJs3cr3tInR5cCI6.eyJzdWIiOiIx.dozjg-x, c2VjcmV0s3cr3tLXBhc3N3b3Jk=, ghp_s3cr3ts3cr3ts3cr3t, 'root:s3cr3t-password@db:3306/x'],\n"+
+		"     eyJs3cr3tInR5cCI6.eyJzdWIiOiIx.dozjg-x, c2VjcmV0s3cr3tLXBhc3N3b3Jk=, ghp_s3cr3ts3cr3ts3cr3t,\n"+
+		"     'root:s3cr3t-password@db:3306/x'],\n"+
 		"   env: {K: s3cr3t-env, TOKEN_file: key, SSL_CERT_FILE: /x}}\n"+
 		"- {name: w, url: 'https://w/a,s3cr3t-path?k=a,b&s3cr3t-query', headers: {X-Key_file: key}}\n"+
 		"telemetry: {endpoint: 'https://o/s3cr3t-path'}\nllm: {base_url: 'https://m/v1?k=s3cr3t'}\n"+

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// startSpace is how many bytes must be free and writable on the disk of the streams before a server that was stopped
-	// starts again.
+	// startSpace is how many bytes must be free and writable on the disk of the streams before a server that was
+	// stopped starts again.
 	startSpace   = 64 << 20
 	diskInterval = time.Second // between two looks at the server, and before the first attempt to start it again
 	maxPause     = 15 * time.Second

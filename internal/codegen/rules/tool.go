@@ -63,8 +63,8 @@ func hasParam(t *codegen.Tool, name string) bool {
 }
 
 // callTool reads "add(2, 3)", "find_customer with name 'Ada'" and "find customer name 'Ada'": every word belongs to the
-// tool's name, to a parameter or to a value. It fails if the words fit several tools. "user" fits delete_users if no tool
-// is called delete_user.
+// tool's name, to a parameter or to a value. It fails if the words fit several tools. "user" fits delete_users if no
+// tool is called delete_user.
 func (w *writer) callTool(m match) bool {
 	var found []toolCall
 	for _, ending := range []string{"", "s"} {
