@@ -281,6 +281,7 @@ func (a *app) lookup(name string) string {
 // locate finds a fleet as client.Locate does.
 func (a *app) locate() (client.Options, error) {
 	a.noteUnusedToken()
+	defer countReading()()
 	return client.Locate(a.fleet)
 }
 
@@ -327,9 +328,15 @@ func (a *app) withFleet(
 	})
 }
 
-// load reads the configuration, with flags as the topmost layer, and prints its warnings.
+// loadSilently reads the configuration, with flags as the topmost layer.
+func (a *app) loadSilently(flags ...config.Flag) (*config.Config, error) {
+	defer countReading()()
+	return config.Load(config.Source{File: a.config, Env: a.env, Flags: flags})
+}
+
+// load is loadSilently, and prints the configuration's warnings.
 func (a *app) load(flags ...config.Flag) (*config.Config, error) {
-	c, err := config.Load(config.Source{File: a.config, Env: a.env, Flags: flags})
+	c, err := a.loadSilently(flags...)
 	if err != nil {
 		return nil, err
 	}

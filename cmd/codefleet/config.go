@@ -47,7 +47,7 @@ type configReport struct {
 }
 
 func (a *app) configCheck(context.Context, []string) error {
-	c, err := config.Load(config.Source{File: a.config, Env: a.env})
+	c, err := a.loadSilently()
 	report := configReport{OK: err == nil, Problems: []config.Problem{}, Warnings: []string{}}
 	if invalid, ok := errors.AsType[*config.InvalidError](err); ok {
 		report.Problems = invalid.Problems

@@ -131,7 +131,7 @@ func showCheckResults(w io.Writer, results []checkResult) {
 
 // checkConfig loads the settings, and returns its result with them. If it cannot load them, the settings are nil.
 func (a *app) checkConfig() ([]checkResult, *config.Config) {
-	c, err := config.Load(config.Source{File: a.config, Env: a.env})
+	c, err := a.loadSilently()
 	if err != nil {
 		return []checkResult{
 			{"config", problem, strings.ReplaceAll(err.Error(), "\n  ", "; "), "codefleet config check"},
@@ -340,7 +340,7 @@ func withTenants(r checkResult, c *config.Config, info executor.Info) checkResul
 // fleet checks the fleet that other commands would use.
 func (p *hostCheck) fleet(ctx context.Context) checkResult {
 	const name, start = "fleet", "codefleet up"
-	options, err := client.Locate(p.app.fleet)
+	options, err := p.app.locate()
 	if errors.Is(err, client.ErrNoFleet) || errors.Is(err, fs.ErrNotExist) && !p.app.namesFleet() {
 		return checkResult{name, warning, "no fleet is running or configured", start}
 	}

@@ -17,40 +17,45 @@ import (
 func TestReadingIsInterruptible(t *testing.T) {
 	for _, args := range []string{"run -", "run --file -", "workflow run -", "privacy scan -"} {
 		read, write := io.Pipe()
-		var errs bytes.Buffer
-		signals, exited := make(chan os.Signal, 2), make(chan int, 2)
-		a := &app{
-			stdin: read, stdout: io.Discard, stderr: &errs, env: os.Environ(), signals: signals,
-			exit: func(code int) { exited <- code; _ = write.CloseWithError(io.ErrUnexpectedEOF) },
-		}
-		done := make(chan struct{})
-		go func() { a.main(t.Context(), strings.Split(args, " ")); close(done) }()
-		reads := make(chan error, 1)
-		go func() {
+		testInterrupt(t, args, read, write, func() error {
 			_, err := write.Write([]byte("#"))
-			reads <- err
-		}()
-		select {
-		case err := <-reads:
-			if err != nil {
-				t.Fatal(err)
-			}
-		case <-done:
-			t.Fatalf("%s ends before it reads: %s", args, &errs)
+			return err
+		})
+	}
+}
+
+// testInterrupt runs a command, which reads from an end of a pipe, and sends it a signal once reads has returned.
+func testInterrupt(t *testing.T, args string, stdin io.Reader, write io.Closer, reads func() error) {
+	t.Helper()
+	var errs bytes.Buffer
+	signals, exited := make(chan os.Signal, 2), make(chan int, 2)
+	a := &app{
+		stdin: stdin, stdout: io.Discard, stderr: &errs, env: os.Environ(), signals: signals,
+		exit: func(code int) { exited <- code; write.Close() },
+	}
+	done, began := make(chan struct{}), make(chan error, 1)
+	go func() { a.main(t.Context(), strings.Split(args, " ")); close(done) }()
+	go func() { began <- reads() }()
+	select {
+	case err := <-began:
+		if err != nil {
+			t.Fatal(err)
 		}
-		signals <- syscall.SIGTERM
-		select {
-		case code := <-exited:
-			if code != errcode.ExitStopped {
-				t.Errorf("%s: exit code after a signal = %d, want %d", args, code, errcode.ExitStopped)
-			}
-		case <-time.After(time.Minute):
-			t.Fatalf("%s goes on after a signal", args)
+	case <-done:
+		t.Fatalf("%s ends before it reads: %s", args, &errs)
+	}
+	signals <- syscall.SIGTERM
+	select {
+	case code := <-exited:
+		if code != errcode.ExitStopped {
+			t.Errorf("%s: exit code after a signal = %d, want %d", args, code, errcode.ExitStopped)
 		}
-		<-done
-		if !strings.Contains(errs.String(), "interrupted") {
-			t.Errorf("%s prints %q, want interrupted", args, errs.String())
-		}
+	case <-time.After(time.Minute):
+		t.Fatalf("%s goes on after a signal", args)
+	}
+	<-done
+	if !strings.Contains(errs.String(), "interrupted") {
+		t.Errorf("%s prints %q, want interrupted", args, errs.String())
 	}
 }
 

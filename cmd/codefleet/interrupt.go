@@ -50,11 +50,16 @@ func (a *app) interruptibly(ctx context.Context, fn func() error) error {
 // it cannot be interrupted.
 var reading atomic.Int32
 
+// countReading counts a read in reading until the returned function is called.
+func countReading() (done func()) {
+	reading.Add(1)
+	return func() { reading.Add(-1) }
+}
+
 // inputReader counts its reads in reading.
 type inputReader struct{ io.Reader }
 
 func (r inputReader) Read(p []byte) (int, error) {
-	reading.Add(1)
-	defer reading.Add(-1)
+	defer countReading()()
 	return r.Reader.Read(p)
 }

@@ -92,9 +92,9 @@ func privacyTypes(names []string) ([]privacy.Type, error) {
 func (a *app) readForScan(name string) (string, error) {
 	in := a.stdin
 	if name != "-" {
-		reading.Add(1) // to open a pipe waits for a writer
+		read := countReading() // to open a pipe waits for a writer
 		f, err := os.Open(name)
-		reading.Add(-1)
+		read()
 		if err != nil {
 			return "", usage("%v", err)
 		}

@@ -201,7 +201,7 @@ func (a *app) showSync(ws *client.Workspace, r client.SyncReport, verb, dir stri
 	}
 	for _, p := range r.Skipped {
 		fmt.Fprintf(a.stderr, "skipped: %q: its name is not allowed there or differs from another one by case only, "+
-			"or it is a link that points outside\n", p)
+			"it is a link that points outside, or it is neither a file nor a directory\n", p)
 	}
 	out := syncOutput{
 		ws.Name(), r.Generation, orEmpty(r.Written), orEmpty(r.Removed), orEmpty(r.Conflicts), orEmpty(r.Skipped),

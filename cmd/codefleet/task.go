@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/limited"
 )
 
@@ -101,7 +100,7 @@ func (a *app) completeTaskFlags(c *cobra.Command) {
 		}))
 	_ = c.RegisterFlagCompletionFunc("model",
 		func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			settings, err := config.Load(config.Source{File: a.config, Env: a.env})
+			settings, err := a.loadSilently()
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -236,8 +235,7 @@ var errTooLarge = fmt.Errorf("is larger than %d MiB", maxTask>>20)
 // readFile returns the content of a file that an argument names. It reads no more than a task can hold. The error of a
 // larger file is errTooLarge.
 func readFile(path string) ([]byte, error) {
-	reading.Add(1)
-	defer reading.Add(-1)
+	defer countReading()()
 	data, err := limited.ReadFile(path, maxTask)
 	if errors.Is(err, limited.ErrTooLarge) {
 		return nil, errTooLarge

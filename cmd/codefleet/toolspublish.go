@@ -138,8 +138,7 @@ func isBucketError(err error) bool {
 func (a *app) loadFleet() (*config.Config, error) {
 	path := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET"))
 	if path == "" {
-		// Without the warnings, which load prints.
-		c, err := config.Load(config.Source{File: a.config, Env: a.env})
+		c, err := a.loadSilently()
 		if err != nil || c.S3.Endpoint != "" {
 			return a.load()
 		}

@@ -197,7 +197,7 @@ func Open(dir string, remote Remote, o Options) (*Folder, error) {
 	if o.BaseFile == "" {
 		o.BaseFile = filepath.Join(dir, BaseFileName)
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := os.OpenRoot(dir + string(filepath.Separator)) // with the separator, it does not wait on a pipe
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func readDir(dir string) (Skill, error) {
 	if err != nil {
 		return Skill{}, err
 	}
-	root, err := os.OpenRoot(absolute)
+	root, err := os.OpenRoot(absolute + string(filepath.Separator)) // with the separator, it does not wait on a pipe
 	if err != nil {
 		return Skill{}, err
 	}
