@@ -50,7 +50,8 @@ type AgentOptions struct {
 	Limits  Limits
 	Labels  map[string]string
 
-	// Verbose receives the stages and the output of each task while it runs.
+	// Verbose receives the stages and the output of each task while it runs. It must be safe for concurrent use if
+	// several tasks run at once.
 	Verbose io.Writer
 }
 

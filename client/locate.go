@@ -40,7 +40,8 @@ func locate(path string, env func(string) string) (Options, error) {
 	}
 	if u := env("CODEFLEET_URL"); u != "" {
 		o := Options{URL: u, Token: env("CODEFLEET_TOKEN")}
-		return o, o.cleanToken("CODEFLEET_TOKEN")
+		err := o.cleanToken("CODEFLEET_TOKEN")
+		return o, err
 	}
 	dir, err := dataDir(env)
 	if err != nil {
@@ -64,7 +65,8 @@ func ReadFleetFile(path string) (Options, error) {
 		return o, badOptions("read fleet file %s: url is missing", path)
 	}
 	o.URL, o.Token = f.URL, f.Token
-	return o, o.cleanToken("token in " + path)
+	err := o.cleanToken("token in " + path)
+	return o, err
 }
 
 // cleanToken removes the newline at the end of the token, which a file with a token usually has. It returns an error

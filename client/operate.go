@@ -70,7 +70,8 @@ func (c *Client) Limits(ctx context.Context, tenant string) (TenantLimitsInfo, e
 	return get[TenantLimitsInfo](ctx, c, nil, "limits", tenant)
 }
 
-// SetLimits replaces the limits of a tenant that were set at run time. The zero value restores the settings.
+// SetLimits replaces the limits of a tenant that were set at run time. With the zero value, the limits
+// of the configuration apply again.
 func (c *Client) SetLimits(ctx context.Context, tenant string, set TenantLimits) (TenantLimitsInfo, error) {
 	return sendJSON[TenantLimitsInfo](ctx, c, http.MethodPut, set, "limits", tenant)
 }
@@ -123,7 +124,7 @@ func (c *Client) Tokens(ctx context.Context, tenant string) ([]Token, error) {
 // TokenOptions describe a token to create.
 type TokenOptions struct {
 	Name      string    `json:"name,omitempty"`      // in lists and logs; the default is the token's id
-	Tenant    string    `json:"tenant,omitempty"`    // empty for an operator's token, which has the scope operator
+	Tenant    string    `json:"tenant,omitempty"`    // empty for an operator's token, which needs Scopes
 	Scopes    []string  `json:"scopes,omitempty"`    // the default is submit and read
 	ExpiresAt time.Time `json:"expires_at,omitzero"` // the zero time means never
 }

@@ -64,7 +64,7 @@ func checkPool(ctx context.Context, driver executor.Driver, e executor.Environme
 		return errorResult(name, problem, err)
 	}
 	defer func() {
-		if err := box.Close(context.WithoutCancel(ctx)); err != nil {
+		if err := box.Close(context.WithoutCancel(ctx)); err != nil && r.Status != problem {
 			r = checkResult{name, problem, err.Error(), ""}
 		}
 	}()
@@ -75,7 +75,7 @@ func checkPool(ctx context.Context, driver executor.Driver, e executor.Environme
 	if err != nil {
 		return errorResult(name, problem, err)
 	}
-	details := []string{fmt.Sprintf("boots a box with Python %s in %s", box.Python(), duration(time.Since(start)))}
+	details := []string{fmt.Sprintf("prepares and boots a box with Python %s in %s", box.Python(), duration(time.Since(start)))}
 	for _, detail := range []string{root.Description, root.Added, strings.Join(root.Packages, ", ")} {
 		if detail != "" {
 			details = append(details, cell(detail))

@@ -39,7 +39,7 @@ func fromTools[T any](ctx context.Context, a *app, flags toolFlags, fn func(tool
 	if err != nil {
 		return v, noFleet(err)
 	}
-	c, err := a.connect(ctx, retryTime)
+	c, err := a.connect(ctx, retryTime) // over HTTP, it sends nothing
 	if err != nil {
 		return v, err
 	}

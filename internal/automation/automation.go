@@ -164,7 +164,7 @@ func (s *Service) remove(ctx context.Context, k key) error {
 }
 
 // RemoveAll deletes all schedules, triggers and webhooks of a tenant that is removed: a later tenant of the same name
-// must not inherit them. It is idempotent. Tasks and workflow runs that they have begun continue.
+// must not inherit them. The queue stops keeping the tenant's results for them. It is idempotent. Tasks and workflow runs that they have begun continue.
 func (s *Service) RemoveAll(ctx context.Context, tenant string) error {
 	store, err := s.queue.Automations(ctx)
 	if err != nil {
@@ -256,8 +256,8 @@ func (s *Service) checkTask(ctx context.Context, tenant string, task json.RawMes
 	return err
 }
 
-// checkEnvelope refuses a field of the envelope that is null or empty, as a submission with it is: its default would be
-// more than was meant. taskEvent accepts it, because a stored automation may have it.
+// checkEnvelope refuses a field of the envelope that is null or empty, as submissions do: its default may be more than
+// the caller meant. taskEvent accepts it, because a stored automation may have it.
 func checkEnvelope(task json.RawMessage) error {
 	var fields map[string]any
 	if err := json.Unmarshal(task, &fields); err != nil {

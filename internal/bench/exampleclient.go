@@ -34,7 +34,7 @@ func (b *Bench) startExamples(ctx context.Context, change func(*config.Config)) 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, end()) // stop may already be nil
+			err = errors.Join(err, end()) // not stop, which a return with an error sets to nil
 		}
 	}()
 	add := func(closeIt func() error) {

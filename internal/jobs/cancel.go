@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -41,6 +42,26 @@ func (c *Client) Cancel(ctx context.Context, tenant, id string) (schemas.Record,
 	default:
 		return after.Record, c.nc.Publish("cancel."+tenant+"."+id, nil)
 	}
+}
+
+// CancelEarly cancels the task of an event that is not submitted yet: a later submission finds a cancelled task, which
+// does not run. If the task exists, CancelEarly is Cancel. The error is a *RefusedError if the queue would refuse the
+// event.
+func (c *Client) CancelEarly(ctx context.Context, tenant string, ev event.Event) (schemas.Record, error) {
+	s, err := c.newSubmission(ctx, tenant, ev)
+	if err != nil {
+		return schemas.Record{}, err
+	}
+	r := s.record(ctx, 0, time.Now())
+	requestCancel(&r)
+	rec, err := c.create(ctx, r)
+	switch {
+	case err != nil && !errors.Is(err, ErrKeyReused):
+		return schemas.Record{}, err
+	case rec.Status.Terminal():
+		return rec, nil
+	}
+	return c.Cancel(ctx, tenant, s.id)
 }
 
 // requestCancel cancels a task that has never run. For other tasks, it records the request for the worker that runs or

@@ -42,7 +42,8 @@ func (r *run) fence(ctx context.Context) (*schemas.Result, error) {
 func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, release func()) error {
 	c := r.w.c
 	if dead {
-		end := fmt.Sprintf("%d-%d", r.rec.Run, r.m.seq) // a refused task has no run
+		// A refused task has no run, so the message counts as well.
+		end := fmt.Sprintf("%d-%d", r.rec.Run, r.m.seq)
 		if err := c.deadLetter(ctx, r.lane, r.id, r.id, end, r.m.msg, result.Error); err != nil {
 			return err
 		}
@@ -73,13 +74,13 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 	}
 	if err := r.callEnded(ctx, result); err != nil {
 		release()
-		r.w.logError(ctx, "message not requeued", r.m.requeue(c, requeueDelay)) // the record is terminal
+		r.w.logError(ctx, "message not requeued", r.m.requeue(c, requeueDelay)) // the next delivery calls it again
 		r.wakeAfter(r.lane, requeueDelay)
 		return err
 	}
 	release()
 	if err := r.m.acknowledge(ctx, c); err != nil {
-		return fmt.Errorf("acknowledge: %w", err) // the message is delivered again, and the record is terminal
+		return fmt.Errorf("acknowledge: %w", err) // the next delivery finds a terminal record
 	}
 	r.dropData(ctx)
 	return nil

@@ -18,7 +18,7 @@ const (
 	streamDeliveries  = "DELIVERIES" // deliver.<tenant>.<webhook>
 	deliverPrefix     = "deliver."
 	deliverer         = "webhooks" // the consumer of deliveries
-	maxDeliveries     = 10_000     // waiting deliveries of one webhook; older ones are dropped
+	maxDeliveries     = 10_000     // deliveries of which MoveDeliveries moves at once
 	deliveryIDHeader  = "Codefleet-Delivery"
 	deliveryForHeader = "Codefleet-Webhook-Created"
 
@@ -89,8 +89,8 @@ func (c *Client) MoveDeliveries(ctx context.Context) error {
 	})
 }
 
-// delivery returns the delivery in a message on <prefix><tenant>.<webhook>, which more tokens may follow. A message
-// that is not an event is dropped, and ok is false. since is when the message was stored.
+// delivery returns the delivery in a message. Its subject is <prefix><tenant>.<webhook>, perhaps with more tokens. A
+// message that is not an event is dropped, and ok is false. since is when the message was stored.
 func (c *Client) delivery(
 	ctx context.Context, subject, prefix string, header nats.Header, data []byte, since time.Time,
 ) (d Delivery, ok bool) {

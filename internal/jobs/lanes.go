@@ -40,7 +40,7 @@ type lanes struct {
 	inboxes   []*nats.Subscription // idle
 }
 
-// fetch returns the next message of a lane, or nil when none is available now. See pull for late.
+// fetch returns the next message of a lane, or nil when none is available now. late outlives ctx, see pull.
 func (ls *lanes) fetch(ctx, late context.Context, l lane) (*message, error) {
 	if err := ls.ensureConsumer(ctx, l); err != nil {
 		return nil, err
@@ -70,9 +70,9 @@ func (ls *lanes) fetch(ctx, late context.Context, l lane) (*message, error) {
 	}, nil
 }
 
-// pull requests one message. The server responds with it, or with a status after fetchWait. A stopping worker
-// does not cancel the request before late ends: the server may already have sent a message, which no other worker
-// would get before the ack wait ends.
+// pull requests one message. The server responds with it, or with a status after fetchWait. late ends some time after
+// the worker has begun to stop: the server may already have sent a message, which no other worker would get before the
+// ack wait ends.
 //
 // Each concurrent pull has its own inbox. The connection's shared inbox finds the request of a response by the
 // response's subject, but a pulled message keeps the subject on which it was published.
@@ -165,9 +165,9 @@ func (m *message) acknowledge(ctx context.Context, c *Client) error {
 // inProgress restarts the server's ack wait.
 func (m *message) inProgress(c *Client) error { return c.nc.Publish(m.msg.Reply, []byte("+WPI")) }
 
-// requeue makes the server deliver the message again after delay. A run must change its record first, so that it does
-// not say running: the change fails if another worker has got the message already, and a requeue would then start one
-// more run.
+// requeue makes the server deliver the message again after delay. Before a run calls it, it must change its record, so
+// that the record does not say running. If that change fails because another worker has got the message already, the
+// run must not call requeue, which would start one more run.
 func (m *message) requeue(c *Client, delay time.Duration) error {
 	return c.nc.Publish(m.msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds()))
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -554,6 +555,41 @@ func TestCancel(t *testing.T) {
 		t.Errorf("Cancel unknown = %v, want %v", err, ErrUnknownTask)
 	}
 	f.awaitEmpty(t)
+}
+
+// A task that is cancelled before its submission does not run, whether or not the submission looks for the task.
+func TestCancelEarly(t *testing.T) {
+	f := newFleet(t)
+	f.work(t, WorkerOptions{Slots: 1, Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
+		t.Errorf("task %s runs, although it was cancelled", j.Record.EventID)
+		return &schemas.Result{Status: schemas.Succeeded}, nil
+	}})
+	for id, submit := range map[string]func(context.Context, string, event.Event) (schemas.Record, error){
+		"known": f.Submit, "new": f.SubmitNew,
+	} {
+		ev := taskEvent(id, `{"code":"x"}`)
+		for range 2 {
+			rec, err := f.CancelEarly(t.Context(), "acme", ev)
+			if err != nil || rec.Status != schemas.Cancelled || rec.Result == nil {
+				t.Errorf("CancelEarly = %+v, %v, want cancelled with a result", rec, err)
+			}
+		}
+		rec, err := submit(t.Context(), "acme", ev)
+		if err != nil || rec.Status != schemas.Cancelled {
+			t.Errorf("submit of %s = %+v, %v, want the cancelled task", id, rec, err)
+		}
+	}
+	f.awaitEmpty(t)
+	waiting := f.submit(t, "waiting", `{"code":"x","not_before":"2100-01-01T00:00:00Z"}`)
+	other := taskEvent("waiting", `{"code":"y"}`)
+	if rec, err := f.CancelEarly(t.Context(), "acme", other); err != nil || rec.TaskID != waiting.TaskID ||
+		rec.Status != schemas.Cancelled {
+		t.Errorf("CancelEarly of a task that exists = %+v, %v, want it cancelled", rec, err)
+	}
+	refused := taskEvent("refused", `{}`)
+	if _, err := f.CancelEarly(t.Context(), "acme", refused); err == nil {
+		t.Error("CancelEarly of an invalid task succeeds, want it refused")
+	}
 }
 
 // Cancel also removes the timer of an earlier version, whose subject does not name the run.

@@ -12,7 +12,7 @@ type Explanation struct {
 	// neighbour of a stem of the query is listed as "neighbour (for stem)".
 	Terms   []string `json:"terms"`
 	Lexical float64  `json:"lexical"`
-	Clause  float64  `json:"clause"`
+	Clause  float64  `json:"clause"` // how well it fits one request of a query with several
 	Server  float64  `json:"server"`
 	Vectors float64  `json:"vectors"` // the similarity of word vectors
 	Name    float64  `json:"name"`

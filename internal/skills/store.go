@@ -130,7 +130,8 @@ func readIndex(ctx context.Context, bucket objects.Objects, tenant, known string
 }
 
 // change applies fn to a tenant's index and stores the result. After a lost race it starts again, so fn may be called
-// several times. It is not called again if the index is as the last attempt wanted it: the response to it was lost.
+// several times. If the index then is what the last attempt has tried to store, the attempt has succeeded although its
+// response was lost, and change ends.
 func change(ctx context.Context, bucket objects.Objects, tenant string, fn func(*index) error) error {
 	var last error
 	var wanted []byte
@@ -295,5 +296,5 @@ func load(ctx context.Context, bucket objects.Objects, tenant string, v Version)
 	if err != nil {
 		return Skill{}, fmt.Errorf("read skill %s: %w (%w)", v.Digest, objects.ErrCorrupt, err)
 	}
-	return New("", files)
+	return New("", files) // its name was checked when it was stored
 }

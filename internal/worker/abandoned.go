@@ -14,8 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/filelock"
 )
 
-// Abandoned is a directory whose worker has ended without removing its boxes, for example because it was killed. The
-// worker may have had any data directory. The directory is locked until Close.
+// Abandoned is a directory whose worker has ended without removing its boxes, for example because it was killed. It
+// need not be in this process's data directory. It is locked until Close.
 type Abandoned struct {
 	Dir
 	Owners []string // the owners of boxes: names of directories
@@ -103,8 +103,8 @@ func lockAbandoned(path string, gvisorOwners []string) (a Abandoned, ok bool, er
 	return a, err == nil, err
 }
 
-// RemoveFiles removes the files of boxes and their mounts, and the directory if it contains nothing else. Call it after
-// the boxes have been removed.
+// RemoveFiles removes the files of boxes and their mounts, and the directory if it contains nothing else, such as files
+// of microsandbox, which that driver removes. Call it after the boxes have been removed.
 func (a *Abandoned) RemoveFiles() error {
 	for _, dir := range []string{a.Boxes(), a.GVisor()} {
 		if err := hostdir.Remove(dir); err != nil {

@@ -18,7 +18,7 @@ import (
 // template is a JSON value in whose texts ${ } stands for the value of an expression. A text that is nothing but one
 // expression becomes its value, of any type; in other texts, values that are not texts become JSON. $${ stands for ${.
 type template struct {
-	literal json.RawMessage // if no other field is set
+	literal json.RawMessage // the value, which counts if no other field is set
 	parts   []part          // parts of a text with expressions
 	list    []*template
 	object  map[string]*template

@@ -31,7 +31,7 @@ func (t *Tokens) ReplaceJSON(ctx context.Context, raw json.RawMessage) (json.Raw
 		}); err != nil {
 			return nil, err
 		}
-		recognized, _ = t.recognize(ctx, texts...) // texts that were not judged are replaced whole
+		recognized, _ = t.recognize(ctx, texts...) // after an error, it finds the whole text where it could not look
 	}
 	return mapJSON(raw, func(s scalar) (scalar, error) {
 		switch kind := t.announced(s); {
@@ -49,6 +49,7 @@ func (t *Tokens) ReplaceJSON(ctx context.Context, raw json.RawMessage) (json.Raw
 // RestoreJSON returns a JSON value with the values in place of the tokens, in strings and member names. A string that
 // consists of the token of a number becomes the number. Tokens of other scopes, and expired ones, stay as they are.
 func (t *Tokens) RestoreJSON(raw json.RawMessage) (json.RawMessage, error) {
+	// A token begins with [, which JSON may write as \u005b.
 	if t == nil || bytes.IndexByte(raw, '[') < 0 && !bytes.Contains(raw, []byte(`\u005`)) {
 		return raw, nil
 	}

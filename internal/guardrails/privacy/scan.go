@@ -103,7 +103,7 @@ func (s *scanner) ipv6(i int) bool {
 		word = word[:len(word)-1]
 	}
 	if strings.IndexByte(word, ':') < 0 || end < len(s.text) && class[s.text[end]]&isAlnum != 0 ||
-		!strings.ContainsAny(word, "0123456789") {
+		!strings.ContainsAny(word, "0123456789") { // such as abc::def in a program
 		return false
 	}
 	if _, err := netip.ParseAddr(word); err != nil {

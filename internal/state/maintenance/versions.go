@@ -16,8 +16,8 @@ const markParallel = 8 // manifests that are read at the same time
 // versionMarker marks what the kept versions of a workspace need. It visits the manifests of the history, newest first,
 // and holds one manifest at a time: what is in memory grows with the number of objects only.
 //
-// Of consecutive kept versions it counts the changes of each, and the whole content of the oldest, which together are
-// what they need.
+// Of consecutive kept versions it counts the changes of each, and the whole content of the oldest: the content of each
+// is that of the oldest and some of the later changes.
 type versionMarker struct {
 	*collector
 	ref  format.Ref
@@ -44,7 +44,7 @@ func (c *collector) newVersionMarker(ref format.Ref, p format.Pins) *versionMark
 
 // markVersions marks what the versions need that retention and pins keep. If such a version can no longer be reached
 // from HEAD through parents, markVersions adds it to the pins object. It removes the pins of generations before born,
-// which were deleted.
+// which were deleted. It also rewrites a pins object that another key encrypts.
 func (c *collector) markVersions(ctx context.Context, ref format.Ref, born int64) error {
 	p, etag, err := c.repo.ReadPins(ctx, ref)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *collector) markVersions(ctx context.Context, ref format.Ref, born int64
 	if err := v.finish(ctx); err != nil {
 		return err
 	}
-	v.orphans = v.orphans[:min(len(v.orphans), format.MaxKept)] // the next run collects the others
+	v.orphans = v.orphans[:min(len(v.orphans), format.MaxKept)] // the next run removes the others
 	deleted := func(x format.Pin) bool { return x.Generation < born }
 	current := p.Key == c.keyID || etag == ""
 	if c.opts.DryRun || current && slices.Equal(v.orphans, p.Kept) && !slices.ContainsFunc(p.Pins, deleted) {
@@ -94,7 +94,8 @@ func (v *versionMarker) visit(at format.ManifestRef, m *format.Manifest) bool {
 	return true
 }
 
-// retains reports whether retention keeps the version that is visited.
+// retains reports whether retention keeps the version that is visited, and counts the version as visited. It is called
+// once for each version, in order.
 func (v *versionMarker) retains(h *format.Header) bool {
 	r := &v.opts.Retention
 	day := h.Time.Format(time.DateOnly)
@@ -106,7 +107,8 @@ func (v *versionMarker) retains(h *format.Header) bool {
 	return kept
 }
 
-// keep marks the manifest of a kept version, and counts its changes.
+// keep marks the manifest of a kept version, and counts its changes. A version that builds on a lost manifest cannot be
+// read, so its content does not count.
 func (v *versionMarker) keep(at format.ManifestRef, m *format.Manifest, pinned bool) {
 	v.markManifest(v.ref, at, m, pinned)
 	broken := false

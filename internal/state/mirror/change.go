@@ -58,7 +58,8 @@ func (u *update) change(ctx context.Context, before mark, v *repo.Version) (mark
 
 // changed returns the paths at which the mirror may differ from v. Nil means all paths.
 func (u *update) changed(ctx context.Context, before mark, v *repo.Version) (map[string]bool, error) {
-	// Generation 0 is among the touched ones if files were written for a workspace without HEAD.
+	// Files of the mirror may be of the generations in Touched, which interrupted updates have left. Generation 0 is a
+	// workspace without HEAD.
 	if before.Generation == 0 || slices.Contains(before.Touched, 0) {
 		return nil, nil
 	}

@@ -32,6 +32,7 @@ func openReplayLog(ctx context.Context, cfg Config) (*replayLog, error) {
 		}
 		for _, r := range found {
 			l.versions[r.Key] = r.Version
+			// An entry that names another task is not replayed. Its version is needed to replace it.
 			if r.State != NotMade && r.Key.Task == cfg.Task.ID && r.Key.Tenant == cfg.Task.Tenant {
 				l.entries[r.Key] = r
 			}

@@ -82,14 +82,14 @@ func (r *messageReader) nextMessage() ([]byte, error) {
 }
 
 // message returns a message with a newline, in a form that the SDK can decode, or nil if the SDK does not need one. It
-// passes data that is not a message, or not valid JSON, to onInvalid, with one byte more than maxLine if it is longer.
-// An error ends the connection.
+// passes data that is not a message to onInvalid, which gets at most one byte more than maxLine, to see that it is
+// longer. An error ends the connection.
 func (r *messageReader) message(data []byte) ([]byte, error) {
 	out, err := decodable(data, r.requests)
 	if errors.Is(err, errTooManyRequests) || out == nil && errors.Is(err, errUnreadable) {
 		return nil, err
 	}
-	if err != nil && (out == nil || !json.Valid(data)) { // the content of results does not belong in logs
+	if err != nil && out == nil { // else it is a response, whose content does not belong in logs
 		r.onInvalid(string(data[:min(len(data), maxLine+1)]))
 	}
 	if out == nil {
@@ -98,7 +98,7 @@ func (r *messageReader) message(data []byte) ([]byte, error) {
 	return append(bytes.TrimSuffix(out, []byte("\n")), '\n'), nil
 }
 
-// decodable returns a message with exact content, in a form that the SDK can decode, or nil if the SDK does not need
+// decodable returns a message whose numbers have all their digits, in a form that the SDK can decode, or nil if the SDK does not need
 // it. It returns an error for a message that the SDK cannot decode, and, if that is a response with an id, an error
 // response to the same request. If the message is one request too many, the error is errTooManyRequests.
 func decodable(message []byte, open *requests) (out []byte, err error) {
@@ -140,8 +140,9 @@ func recovered(err *error) {
 }
 
 // served returns a server's request or notification if the client needs it. Otherwise it returns nil for a
-// notification, and a request for a method that the SDK does not know, to which the SDK responds with an error. The
-// SDK's other handlers are not for such servers: the one of notifications/elicitation/complete panics.
+// notification. For a request it then returns one with a method that the SDK does not know, to which the SDK responds
+// with an error. The SDK must not handle other messages of untrusted servers: notifications/elicitation/complete makes
+// it panic.
 func served(r *jsonrpc.Request) ([]byte, error) {
 	switch {
 	case !r.IsCall() && (r.Method == "notifications/progress" || r.Method == "notifications/tools/list_changed"):

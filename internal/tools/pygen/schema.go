@@ -94,9 +94,11 @@ func (d document) resolve(schema any, depth int) object {
 		if !found {
 			return nil
 		}
-		if s = merge(d.resolve(target, depth+1), without(s, "$ref")); s == nil {
+		resolved := d.resolve(target, depth+1)
+		if resolved == nil {
 			return nil
 		}
+		s = merge(resolved, without(s, "$ref"))
 	}
 	all, _ := s["allOf"].([]any)
 	if all == nil {

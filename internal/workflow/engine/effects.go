@@ -71,8 +71,8 @@ func (e *Engine) doTask(
 	var rec schemas.Record
 	if effect.Cancel {
 		rec, err = e.queue.Cancel(ctx, run.Tenant, jobs.TaskID(run.Tenant, ev.Source(), ev.ID()))
-		if errors.Is(err, jobs.ErrUnknownTask) {
-			return &workflow.Ended{Place: effect.Place, Status: schemas.WorkflowCancelled}, nil
+		if errors.Is(err, jobs.ErrUnknownTask) { // the process that began the attempt may be about to submit it
+			rec, err = e.queue.CancelEarly(ctx, run.Tenant, ev)
 		}
 	} else {
 		submit := e.queue.Submit
@@ -85,6 +85,9 @@ func (e *Engine) doTask(
 		}
 	}
 	if refused, ok := errors.AsType[*jobs.RefusedError](err); ok {
+		if effect.Cancel { // it cannot begin
+			return &workflow.Ended{Place: effect.Place, Status: schemas.WorkflowCancelled}, nil
+		}
 		end := failed(effect.Place, refused)
 		if refused.Code == errcode.Expired { // no process has submitted the task within the step's timeout
 			end.Final, end.Error = false, stepTimeout()
@@ -186,20 +189,21 @@ func (e *Engine) doWorkflow(
 	var err error
 	if effect.Cancel {
 		child, _, err = e.read(ctx, run.Tenant, id)
-		if errors.Is(err, jobs.ErrRunNotFound) {
-			return &workflow.Ended{Place: effect.Place, Status: schemas.WorkflowCancelled}, nil
-		}
 		if err == nil && !child.Status.Ended() && child.Stopping != schemas.WorkflowCancelled {
 			child, err = e.advance(ctx, run.Tenant, id, workflow.Event{Cancel: true})
 		}
-	} else {
+	}
+	if !effect.Cancel || errors.Is(err, jobs.ErrRunNotFound) { // another process may be about to start it
 		p := effect.Place
 		child, err = e.start(ctx, run.Tenant, *effect.Workflow, origin{
-			id: id, depth: run.Depth, due: effect.Due,
+			id: id, depth: run.Depth, due: effect.Due, cancelled: effect.Cancel,
 			parent: &schemas.WorkflowParent{RunID: run.RunID, Step: p.Step, Item: p.Item, Attempt: p.Attempt},
 		})
 	}
 	if refused, ok := errors.AsType[*jobs.RefusedError](err); ok {
+		if effect.Cancel {
+			return &workflow.Ended{Place: effect.Place, Status: schemas.WorkflowCancelled}, nil
+		}
 		return failed(effect.Place, refused), nil
 	}
 	if err != nil || !child.Status.Ended() {

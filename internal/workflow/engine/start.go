@@ -47,6 +47,8 @@ type origin struct {
 	parent *schemas.WorkflowParent
 	due    time.Time // by which it must end; may be zero
 	rerun  *rerun
+	// cancelled says that the run is cancelled before its steps begin. If it has been started, it is cancelled.
+	cancelled bool
 }
 
 // rerun is what a run inherits from an earlier one.
@@ -105,7 +107,8 @@ func (e *Engine) start(
 	}
 	if found, _, err := e.read(ctx, tenant, from.id); !errors.Is(err, jobs.ErrRunNotFound) {
 		if err == nil {
-			_, err = e.advance(ctx, tenant, from.id, workflow.Event{}) // an earlier start may not have been completed
+			// An earlier start may not have been completed.
+			_, err = e.advance(ctx, tenant, from.id, workflow.Event{Cancel: from.cancelled})
 		}
 		return found, err
 	}
@@ -135,7 +138,7 @@ func (e *Engine) start(
 	if r := from.rerun; r != nil {
 		run.RerunOf, run.Steps, run.Generation = r.of, r.plan.Steps, r.plan.Generation
 	}
-	return e.begin(ctx, plan, run, e.load(ctx, tenant, from.id, stored))
+	return e.begin(ctx, plan, run, workflow.Event{Cancel: from.cancelled}, e.load(ctx, tenant, from.id, stored))
 }
 
 // compile checks a definition and inputs, and returns the inputs with their defaults.
@@ -178,11 +181,11 @@ func (e *Engine) putNew(
 	return stored, puts.Wait()
 }
 
-// begin stores the record of a new run, and begins its first steps.
+// begin stores the record of a new run, applies its first event, and begins its first steps.
 func (e *Engine) begin(
-	ctx context.Context, plan *workflow.Plan, run schemas.WorkflowRun, load workflow.Load,
+	ctx context.Context, plan *workflow.Plan, run schemas.WorkflowRun, ev workflow.Event, load workflow.Load,
 ) (schemas.WorkflowRun, error) {
-	change, err := plan.Advance(ctx, run, workflow.Event{}, e.Now(ctx), load)
+	change, err := plan.Advance(ctx, run, ev, e.Now(ctx), load)
 	if err != nil {
 		return run, err
 	}
@@ -194,7 +197,7 @@ func (e *Engine) begin(
 	}
 	begun, rev, err := e.write(ctx, run, change, 0)
 	if errors.Is(err, jobs.ErrRunConflict) {
-		return e.advance(ctx, run.Tenant, run.RunID, workflow.Event{})
+		return e.advance(ctx, run.Tenant, run.RunID, ev)
 	}
 	if err != nil {
 		return run, err
