@@ -75,7 +75,8 @@ func checkPool(ctx context.Context, driver executor.Driver, e executor.Environme
 	if err != nil {
 		return errorResult(name, problem, err)
 	}
-	details := []string{fmt.Sprintf("prepares and boots a box with Python %s in %s", box.Python(), duration(time.Since(start)))}
+	took := duration(time.Since(start))
+	details := []string{fmt.Sprintf("prepares and boots a box with Python %s in %s", box.Python(), took)}
 	for _, detail := range []string{root.Description, root.Added, strings.Join(root.Packages, ", ")} {
 		if detail != "" {
 			details = append(details, cell(detail))

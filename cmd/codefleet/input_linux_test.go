@@ -20,7 +20,8 @@ func TestReadingFilesIsInterruptible(t *testing.T) {
 		"privacy scan pipe", "run --file pipe",
 	} {
 		var write *os.File
-		testInterrupt(t, args, strings.NewReader(""), closer(func() error { return write.Close() }), func() (err error) {
+		end := closer(func() error { return write.Close() })
+		testInterrupt(t, args, strings.NewReader(""), end, func() (err error) {
 			write, err = os.OpenFile("pipe", os.O_WRONLY, 0) // returns once the command has opened it
 			return err
 		})

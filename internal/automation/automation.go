@@ -164,7 +164,8 @@ func (s *Service) remove(ctx context.Context, k key) error {
 }
 
 // RemoveAll deletes all schedules, triggers and webhooks of a tenant that is removed: a later tenant of the same name
-// must not inherit them. The queue stops keeping the tenant's results for them. It is idempotent. Tasks and workflow runs that they have begun continue.
+// must not inherit them. The queue stops keeping the tenant's results for them. It is idempotent. Tasks and workflow
+// runs that they have begun continue.
 func (s *Service) RemoveAll(ctx context.Context, tenant string) error {
 	store, err := s.queue.Automations(ctx)
 	if err != nil {

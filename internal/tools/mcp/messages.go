@@ -98,9 +98,10 @@ func (r *messageReader) message(data []byte) ([]byte, error) {
 	return append(bytes.TrimSuffix(out, []byte("\n")), '\n'), nil
 }
 
-// decodable returns a message whose numbers have all their digits, in a form that the SDK can decode, or nil if the SDK does not need
-// it. It returns an error for a message that the SDK cannot decode, and, if that is a response with an id, an error
-// response to the same request. If the message is one request too many, the error is errTooManyRequests.
+// decodable returns a message whose numbers have all their digits, in a form that the SDK can decode, or nil if the
+// SDK does not need it. It returns an error for a message that the SDK cannot decode, and, if that is a response with
+// an id, an error response to the same request. If the message is one request too many, the error is
+// errTooManyRequests.
 func decodable(message []byte, open *requests) (out []byte, err error) {
 	defer func() {
 		if err != nil && !errors.Is(err, errTooManyRequests) {
