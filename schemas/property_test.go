@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -201,5 +202,30 @@ func TestZeroResultHasNoNullLists(t *testing.T) {
 	text := strings.NewReplacer(`"result":null`, "", `"error":null`, "").Replace(string(data))
 	if strings.Contains(text, ":null") {
 		t.Errorf("Marshal(Result{}) = %s, want null only for result and error", data)
+	}
+}
+
+// TestSchemasNameAllFields checks that the schema of each document names the fields of its Go type. An optional field
+// without a schema would be valid with any value.
+func TestSchemasNameAllFields(t *testing.T) {
+	for name, v := range map[string]any{
+		"task.v1.json": Task{}, "record.v1.json": Record{}, "result.v1.json": Result{}, "progress.v1.json": Progress{},
+	} {
+		data, err := files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var schema struct {
+			Properties map[string]json.RawMessage `json:"properties"`
+		}
+		if err := json.Unmarshal(data, &schema); err != nil {
+			t.Fatal(err)
+		}
+		for field := range reflect.TypeOf(v).Fields() {
+			key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if schema.Properties[key] == nil {
+				t.Errorf("%s: no property %q for the field %s", name, key, field.Name)
+			}
+		}
 	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"syscall"
@@ -58,6 +60,42 @@ func testInterrupt(t *testing.T, args string, stdin io.Reader, write io.Closer, 
 		t.Errorf("%s prints %q, want interrupted", args, errs.String())
 	}
 }
+
+// A command whose task is not accepted soon says what it waits for.
+func TestSlowSubmission(t *testing.T) {
+	noted := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		select {
+		case note := <-noted:
+			if !strings.HasPrefix(note, "note: the fleet has not accepted the task yet") {
+				t.Errorf("the command prints %q, want a note", note)
+			}
+		case <-time.After(time.Minute):
+			t.Error("the command waits in silence")
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	defer server.Close()
+	t.Setenv("CODEFLEET_URL", server.URL)
+	t.Setenv("CODEFLEET_TOKEN", "x")
+	a := &app{
+		stdin: strings.NewReader(""), stdout: io.Discard, env: os.Environ(), exit: os.Exit,
+		stderr: writerFunc(func(p []byte) (int, error) {
+			select {
+			case noted <- string(p):
+			default:
+			}
+			return len(p), nil
+		}),
+	}
+	if code := a.main(t.Context(), []string{"run", "--code", "1"}); code != errcode.ExitUnreachable {
+		t.Errorf("exit code = %d, want %d", code, errcode.ExitUnreachable)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestExpiry(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -98,8 +98,8 @@ type foreground struct {
 	begun          bool // whether an event of the task has arrived
 }
 
-// claimTime is the time within which a task is usually claimed. After it, the command checks whether a worker serves
-// the task's task pool at all.
+// claimTime is the time within which a task is usually accepted, and within which it is usually claimed after that.
+// After it, the command says what it waits for, such as a worker that serves the task's task pool.
 const claimTime = 3 * time.Second
 
 // begin finds or starts a fleet and submits the task.
@@ -108,7 +108,17 @@ func (a *app) begin(ctx context.Context, s client.Submission) (*foreground, clie
 	if err := r.connect(ctx); err != nil {
 		return r, client.Record{}, err
 	}
+	r.line.show("submit")
+	noted := make(chan struct{})
+	note := time.AfterFunc(claimTime, func() {
+		r.line.clear()
+		fmt.Fprintln(a.stderr, "note: the fleet has not accepted the task yet; the command retries for a while")
+		close(noted)
+	})
 	rec, err := r.client.Submit(ctx, s)
+	if !note.Stop() {
+		<-noted
+	}
 	return r, rec, markCall(err)
 }
 

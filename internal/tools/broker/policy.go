@@ -61,15 +61,16 @@ func (p Policy) decide(c Call) Decision {
 func policy(cfg Config) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		switch cfg.Policy.decide(c) {
-		case Deny:
-			return Result{}, fail(c, errcode.Forbidden, "the fleet's policy denies this call").
-				hint("see the settings tools.destructive and tools.policy")
+		case Allow:
+			return next(ctx, c)
 		case RequireApproval:
 			if err := awaitApproval(ctx, cfg, c); err != nil {
 				return Result{}, err
 			}
-		case Allow:
+			return next(ctx, c)
+		case Deny:
 		}
-		return next(ctx, c)
+		return Result{}, fail(c, errcode.Forbidden, "the fleet's policy denies this call").
+			hint("see the settings tools.destructive and tools.policy")
 	}
 }
