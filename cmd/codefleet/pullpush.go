@@ -151,6 +151,9 @@ func explainSyncError(err error, hint string) error {
 	if errors.Is(err, dirsync.ErrOtherWorkspace) {
 		return usage("%v", err).try("use another directory, or remove its " + dirsync.BaseFileName)
 	}
+	if errors.Is(err, dirsync.ErrDataDir) {
+		return usage("%v", err)
+	}
 	if errors.Is(err, dirsync.ErrOlder) {
 		return &failure{code: errcode.ExitRefused, message: err.Error()}
 	}
@@ -201,7 +204,8 @@ func (a *app) showSync(ws *client.Workspace, r client.SyncReport, verb, dir stri
 	}
 	for _, p := range r.Skipped {
 		fmt.Fprintf(a.stderr, "skipped: %q: its name is not allowed there or differs from another one by case only, "+
-			"it is a link that points outside, or it is neither a file nor a directory\n", p)
+			"it is a link that points outside, it is neither a file nor a directory, "+
+			"or it is the data directory of a fleet\n", p)
 	}
 	out := syncOutput{
 		ws.Name(), r.Generation, orEmpty(r.Written), orEmpty(r.Removed), orEmpty(r.Conflicts), orEmpty(r.Skipped),

@@ -120,6 +120,8 @@ type Options struct {
 	BaseFile string
 	// Workspace names the workspace. Open fails if the directory belongs to another one.
 	Workspace string
+	// Private lists paths of the directory that are not synchronised, in either direction, nor is what is in them.
+	Private []string
 	// Owner owns the paths that are written. Nil means the user and group of this process.
 	Owner *Owner
 	// Progress is called during a transfer, with the number of bytes transferred and the total. It may be nil.
@@ -142,6 +144,10 @@ var ErrOlder = errors.New("the workspace's newest version is older than the dire
 // ErrOtherWorkspace is returned by Open for a directory that belongs to another workspace.
 var ErrOtherWorkspace = errors.New("the directory belongs to another workspace")
 
+// ErrDataDir is returned by Open for the data directory of a fleet, which contains its credentials. Such a directory
+// below the opened one is skipped.
+var ErrDataDir = errors.New("it is the data directory of a fleet")
+
 // Folder is one directory. It must not be used by two goroutines or two processes at once.
 type Folder struct {
 	root   *os.Root
@@ -150,6 +156,8 @@ type Folder struct {
 	base   base
 	umask  fs.FileMode // set by apply
 	meter  meter       // of the current transfer
+
+	private map[string]bool // Options.Private
 
 	pushed map[string]hash.Hash // SHA-256 of the files that the current push has read, by path
 	behind bool                 // whether the last push wrote a file that the workspace has merged with another version
@@ -202,10 +210,14 @@ func Open(dir string, remote Remote, o Options) (*Folder, error) {
 		return nil, err
 	}
 	f := &Folder{
-		root: root, remote: remote, o: o, foldsCase: foldsCase,
+		root: root, remote: remote, o: o, foldsCase: foldsCase, private: setOf(o.Private),
 		base: base{Format: 1, Workspace: o.Workspace, Paths: map[string]*basePath{}},
 	}
-	if err := f.load(); err != nil {
+	err = f.load()
+	if err == nil && f.isDataDir(".") {
+		err = fmt.Errorf("%s: %w", dir, ErrDataDir)
+	}
+	if err != nil {
 		root.Close()
 		return nil, err
 	}

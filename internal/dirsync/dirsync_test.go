@@ -912,6 +912,67 @@ func TestExcludedAndSkipped(t *testing.T) {
 	}
 }
 
+// TestPrivate checks that private paths and data directories of fleets stay as they are, whatever the workspace has
+// there, and are not pushed.
+func TestPrivate(t *testing.T) {
+	w := newFixture(t)
+	f, err := dirsync.Open(w.dir, w.remote, dirsync.Options{
+		Workspace: "main", Private: []string{"config.yaml", ".env", "deep/in/data"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	w.folder = f
+	private := map[string]string{
+		"config.yaml": "secret", "deep/in/data/token": "secret", "fleet/lock": "", "fleet/credentials.json": "secret",
+		"fleet/servers/a.py": "code",
+	}
+	for p, content := range private {
+		w.write(p, content)
+	}
+	w.write("deep/f", "1")
+	hostile := map[string]string{
+		"config.yaml": "x", ".env": "x", "deep/in/data/token": "x", "deep/in/data/new": "x", "fleet/servers/a.py": "x",
+		"fleet/servers/b.py": "x",
+	}
+	want := maps.Clone(private)
+	want["deep/f"] = "1"
+	for _, there := range []map[string]string{
+		hostile,
+		{},
+		{"deep": "1", "fleet": "1"},
+		{"deep": "->fleet", "fleet": "->deep"},
+		{"deep/in": "1", "fleet/lock": "1"},
+		{"config.yaml/x": "1", "fleet/credentials.json": "->x"},
+	} {
+		w.remote.set(there)
+		for range 3 {
+			_, err := w.folder.Sync(t.Context(), "sync")
+			if err != nil {
+				t.Logf("Sync() = %v", err)
+			}
+			for p, content := range private {
+				if got, err := os.ReadFile(filepath.Join(w.dir, p)); string(got) != content {
+					t.Errorf("%v: %s has %q, %v, want %q", there, p, got, err, content)
+				}
+			}
+			if _, err := os.Lstat(filepath.Join(w.dir, ".env")); err == nil {
+				t.Errorf("%v: .env was written", there)
+			}
+			for p, content := range w.remote.current() {
+				if content == "secret" {
+					t.Errorf("%v: %s was pushed", there, p)
+				}
+			}
+		}
+	}
+	if _, err := dirsync.Open(filepath.Join(w.dir, "fleet"), w.remote, dirsync.Options{}); !errors.Is(err,
+		dirsync.ErrDataDir) {
+		t.Errorf("Open() of a data directory = %v, want %v", err, dirsync.ErrDataDir)
+	}
+}
+
 func TestOtherWorkspace(t *testing.T) {
 	w := newFixture(t)
 	w.remote.set(map[string]string{"f": "1"})

@@ -77,10 +77,10 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 		if d.IsDir() {
 			skip = fs.SkipDir
 		}
-		if rules.Match(p, d.IsDir()) {
+		if rules.Match(p, d.IsDir()) || f.private[p] {
 			return skip
 		}
-		if !syncable(p) {
+		if !syncable(p) || d.IsDir() && f.isDataDir(p) {
 			skipped = append(skipped, p)
 			return skip
 		}
@@ -101,6 +101,16 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 		return nil
 	})
 	return found, skipped, errors.Join(err, rules.Err())
+}
+
+// isDataDir reports whether a directory is the data directory of a fleet, which contains its credentials.
+func (f *Folder) isDataDir(p string) bool {
+	for _, name := range []string{"credentials.json", "lock"} {
+		if info, err := f.root.Lstat(path.Join(p, name)); err != nil || !info.Mode().IsRegular() {
+			return false
+		}
+	}
+	return true
 }
 
 // syncable reports whether both sides can have a path: it must be clean, valid UTF-8 without control and format

@@ -3,6 +3,7 @@
 package violation
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/big"
 	"strconv"
@@ -88,12 +89,45 @@ func Describe(k jsonschema.ErrorKind) string {
 		return count("minProperties", k.Got, k.Want)
 	case *kind.MaxProperties:
 		return count("maxProperties", k.Got, k.Want)
+	case *kind.FalseSchema:
+		return "the schema allows no value here"
+	case *kind.Not:
+		return "the schema excludes this value (not)"
+	case *kind.Enum:
+		if text, plain := oneOf(k.Want); plain {
+			return text
+		}
+	case *kind.Const:
+		if text, plain := oneOf([]any{k.Want}); plain {
+			return text
+		}
 	case *kind.Pattern:
 		if words := patterns[k.Want]; words != "" {
 			return fmt.Sprintf("%.80q: %s", k.Got, words)
 		}
 	}
 	return k.LocalizedString(english)
+}
+
+// oneOf describes the values that enum or const allow, as JSON has them. plain is false if one is a list or an object.
+func oneOf(values []any) (words string, plain bool) {
+	var list []string
+	for _, v := range values {
+		switch v := v.(type) {
+		case nil:
+			list = append(list, "null")
+		case string:
+			list = append(list, "'"+strings.Trim(strconv.Quote(v), `"`)+"'")
+		case bool, json.Number, float64:
+			list = append(list, fmt.Sprint(v))
+		default:
+			return "", false
+		}
+	}
+	if len(list) == 1 {
+		return "value must be " + list[0], true
+	}
+	return "value must be one of " + strings.Join(list, ", "), true
 }
 
 // patterns describes the patterns of the fleet's schemas, because most users do not read regular expressions.

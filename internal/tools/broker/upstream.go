@@ -42,11 +42,11 @@ func upstreamError(ctx context.Context, c Call, err error) error {
 	switch u.Reason {
 	case tools.Drifted:
 		e.Hint = "an operator must generate the tools again, and approve the change"
-	case tools.Lost, tools.Timeout:
-		if c.def.Annotations.Mutates() {
+	case tools.Lost, tools.Timeout, tools.TooLarge, tools.Protocol:
+		if u.Sent && c.def.Annotations.Mutates() {
 			e.Hint = "the call may have taken effect"
 		}
-	case tools.Down, tools.TooLarge, tools.Refused, tools.Protocol:
+	case tools.Down, tools.Refused:
 	}
 	return e
 }

@@ -114,7 +114,7 @@ func decodable(message []byte, open *requests) (out []byte, err error) {
 	}
 	decoded, err := jsonrpc.DecodeMessage(message)
 	if err != nil {
-		return nil, fmt.Errorf("the response is malformed: %w", err)
+		return nil, errMalformed(err)
 	}
 	if err := open.received(decoded, len(message)); err != nil {
 		return nil, err
@@ -124,10 +124,18 @@ func decodable(message []byte, open *requests) (out []byte, err error) {
 	}
 	exact := exactSchemas(exactContent(message))
 	if err := checkResult(exact); err != nil {
-		return nil, fmt.Errorf("the response is malformed: %w", err)
+		return nil, errMalformed(err)
 	}
 	return exact, nil
 }
+
+// errMalformed returns the error of a response that the SDK cannot decode, without types of this program.
+func errMalformed(err error) error {
+	why := goType.ReplaceAllString(err.Error(), "a value has the wrong type")
+	return fmt.Errorf("the response is malformed: %s", why)
+}
+
+var goType = regexp.MustCompile(`(?s)(?:unmarshaling jsonrpc message: )?json: cannot unmarshal .* into Go .*`)
 
 // errUnreadable is the error of a message that cannot be passed to the SDK: the SDK panics at it, or it is not the
 // response to its request. If it is no response at all, it ends the connection.

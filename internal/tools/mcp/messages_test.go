@@ -99,6 +99,13 @@ func TestServedMessages(t *testing.T) {
 			`{"jsonrpc":"2.0","id":2,"method":"notifications/progress"}`,
 			`{"jsonrpc":"2.0","id":2,"method":"unsupported: notifications/progress"}`,
 		},
+		"content of another type": {
+			response(`{"content":"text"}`), fmt.Sprintf(malformed, "a value has the wrong type"),
+		},
+		"error code of another type": {
+			`{"jsonrpc":"2.0","id":1,"error":{"code":"E1","message":"x"}}`,
+			fmt.Sprintf(malformed, "a value has the wrong type"),
+		},
 		"questions":      {response(`{"content":[],"inputRequests":{"a":null}}`), fmt.Sprintf(malformed, asks)},
 		"only questions": {response(`{"inputRequests":{"a":null}}`), fmt.Sprintf(malformed, asks)},
 		"no questions": {
