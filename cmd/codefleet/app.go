@@ -44,6 +44,8 @@ type app struct {
 	// before they repeat a request that failed. Zero selects defaultWatchInterval.
 	watchInterval time.Duration
 
+	executed *cobra.Command // the command of the command line, once its flags are known
+
 	explain bool // --explain of run and result: if no program was written, print an unfinished one
 
 	notedToken sync.Once // the note that CODEFLEET_TOKEN is not used
@@ -60,7 +62,10 @@ func (a *app) main(ctx context.Context, args []string) int {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	err := root.ExecuteContext(ctx)
+	command, err := root.ExecuteContextC(ctx)
+	if a.executed == nil { // the command line is wrong
+		a.executed = command
+	}
 	if err == nil {
 		err = writeFailure(out.failed())
 	}
@@ -93,6 +98,7 @@ func (a *app) root() *cobra.Command {
 		Short:         "Run agents' code in sandboxes, on one machine or many",
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			a.executed = c
 			if a.output != "text" && a.output != "json" {
 				return usage("-o %s: want text or json", a.output)
 			}

@@ -9,7 +9,11 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"regexp"
+	"strings"
 	"time"
+
+	"al.essio.dev/pkg/shellescape"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
@@ -87,6 +91,7 @@ func (a *app) report(err error) int {
 		return errcode.ExitOK
 	}
 	f := explain(err)
+	f.hint = a.withFlags(f.hint)
 	if message := f.Error(); message != "" {
 		if a.output == "json" {
 			return a.reportJSON(f)
@@ -98,6 +103,35 @@ func (a *app) report(err error) int {
 		}
 	}
 	return f.code
+}
+
+var commandInHint = regexp.MustCompile(`codefleet(?: [a-z][a-z-]*)+`)
+
+// withFlags adds flags of the executed command line to the commands in a hint: without them, these would concern another
+// configuration, fleet or workspace.
+func (a *app) withFlags(hint string) string {
+	if a.executed == nil {
+		return hint
+	}
+	return commandInHint.ReplaceAllStringFunc(hint, func(line string) string {
+		words := strings.Fields(line)[1:]
+		command, rest, err := a.executed.Root().Find(words)
+		if err != nil || !command.HasParent() {
+			return line
+		}
+		flags := ""
+		for _, name := range []string{"config", "fleet", "workspace"} {
+			given, takes := a.executed.Flag(name), command.Flag(name)
+			isUp := a.executed.Name() == "up" || command.Name() == "up" // its --workspace is a directory, and it needs no fleet
+			if given == nil || !given.Changed || takes == nil || isUp && name != "config" ||
+				strings.Contains(hint, "--"+name) {
+				continue
+			}
+			flags += " --" + name + " " + shellescape.Quote(given.Value.String())
+		}
+		line = "codefleet " + strings.Join(words[:len(words)-len(rest)], " ") + flags
+		return strings.Join(append([]string{line}, rest...), " ")
+	})
 }
 
 // errorOutput is what commands with -o json print on standard error if they fail.

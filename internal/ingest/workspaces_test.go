@@ -421,6 +421,7 @@ func TestWorkspaceRefusals(t *testing.T) {
 		{413, "too_large", "PUT", main + "/files/g", nil, strings.Repeat("x", 6000)},
 		{404, "unknown_file", "GET", main + "/files/none", nil, ""},
 		{404, "unknown_version", "GET", main + "/files?generation=99", nil, ""},
+		{404, "unknown_version", "GET", main + "/files/f?generation=99", nil, ""},
 		{400, "unknown_pin", "GET", main + "/files?generation=nopin", nil, ""},
 		{400, "bad_parameter", "GET", main + "/diff", nil, ""},
 		{400, "bad_parameter", "POST", main + "/restore", jsonType, `{}`},

@@ -63,6 +63,11 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request, ref state.Ref) 
 	}
 	f, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, generation, name)
 	if errors.Is(err, state.ErrNotFound) {
+		if generation > 0 {
+			if _, missing := s.o.Workspaces.Repo().Find(r.Context(), ref, generation); missing != nil {
+				return missing // the whole version
+			}
+		}
 		return unknownFile(ref, name)
 	}
 	if err != nil {
