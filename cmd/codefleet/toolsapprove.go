@@ -25,7 +25,7 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 		Long: "Show the new and changed definitions of MCP tools. With names, approve them: SERVER/TOOL\n" +
 			"selects one tool; SERVER or SERVER/* selects all new and changed tools of the server.",
 		RunE: a.do(func(ctx context.Context, args []string) error {
-			c, err := a.load()
+			c, err := a.loadTools()
 			if err != nil {
 				return err
 			}
@@ -33,7 +33,7 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			listing, err := a.catalogue(ctx)
+			listing, err := readCatalogue(ctx, c)
 			if err != nil {
 				return err
 			}

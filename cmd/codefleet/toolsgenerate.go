@@ -30,7 +30,7 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			"servers directory. The fleet refuses calls of new and changed definitions until you\n" +
 			"approve them with `codefleet tools approve`.",
 		RunE: a.do(func(ctx context.Context, args []string) error {
-			c, err := a.load()
+			c, err := a.loadTools()
 			if err != nil {
 				return err
 			}

@@ -22,7 +22,11 @@ func (a *app) toolsLintCommand() *cobra.Command {
 			"a task described in these words would not find it either. Also list tools without a\n" +
 			"description. The exit code is 1 if a tool is listed.",
 		RunE: a.do(func(ctx context.Context, _ []string) error {
-			listing, err := a.catalogue(ctx)
+			c, err := a.loadTools()
+			if err != nil {
+				return err
+			}
+			listing, err := readCatalogue(ctx, c)
 			if err != nil {
 				return err
 			}

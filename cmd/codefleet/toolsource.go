@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly/tooling"
+	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/selection"
@@ -98,11 +100,38 @@ func (a localTools) SearchTools(
 }
 
 // catalogue reads the tools of execution.servers_dir.
-func (a *app) catalogue(ctx context.Context) (*tools.Listing, error) {
+func (a localTools) catalogue(ctx context.Context) (*tools.Listing, error) {
 	c, err := a.load()
 	if err != nil {
 		return nil, err
 	}
+	return readCatalogue(ctx, c)
+}
+
+// loadTools reads the configuration for the commands that change the servers directory. If --fleet or the environment
+// names the fleet.json of a fleet of this host, it is that fleet's directory, unless execution.servers_dir is set.
+func (a *app) loadTools() (*config.Config, error) {
+	path := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET"))
+	if path == "" && a.lookup("CODEFLEET_URL") != "" {
+		fmt.Fprintln(a.stderr, "note: the servers directory is that of this host; "+
+			"workers of other hosts get it by `codefleet tools publish`")
+	}
+	if path == "" {
+		return a.load()
+	}
+	f, err := config.ReadFleetFile(path)
+	if err != nil {
+		return nil, noFleet(err)
+	}
+	c, err := a.load()
+	if err != nil || f.Data == "" || c.Execution.ServersDir != "" {
+		return c, err
+	}
+	return a.loadSilently(config.Flag{Key: "data", Value: f.Data, Name: "--fleet " + path})
+}
+
+// readCatalogue reads the servers directory.
+func readCatalogue(ctx context.Context, c *config.Config) (*tools.Listing, error) {
 	catalogue, err := tooling.Catalogue(c)
 	if err != nil {
 		return nil, err
