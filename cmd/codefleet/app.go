@@ -97,7 +97,7 @@ func (a *app) root() *cobra.Command {
 		Use:           "codefleet",
 		Short:         "Run agents' code in sandboxes, on one machine or many",
 		SilenceErrors: true, SilenceUsage: true,
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+		PersistentPreRunE: func(c *cobra.Command, args []string) error {
 			a.executed = c
 			if a.output != "text" && a.output != "json" {
 				return usage("-o %s: want text or json", a.output)
@@ -105,7 +105,7 @@ func (a *app) root() *cobra.Command {
 			if !slices.Contains([]string{"auto", "always", "never"}, a.color) {
 				return usage("--color %s: want auto, always or never", a.color)
 			}
-			return checkGiven(c)
+			return checkGiven(c, args)
 		},
 	}
 	f := root.PersistentFlags()

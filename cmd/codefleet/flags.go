@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,11 +38,18 @@ func flagError(c *cobra.Command, err error) error {
 	if !own {
 		want = wantError(wanted[f.Value.Type()])
 	}
+	isLongTime := f.Value.Type() == "duration" && anyDuration.MatchString(invalid.GetValue())
+	if !own && (isLongTime || errors.Is(err, strconv.ErrRange)) {
+		return usage("--%s %s is too large", f.Name, value).try(help)
+	}
 	if want == "" {
 		return usage("--%s %s: %v", f.Name, value, errors.Unwrap(invalid)).try(help)
 	}
 	return usage("--%s %s: want %s", f.Name, value, want).try(help)
 }
+
+// anyDuration matches durations, also those that are too long for a time.Duration.
+var anyDuration = regexp.MustCompile(`^(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h))+$`)
 
 // wantError is the error of a value that a flag does not accept. Its text says what the flag accepts.
 type wantError string
@@ -118,9 +126,13 @@ func requirePositive(c *cobra.Command, names ...string) {
 	}
 }
 
-// checkGiven refuses flags that are given twice, except lists, and flags with an empty value, as in
+// checkGiven refuses flags that are given twice, except lists, and flags and arguments with an empty value, as in
 // --workspace "$UNSET".
-func checkGiven(c *cobra.Command) (err error) {
+func checkGiven(c *cobra.Command, args []string) (err error) {
+	if i := slices.Index(args, ""); i >= 0 && c.Name() != cobra.ShellCompRequestCmd &&
+		c.Name() != cobra.ShellCompNoDescRequestCmd {
+		return usage("argument %d is empty", i+1).try(c.CommandPath() + " --help")
+	}
 	c.Flags().Visit(func(f *pflag.Flag) {
 		empty := f.Value.String() == ""
 		if list, ok := f.Value.(pflag.SliceValue); ok {

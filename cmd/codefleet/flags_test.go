@@ -1,11 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"io"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // TestFlagsAreGivenOnce checks for every flag of every command that it is refused if it is empty, and if it is given
@@ -43,7 +48,7 @@ func TestFlagsAreGivenOnce(t *testing.T) {
 				if err := fresh.ParseFlags(args); err != nil {
 					t.Fatalf("%s %s: %v", strings.Join(path, " "), args, err)
 				}
-				if err, want := checkGiven(fresh), !isList || len(args) == 1; (err != nil) != want {
+				if err, want := checkGiven(fresh, nil), !isList || len(args) == 1; (err != nil) != want {
 					t.Errorf("%s %s = %v, want an error: %v", strings.Join(path, " "), args, err, want)
 				}
 				checked++
@@ -80,6 +85,31 @@ func TestFlagErrors(t *testing.T) {
 	visit((&app{}).root())
 	if checked < 30 {
 		t.Errorf("checked %d flags, want at least 30: the test may not find them", checked)
+	}
+}
+
+// TestWrongValues checks the reasons that flags and arguments are refused for.
+func TestWrongValues(t *testing.T) {
+	for args, want := range map[string]string{
+		"run --timeout 99999999h x":                    "--timeout 99999999h is too large",
+		"run --memory 99999999999999999999 x":          "--memory 99999999999999999999 is too large",
+		"run --cpus 1e400 x":                           "--cpus 1e400 is too large",
+		"skills show a --version 99999999999999999999": "--version 99999999999999999999 is too large",
+		"tools show _":                                 "argument 1 is empty",
+		"workspace pull _":                             "argument 1 is empty",
+		"workspace diff 1 _":                           "argument 2 is empty",
+		"status _":                                     "argument 1 is empty",
+	} {
+		words := strings.Fields(args)
+		for i, w := range words {
+			words[i] = strings.ReplaceAll(w, "_", "")
+		}
+		var errs bytes.Buffer
+		a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &errs, exit: os.Exit}
+		if code := a.main(t.Context(), words); code != errcode.ExitUsage ||
+			!strings.HasPrefix(errs.String(), "codefleet: "+want+"\n") {
+			t.Errorf("%s: exit code %d, %s, want %d, %s", args, code, &errs, errcode.ExitUsage, want)
+		}
 	}
 }
 

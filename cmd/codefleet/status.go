@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -36,8 +35,6 @@ func (a *app) statusCommand() *cobra.Command {
 
 // oneTask accepts exactly one task id.
 func oneTask(c *cobra.Command, args []string) error {
-	// An unset variable in a script is an empty argument.
-	args = slices.DeleteFunc(slices.Clone(args), func(id string) bool { return id == "" })
 	if len(args) != 1 {
 		return usage("%s: want one task id, got %d", c.Name(), len(args)).try("codefleet tasks")
 	}

@@ -365,6 +365,9 @@ func (f *taskFlags) readStart(s *client.Submission) error {
 func parseAt(text string, now time.Time) (time.Time, error) {
 	if delay, relative := strings.CutPrefix(text, "+"); relative {
 		d, err := time.ParseDuration(delay)
+		if err != nil && anyDuration.MatchString(delay) {
+			return time.Time{}, usage("--at %q is too late", text)
+		}
 		if err != nil || strings.ContainsAny(delay, "+-") {
 			return time.Time{}, usage("--at %q: want a time from now, such as +10m or +1h30m", text)
 		}

@@ -47,8 +47,12 @@ func (a *app) tenantsCommand() *cobra.Command {
 				a.warnUnserved(ctx, c, t.Name)
 			}
 			return a.print(t, func(w io.Writer) {
-				fmt.Fprintf(w, "added tenant %s; create a token with: codefleet tokens add --tenant %s\n",
-					t.Name, t.Name)
+				done := "added tenant"
+				if t.Settings {
+					done = "the settings already have the tenant"
+				}
+				fmt.Fprintf(w, "%s %s; create a token with: codefleet tokens add --tenant %s\n",
+					done, t.Name, t.Name)
 			})
 		}),
 	}

@@ -19,6 +19,9 @@ func (k *checker) liveFolder() {
 		return
 	}
 	folder := realPath(c.Execution.WorkspaceDir)
+	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
+		k.bad(key, "%s is not a directory", c.Execution.WorkspaceDir)
+	}
 	for _, s := range c.directories() {
 		if s.path != "" && contains(realPath(s.path), folder) {
 			k.bad(key, "%s is in %s (%s), where programs could change files of the fleet: use another directory",

@@ -38,6 +38,7 @@ func TestLiveFolderAndFleet(t *testing.T) {
 		{"data/x", "", "is in data (data)"},
 		{"link/x/new", "", "is in data (data)"},
 		{"tools/x", "", "(execution.servers_dir)"},
+		{"token", "", "token is not a directory"},
 		{".", server(""), "the MCP server a runs in it"},
 		{"work", server(", cwd: work/sub"), "the MCP server a runs in it"},
 		{"work", server(", args: [-u, work/server.py]"), "work/server.py of the MCP server a is in it"},
