@@ -86,11 +86,11 @@ func (w *writer) check(op, python string, m match) bool {
 		return err == nil && (!known || year >= firstYear && year <= 9999)
 	case "await": // the next clause has the contents
 		return len(following) > 0 && following[0].tokens[len(following[0].tokens)-1].kind == jsonText
-	case "alone": // no other clause of the sentence follows, which may be meant for each or only once
-		return len(w.rest()) == 0
+	case "alone": // no other clause of the sentence follows
+		return !w.goesOn()
 	case "bare": // "weather" includes the forecast
 		follows := len(following) > 0 && following[0].tokens[0].lower == "if"
-		return !follows && w.depth == 1 && !strings.Contains(strings.ToLower(w.request.Task), "forecast")
+		return !follows && !strings.Contains(strings.ToLower(w.request.Task), "forecast")
 	case "verb": // "use double_number to triple 5" means another skill
 		does := append(strings.Split(strings.ToLower(w.vars["does"]), "_"), "", "number", "numbers")
 		return slices.Contains(does, strings.ToLower(m["verb"].text))
@@ -139,9 +139,7 @@ func (w *writer) perform(op, name, python string, m match) bool {
 	case "calc":
 		return w.calculate(tokenise(python))
 	case "if":
-		return w.condition(strings.ToLower(python), m["rest"].tokens)
-	case "each":
-		return w.each(m)
+		return w.condition(strings.ToLower(python))
 	case "tool":
 		return w.callTool(m)
 	default:
@@ -193,6 +191,28 @@ func (w *writer) variable(name string) string {
 		return `"` + strings.ReplaceAll(strings.TrimSpace(cityText), "\n", `", "`) + `"`
 	}
 	return w.vars[name]
+}
+
+// condition reads the last clause of the task, in the same sentence, as what to do if the last variable is true.
+func (w *writer) condition(label string) bool {
+	if !w.goesOn() || w.at+1 < len(w.clauses) {
+		return false
+	}
+	outcome := w.last
+	w.output(label, outcome)
+	w.save()
+	outputs, body, vars := len(w.outputs), w.body, w.vars
+	w.body, w.vars, w.depth = nil, maps.Clone(vars), w.depth+1
+	w.step()
+	w.save()
+	branch := w.body
+	w.body, w.vars, w.depth = body, vars, w.depth-1
+	for _, o := range w.outputs[outputs:] {
+		w.line("%s = None", o.variable)
+	}
+	w.line("if %s:", outcome)
+	w.body = append(w.body, branch...)
+	return len(branch) > 0
 }
 
 // open makes a JSON file the open document, and first saves the previous one if it has changes.

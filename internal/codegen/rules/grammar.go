@@ -26,9 +26,9 @@ type grammar struct {
 
 // form is one kind of clause: its patterns, and what a clause that matches writes.
 type form struct {
-	name, group string // group is calculation, weather or empty
-	patterns    [][]node
-	actions     []action
+	name     string
+	patterns [][]node
+	actions  []action
 }
 
 // node is an item of a compiled pattern: words, alternatives or a slot.
@@ -67,8 +67,7 @@ var theGrammar = sync.OnceValue(func() *grammar {
 		case "tool":
 			g.tools[name] = parseToolKind(list)
 		case "form":
-			name, group, _ := strings.Cut(rest, " @")
-			last = &form{name: name, group: group}
+			last = &form{name: rest}
 			g.forms = append(g.forms, last)
 		case "actions":
 			last = &form{name: rest}

@@ -120,20 +120,8 @@ func (g *grammar) regionSize(t []token, city string) int {
 	return 0
 }
 
-// cities returns a function that reads at least so many places and at most so many, of which none is only a country:
-// "each city in France" means the cities of France.
-func cities(least, most int) func(*writer, []token) (value, bool) {
-	return func(w *writer, t []token) (value, bool) {
-		v, ok := readPlaces(w, t)
-		country := slices.ContainsFunc(v.list, func(name string) bool {
-			return knownPlaces()[fold(strings.Trim(name, `"`))] == isCountry
-		})
-		return v, ok && !country && len(v.list) >= least && len(v.list) <= most
-	}
-}
-
-// readCity reads one city, not in quotes: cities starting with 'S' may be those whose name does.
-func readCity(w *writer, t []token) (value, bool) {
-	v, ok := cities(1, 1)(w, t)
-	return v, ok && t[0].kind != quoted
+// readCity reads one city without a region.
+func readCity(_ *writer, t []token) (value, bool) {
+	name := join(t)
+	return value{py: quote(name)}, placeSize(t) == len(t) && knownPlaces()[fold(name)]&isCity != 0
 }

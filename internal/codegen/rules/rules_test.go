@@ -458,8 +458,8 @@ func TestRulesValues(t *testing.T) {
 		{"Read /workspace/notes.txt", "three lines"},
 		{"Calculate 2 squared, please", 4.0},
 		{
-			"Calculate 3 * 3, if the result is above 8, then calculate 1 + 1, otherwise calculate 2 + 2",
-			map[string]any{"calculation": 9.0, "result above 8": true, "calculation 2": 2.0, "calculation 3": nil},
+			"Calculate 3 * 3, if the result is above 8, then calculate 1 + 1",
+			map[string]any{"calculation": 9.0, "result above 8": true, "calculation 2": 2.0},
 		},
 		{
 			`Create /workspace/n.json with {"a": [1, 2]}, then calculate the sum of a`,
@@ -512,8 +512,8 @@ func TestRulesValues(t *testing.T) {
 			map[string]any{"id": 3.0, "name": "Carol", "age": 40.0, "active": 1.0},
 		}, "count": 2.0}},
 		{
-			"Calculate 3 * 3, if the result is above 10, calculate 1 + 1, otherwise calculate 2 + 2",
-			map[string]any{"calculation": 9.0, "result above 10": false, "calculation 2": nil, "calculation 3": 4.0},
+			"Calculate 3 * 3, if the result is above 10, calculate 1 + 1",
+			map[string]any{"calculation": 9.0, "result above 10": false, "calculation 2": nil},
 		},
 	} {
 		if d := cmp.Diff(c.want, w.run(c.task)); d != "" {
@@ -563,6 +563,29 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 		"Read s.json, calculate 2 * 2, get weather for Rome, add the result to the results array",
 		"Read s.json, set status to done if a is above 3", "Write 'abc' to out.txt unless it exists",
 		"Calculate 5 + 3 for each user",
+		"Calculate 3 * 3, if the result is above 8, then calculate 1 + 1, otherwise calculate 2 + 2",
+		"Calculate 3 * 3, if the result is above 10, calculate 1 + 1, otherwise calculate 2 + 2",
+		"For each of Paris, London and Rome, get the weather",
+		"For each city in Paris, London and Rome check the weather for it",
+		"For each of 1, 2 and 3 double it",
+		"For each number in [1, 2, 3], calculate its square",
+		"For each number in [1.5, -2] multiply the number by 10",
+		"for each number from 1 to 5 square it",
+		"For each of 1, 2, 3 subtract it from 10",
+		"For each of 10, 20 and 30 calculate 50% of it",
+		"for each of -1 and -2 calculate it squared",
+		"for each of 1, 2, 3 calculate 10 - it - 1",
+		"Calculate 5 + 3. For each of 1, 2, 3, add 5 to it.",
+		"double each of 1, 2 and 3",
+		"add 5 to each of 1, 2, 3",
+		"subtract 1 from every number in [5, 6]",
+		"divide each of 10, 20 by 4",
+		"decrease each of 10, 20 by 5%",
+		"Calculate 5 + 3. If the result is below 5, increase it by 2, otherwise decrease it by 2",
+		"Calculate 5 + 3. If the result is above 5, multiply it by 2, otherwise add 1 to it.",
+		"Calculate 5 + 3. If the result is above 5, for each of 1, 2 double it.",
+		"For each of 1, 4 and 9 calculate the square root of it",
+		"For each of 1 and 2 calculate half of it",
 	} {
 		_, err := Write(codegen.Request{Task: task, Tools: shippedTools()})
 		required, ok := errors.AsType[*codegen.CodeRequiredError](err)

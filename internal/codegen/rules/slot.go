@@ -45,7 +45,7 @@ var slots = map[string]func(w *writer, t []token) (value, bool){
 	"operand": readOperand, "reference": readReference, "radicand": readRadicand, "value": readValue, "keys": readKeys,
 	"date": readDate, "day": readDay, "numeral": readNumeral,
 	"item":   readItem,
-	"places": readPlaces, "city": readCity, "cities": cities(2, maxEach),
+	"places": readPlaces, "city": readCity,
 	"rest": func(*writer, []token) (value, bool) { return value{}, true },
 }
 

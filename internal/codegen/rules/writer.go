@@ -79,7 +79,7 @@ type output struct {
 	clause        int // its value of writer.at
 }
 
-// step reads one clause: for a condition also the clauses of the branches, and for a loop also the next clause.
+// step reads one clause, and for a condition also the next one.
 func (w *writer) step() {
 	c := w.clauses[w.at]
 	w.at++
@@ -87,14 +87,7 @@ func (w *writer) step() {
 	before := len(w.body)
 	w.line("%s", comment(c.text))
 	m := &matcher{w: w, tokens: c.tokens}
-	f := w.write("", m)
-	if next := w.rest(); f == nil && len(next) > 0 && len(next[0].unread) == 0 { // "for each of 1 and 2", "double it"
-		w.at++
-		if f = w.write("loop", &matcher{w: w, tokens: slices.Concat(c.tokens, next[0].tokens)}); f == nil {
-			w.at--
-		}
-	}
-	if f != nil {
+	if f := w.write(m); f != nil {
 		w.understood = append(w.understood, f.name+": "+c.text)
 		if len(w.body) == before+1 {
 			w.body = w.body[:before] // no comment without code
@@ -108,22 +101,19 @@ func (w *writer) step() {
 		}
 	}
 	w.body = w.body[:before]
-	w.line("%s", comment("TODO: "+c.text))
+	w.line("pass  %s", comment("TODO: "+c.text))
 }
 
-// rest returns the clauses after the one being read, if the next one belongs to the same sentence.
-func (w *writer) rest() []clause {
-	if next := w.clauses[w.at:]; len(next) > 0 && next[0].sentence == w.clause.sentence {
-		return next
-	}
-	return nil
+// goesOn reports whether the next clause belongs to the sentence of the one being read.
+func (w *writer) goesOn() bool {
+	return w.at < len(w.clauses) && w.clauses[w.at].sentence == w.clause.sentence
 }
 
-// write writes the tokens of a matcher with the first form that fits: one of a group, or of all if group is empty. If
-// there is none, it returns nil and changes nothing.
-func (w *writer) write(group string, m *matcher) *form {
+// write writes the tokens of a matcher with the first form that fits. If there is none, it returns nil and changes
+// nothing.
+func (w *writer) write(m *matcher) *form {
 	i := slices.IndexFunc(w.grammar.forms, func(f *form) bool {
-		return (group == "" || f.group == group) && m.match(f.patterns, func(values match) bool {
+		return m.match(f.patterns, func(values match) bool {
 			saved := *w
 			saved.vars, saved.imports, saved.names = maps.Clone(w.vars), maps.Clone(w.imports), maps.Clone(w.names)
 			saved.outputs, saved.body = slices.Clone(w.outputs), slices.Clone(w.body)
@@ -158,8 +148,7 @@ func (w *writer) saveFor(f *form) {
 }
 
 // forget removes what later words may no longer refer to: the last number, rows and file after a form that finds or
-// changes something else, and the document after a form that finds something. The branches of a condition do this
-// themselves.
+// changes something else, and the document after a form that finds something.
 func (w *writer) forget(f *form, values match, number string) {
 	has := func(ops ...string) bool {
 		return slices.ContainsFunc(f.actions, func(a action) bool { return slices.Contains(ops, a.op) })
@@ -167,10 +156,10 @@ func (w *writer) forget(f *form, values match, number string) {
 	changes, finds := has("open", "load", "change"), has("let", "show", "out", "set", "calc", "compute")
 	if changes {
 		delete(w.vars, "found")
-	} else if finds && !has("if") {
+	} else if finds {
 		w.vars["found"] = "yes"
 	}
-	if !changes && !finds || has("if", "calc", "compute") {
+	if !changes && !finds || has("calc", "compute") {
 		return
 	}
 	if _, refers := values["reference"]; !refers && w.vars["number"] == number {
