@@ -2,7 +2,6 @@ package rules
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -74,16 +73,6 @@ func (w *writer) check(op, python string, m match) bool {
 	case "titled": // "the state" is a document whose name says so
 		named := func(t token) bool { return t.lower == "state" || t.lower == "workflow" }
 		return !slices.ContainsFunc(w.clause.tokens, named) || stateFile.MatchString(w.vars["file"])
-	case "in-order":
-		first, known := parseDate(m["a"].text)
-		last, known2 := parseDate(m["b"].text)
-		return known != known2 || known && !last.Before(first)
-	case "in-calendar":
-		var count, unit int
-		_, err := fmt.Sscan(python, &count, &unit)
-		day, known := parseDate(m["date"].text)
-		year := day.AddDate(0, 0, count*unit).Year()
-		return err == nil && (!known || year >= firstYear && year <= 9999)
 	case "await": // the next clause has the contents
 		return len(following) > 0 && following[0].tokens[len(following[0].tokens)-1].kind == jsonText
 	case "alone": // no other clause of the sentence follows
@@ -134,8 +123,7 @@ func (w *writer) perform(op, name, python string, m match) bool {
 			delete(w.vars, v)
 		}
 	case "compute":
-		kind, _, _ := strings.Cut(name, " ")
-		w.emitNumber(kind, name, python)
+		w.emitNumber(name, python)
 	case "calc":
 		return w.calculate(tokenise(python))
 	case "if":
@@ -240,28 +228,26 @@ func (w *writer) calculate(t []token) bool {
 	if !e.ok || e.single && !t[0].is("(") || sign == "-" && w.vars["number"] != "" {
 		return false
 	}
-	python, label := e.python, strings.ReplaceAll(e.python, "limited", "")
+	python, label := e.python, e.python
 	calculator := ""
 	if e.simple {
 		calculator, _ = w.resolve(w.grammar.tools["calculate"])
 	}
 	if calculator != "" {
 		python = calculator + "(" + quote(label) + ")"
-	} else if e.refers != "" || isRounded.MatchString(python) {
-		python = strings.ReplaceAll(operand.ReplaceAllString(python, "exact($0)"), "exact(limited)", "limited")
+	} else if e.refers || isRounded.MatchString(python) {
+		python = operand.ReplaceAllString(python, "exact($0)")
 	}
 	if python != e.python {
 		python = "calculated(lambda: " + python + ", " + quote(label) + ")"
 	}
-	w.emitNumber(e.kind, label, python)
+	w.emitNumber(label, python)
 	return true
 }
 
-// emitNumber emits a Python expression as the last number of a kind, such as sum. The program prints its value after
-// the label.
-func (w *writer) emitNumber(kind, label, python string) {
+// emitNumber emits a Python expression as the last number. The program prints its value after the label.
+func (w *writer) emitNumber(label, python string) {
 	w.vars["number"] = w.let("value", python)
-	w.vars[kind] = w.last
 	w.line("print(%s, %s)", quote(label+" ="), w.last)
 	w.output("calculation", w.last)
 }

@@ -18,24 +18,15 @@ type clause struct {
 	tokens   []token // with the JSON block or the bullet list that follows the request, as one token
 	text     string  // as written
 	sentence int
-	then     bool     // "then" precedes it
 	fields   []string // the members of the bullet list, in JSON
 	unread   []string // values of the bullet list that no rule reads, and names that occur again
 }
 
-// listNumber matches the number of a list's item: "1.", "(2)", "3)".
-var listNumber = regexp.MustCompile(`(?m)^([ \t]*)(?:\(\d{1,2}\)|\d{1,2}[.)])[ \t]*(\pL+)`)
+// listNumber matches the number of a list's item: "1." or "2)".
+var listNumber = regexp.MustCompile(`(?m)^([ \t]*)\d{1,2}[.)][ \t]*(\pL)`)
 
-// withoutNumbers returns a task without the numbers of its list items. "(5) minus 3" is no item.
-func withoutNumbers(task string) string {
-	return listNumber.ReplaceAllStringFunc(task, func(item string) string {
-		part := listNumber.FindStringSubmatch(item)
-		if theGrammar().has("operator", tokenise(part[2])...) {
-			return item
-		}
-		return part[1] + part[2]
-	})
-}
+// withoutNumbers returns a task without the numbers of its list items.
+func withoutNumbers(task string) string { return listNumber.ReplaceAllString(task, "$1$2") }
 
 // split divides a task into clauses: at the ends of sentences and lines, at "then", and at "and" or a comma before a
 // verb, never inside parentheses.
@@ -106,19 +97,19 @@ func endsSentence(t []token, i int) bool {
 
 // requests divides a sentence into clauses: at "then", and at "and" or a comma before a verb.
 func requests(t []token) (out []clause) {
-	for _, c := range divideAtConnectors(t, func(next int, then bool) bool {
+	for _, part := range divideAtConnectors(t, func(next int, then bool) bool {
 		return next < len(t) && (then || theGrammar().has("verbs", t[next]))
 	}) {
-		if c.tokens = tidy(c.tokens); len(c.tokens) > 0 {
-			out = append(out, c)
+		if part = tidy(part); len(part) > 0 {
+			out = append(out, clause{tokens: part})
 		}
 	}
 	return out
 }
 
 // divideAtConnectors divides tokens at each connector for which isEnd is true, never inside parentheses.
-func divideAtConnectors(t []token, isEnd func(next int, then bool) bool) (out []clause) {
-	from, depth, after := 0, 0, false
+func divideAtConnectors(t []token, isEnd func(next int, then bool) bool) (out [][]token) {
+	from, depth := 0, 0
 	for i := range t {
 		if t[i].is("(") {
 			depth++
@@ -126,11 +117,10 @@ func divideAtConnectors(t []token, isEnd func(next int, then bool) bool) (out []
 			depth--
 		}
 		if n, then := connector(t[i:]); n > 0 && i >= from && depth <= 0 && isEnd(i+n, then) {
-			out = append(out, clause{tokens: t[from:i], then: after})
-			from, after = i+n, then
+			out, from = append(out, t[from:i]), i+n
 		}
 	}
-	return append(out, clause{tokens: t[from:], then: after})
+	return append(out, t[from:])
 }
 
 // connector returns the number of tokens in the connector with which t begins, such as "and", ", then" or ", and then",

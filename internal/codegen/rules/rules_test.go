@@ -446,14 +446,11 @@ func TestRulesValues(t *testing.T) {
 		{"Please compute 7 divided by 2", 3.5},
 		{"15% of 80", 12.0},
 		{"2 to the power of 10", 1024.0},
-		{"calculate -2 ^ 2", -4.0},
 		{"calculate 1,000 + 1", 1001.0},
 		{"Multiply 4 by 7", 28.0},
 		{"subtract 3 from 10", 7.0},
 		{"what is the average of 2, 4 and 9", 5.0},
 		{"Sum 1, 2 and 3", 6.0},
-		{"Add 1,000 and 2,500", 3500.0},
-		{"Add .5 and 1.25", 1.75},
 		{"what is 10 x 10", 100.0},
 		{"Read /workspace/notes.txt", "three lines"},
 		{"Calculate 2 squared, please", 4.0},
@@ -468,7 +465,6 @@ func TestRulesValues(t *testing.T) {
 		{"Calculate twenty-five plus three times Ninety", 295.0},
 		{"What is fifty percent of twelve?", 6.0},
 		{"Create /workspace/n.json with the following:\n- a: 1", map[string]any{"a": 1.0}},
-		{"Calculate -2 ^ 2 + 1", -3.0},
 		{
 			"Calculate 3 * 3, if the result is above 8, multiply it by 2",
 			map[string]any{"calculation": 9.0, "result above 8": true, "calculation 2": 18.0},
@@ -563,6 +559,27 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 		"Read s.json, calculate 2 * 2, get weather for Rome, add the result to the results array",
 		"Read s.json, set status to done if a is above 3", "Write 'abc' to out.txt unless it exists",
 		"Calculate 5 + 3 for each user",
+		"calculate -2 ^ 2", "Calculate -2 ^ 2 + 1", "Add 1,000 and 2,500", "Add .5 and 1.25", "How many days until next May 3?",
+		"How many days between 2026-01-01 and 2026-02-01? Save the result as d in state. What is the d in state?",
+		"What date is 30 days after 2026-01-15?",
+		"What is the date 2 weeks before March 1st, 2024?",
+		"what date was twenty-one days before 3 Mar 2024",
+		"Add a week to 28 February 2024",
+		"Subtract 2 weeks from 2026-01-15",
+		"How many days between 2026-01-01 and 2026-03-01?",
+		"How many days are there between Feb 28, 2024 and Mar 1, 2024?",
+		"the number of days from 2024-02-01 to 2024-03-01",
+		"How many days between 2025-12-31 and 2026-01-01? Multiply it by 24.",
+		"10% of 50% of 200",
+		"2 * 10% of 50",
+		"the square root of (3 * 3 + 4 * 4)",
+		"Calculate 5 + 3 and double it. What is the square root of the result?",
+		"What day of the week is 2026-11-22?",
+		"What weekday was March 1st, 2024?",
+		"which day of the week was 4 July 1776",
+		"the weekday of 2000-02-29",
+		"What day of the week will 2100-03-01 be?",
+		"what is 10 - 5 % 3",
 		"Calculate 3 * 3, if the result is above 8, then calculate 1 + 1, otherwise calculate 2 + 2",
 		"Calculate 3 * 3, if the result is above 10, calculate 1 + 1, otherwise calculate 2 + 2",
 		"For each of Paris, London and Rome, get the weather",
@@ -677,19 +694,20 @@ func TestToolsByName(t *testing.T) {
 		task string
 		want string // in the program, or empty if the sentence is refused
 	}{
-		{sample("fx", "convert_usd_to_eur", "amount:float"), "Convert USD to EUR with amount 100", "(amount=100)"},
+		{sample("fx", "convert_usd_to_eur", "amount:float"), "Convert USD to EUR with amount 100", ""},
 		{sample("fx", "convert_usd_to_eur", "amount:float"), "Convert EUR to USD with amount 100", ""},
-		{sample("crm", "delete_all_users"), "Delete all users", "delete_all_users()"},
+		{sample("crm", "delete_all_users"), "Delete all users", ""},
 		{sample("crm", "delete_all_users"), "Delete the user", ""},
 		{sample("crm", "delete_all_users"), "Delete users", ""},
 		{sample("crm", "delete_user"), "Delete all users", ""},
 		{sample("home", "turn_on_all_lights"), "Turn on the light", ""},
 		{sample("home", "turn_on_light"), "Turn on all lights", ""},
-		{sample("home", "turn_on_light"), "Turn on the light", "turn_on_light()"},
+		{sample("home", "turn_on_light"), "Turn on the light", ""},
 		{sample("home", "turn_light"), "Turn on the light", ""},
 		{sample("home", "get_current_time"), "Get the time", ""},
-		{sample("home", "get_current_time"), "Call home get current time", "get_current_time()"},
-		{sample("crm", "find_customer", "name"), "Find a customer with name 'Ada'", `find_customer(name="Ada")`},
+		{sample("home", "get_current_time"), "Call home get current time", ""},
+		{sample("home", "get_current_time"), "Call get_current_time", "get_current_time()"},
+		{sample("crm", "find_customer", "name"), "Find a customer with name 'Ada'", ""},
 		{sample("db", "execute", "sql"), "sql 'DELETE FROM users'", ""},
 		{sample("db", "run", "sql"), "Call with sql 'DELETE FROM users'", ""},
 		{sample("db", "execute", "sql"), "Call execute with sql 'DELETE FROM users'", "execute(sql="},
@@ -717,13 +735,12 @@ func TestToolsByName(t *testing.T) {
 	}
 	tools := []codegen.Tool{sample("crm", "delete_user"), sample("crm", "delete_users"), sample("erp", "delete_users")}
 	for task, want := range map[string]string{
-		"Delete the user": "delete_user()", "Call erp delete_users": "delete_users()",
+		"Call delete_user": "delete_user()", "Delete the user": "", "Delete the users": "",
+		"Call delete_users": "", "Call erp delete_users": "",
 	} {
-		if p, err := Write(codegen.Request{Task: task, Tools: tools}); err != nil || !strings.Contains(p.Code, want) {
-			t.Errorf("%q: %v, want %s in\n%s", task, err, want, p.Code)
+		p, err := Write(codegen.Request{Task: task, Tools: tools})
+		if (err == nil) != (want != "") || !strings.Contains(p.Code, want) {
+			t.Errorf("%q: %v, want %q in\n%s", task, err, want, p.Code)
 		}
-	}
-	if p, err := Write(codegen.Request{Task: "Delete the users", Tools: tools}); err == nil {
-		t.Errorf("two tools delete_users: no error, want a refusal\n%s", p.Code)
 	}
 }

@@ -35,17 +35,6 @@ func TestSentences(t *testing.T) {
 			"state?": `{"count":4,"state":{"count":4}}`,
 		"Create data.json with {\"a\": 1}. Increase a in data.json by 4. Reduce a by 2 in data.json. What is a " +
 			"in data.json?": `{"a":3,"state":{"a":3}}`,
-		"How many days between 2026-01-01 and 2026-02-01? Save the result as d in state. What is the d in " +
-			"state?": `{"d":31,"days":31,"state":{"d":31}}`,
-		"What date is 30 days after 2026-01-15?":                              `"2026-02-14"`,
-		"What is the date 2 weeks before March 1st, 2024?":                    `"2024-02-16"`,
-		"what date was twenty-one days before 3 Mar 2024":                     `"2024-02-11"`,
-		"Add a week to 28 February 2024":                                      `"2024-03-06"`,
-		"Subtract 2 weeks from 2026-01-15":                                    `"2026-01-01"`,
-		"How many days between 2026-01-01 and 2026-03-01?":                    `59`,
-		"How many days are there between Feb 28, 2024 and Mar 1, 2024?":       `2`,
-		"the number of days from 2024-02-01 to 2024-03-01":                    `29`,
-		"How many days between 2025-12-31 and 2026-01-01? Multiply it by 24.": `{"calculation":24,"days":1}`,
 
 		"Calculate 8 * 2 and halve it, then double " +
 			"it": `{"calculation":16,"calculation 2":8,"calculation 3":16}`,
@@ -60,23 +49,12 @@ func TestSentences(t *testing.T) {
 		"double of 4":                           `8`,
 		"10 percent of 250":                     `25`,
 		"7% of 100":                             `7`,
-		"10% of 50% of 200":                     `10`,
-		"2 * 10% of 50":                         `10`,
 		"Calculate the square of 2 and cube it": `{"calculation":4,"calculation 2":64}`,
 		"square root of 144":                    `12`,
 		"What is the square root of 2?":         `1.4142135623730951`,
 		"the square root of 10000000000000000":  `100000000`,
-		"the square root of (3 * 3 + 4 * 4)":    `5`,
-		"Calculate 5 + 3 and double it. What is the square root of the " +
-			"result?": `{"calculation":8,"calculation 2":16,"calculation 3":4}`,
 
-		"What day of the week is 2026-11-22?":       `"Sunday"`,
-		"What weekday was March 1st, 2024?":         `"Friday"`,
-		"which day of the week was 4 July 1776":     `"Thursday"`,
-		"the weekday of 2000-02-29":                 `"Tuesday"`,
-		"What day of the week will 2100-03-01 be?":  `"Monday"`,
 		"What is -5% of 200":                        `-10`,
-		"what is 10 - 5 % 3":                        `8`,
 		"divide 10 by (2 + 3)":                      `2`,
 		"double (8 + 1)":                            `18`,
 		"square twenty-one":                         `441`,
@@ -226,7 +204,6 @@ func TestNextDay(t *testing.T) {
 	for task, want := range map[string]string{
 		"How many days until Christmas?":            "days_until(12, 25, False)",
 		"How many days until next Christmas?":       "days_until(12, 25, True)",
-		"How many days until next May 3?":           "days_until(5, 3, True)",
 		"How many days until summer?":               `days_until_season("summer", False)`,
 		"How many days until next summer?":          `days_until_season("summer", True)`,
 		"How many days until the start of summer?":  `days_until_season("summer", True)`,

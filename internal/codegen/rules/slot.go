@@ -4,17 +4,14 @@ import (
 	"encoding/json"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/codefleet/codefleet/internal/codegen"
-	"github.com/codefleet/codefleet/internal/text"
 )
 
 // wordSlots are the kinds of values in a sentence that are one token.
 var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
-	"count": readCount, "key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
+	"key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
 	"text": readText,
 	"content": func(_ *writer, t token) (string, bool) { // text, perhaps with a file name
 		return quote(t.text), t.kind == quoted && (!quotedPath.MatchString(t.text) || strings.Contains(t.text, " "))
@@ -27,6 +24,9 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 		python, ok := readFile(w, t)
 		return python, ok && t.kind == path
 	},
+	"count":     literal(number, `^[1-9]\d{0,2}$`),
+	"positive":  literal(number, ``),
+	"tool":      func(w *writer, t token) (string, bool) { return quote(t.text), w.toolNamed(t.text) != nil },
 	"quoted":    literal(quoted, ``),
 	"select":    literal(quoted, `(?i)^\s*(?:select|with)\b`),
 	"change":    literal(quoted, `(?i)^\s*(?:insert|update|delete|create|drop|alter)\b`),
@@ -41,11 +41,11 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 
 // slots are the other kinds of values, besides the phrases of the grammar.
 var slots = map[string]func(w *writer, t []token) (value, bool){
-	"number": readNumber, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
-	"operand": readOperand, "reference": readReference, "radicand": readRadicand, "value": readValue, "keys": readKeys,
-	"date": readDate, "day": readDay, "numeral": readNumeral,
-	"item":   readItem,
-	"places": readPlaces, "city": readCity,
+	"number": readNumber, "numbers": readNumbers, "expr": readExpression,
+	"operand": readOperand, "reference": readReference, "value": readValue, "keys": readKeys,
+	"numeral": readNumeral,
+	"item":    readItem,
+	"places":  readPlaces, "city": readCity,
 	"rest": func(*writer, []token) (value, bool) { return value{}, true },
 }
 
@@ -67,26 +67,15 @@ func (w *writer) read(slot string, t []token) (v value, ok bool) {
 }
 
 var (
-	// numeral matches a number without leading zeros, which a code such as 007 may have.
-	numeral    = regexp.MustCompile(`^-?(?:0|[1-9]\d*)(?:\.\d+)?$`)
-	snakeCase  = regexp.MustCompile(`^[A-Za-z]\w*_\w+$`)
-	plainName  = regexp.MustCompile(`^[A-Za-z_]\w*$`)
-	keyName    = regexp.MustCompile(`^[A-Za-z_][\w-]*$`)
-	firstPoint = regexp.MustCompile(`^(-?)\.`)
-	zeros      = regexp.MustCompile(`^(-?)0+(\d)`)
-	ordinal    = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
-	oddGroup   = regexp.MustCompile(`\d,(?:[05]0[1-9]|[05][1-9]|[1-46-9])`) // thousands that are not round
-	ungrouped  = regexp.MustCompile(`(?:^| )[\d.]+(?: |$)`)
-	inside     = regexp.MustCompile(`^/workspace(?:/|$)`)
-	escapes    = regexp.MustCompile(`/\.\.(?:/|$)|~`)
+	numeral   = regexp.MustCompile(`^-?(?:0|[1-9]\d*)(?:\.\d+)?$`)
+	snakeCase = regexp.MustCompile(`^[A-Za-z]\w*_\w+$`)
+	plainName = regexp.MustCompile(`^[A-Za-z_]\w*$`)
+	keyName   = regexp.MustCompile(`^[A-Za-z_][\w-]*$`)
+	inside    = regexp.MustCompile(`^/workspace(?:/|$)`)
+	escapes   = regexp.MustCompile(`/\.\.(?:/|$)|~`)
 )
 
-const (
-	maxDigits = 300       // digits of a number; Python's limit is 4,300
-	maxEach   = 1000      // numbers of a list
-	maxCount  = 1_000_000 // the largest number of a range, and of days
-	firstYear = 1753      // the first in which all English-speaking countries used the Gregorian calendar
-)
+const maxDigits = 300 // of a number; Python's limit is 4,300
 
 // signedNumber returns the number that tokens form, with its sign, or "" if they form none.
 func signedNumber(t []token) string {
@@ -102,67 +91,42 @@ func signedNumber(t []token) string {
 
 func readNumber(_ *writer, t []token) (value, bool) {
 	n := signedNumber(t)
-	return value{py: pythonNumber(n)}, n != ""
+	return value{py: strings.ReplaceAll(n, ",", "")}, n != ""
 }
 
-// pythonNumber writes a number for Python: no separators, no leading zeros.
-func pythonNumber(s string) string {
-	s = firstPoint.ReplaceAllString(strings.ReplaceAll(s, ",", ""), "${1}0.")
-	return zeros.ReplaceAllString(s, "$1$2")
-}
-
-// readCount reads a whole number, in digits or as a word.
-func readCount(w *writer, t token) (string, bool) {
-	n := w.grammar.digits(t)
-	if t.lower == "a" || t.lower == "an" {
-		n = "1"
-	}
-	count, err := strconv.Atoi(n)
-	return strconv.Itoa(count), err == nil && count <= maxCount
-}
-
-// readNumbers reads several numbers, or a range: "1 to 3".
-func readNumbers(w *writer, t []token) (v value, ok bool) {
-	if len(t) != 3 || t[1].lower != "to" && t[1].lower != "through" {
-		return readSeveral(w, t)
-	}
-	first, err := strconv.Atoi(t[0].text)
-	last, err2 := strconv.Atoi(t[2].text)
-	if err != nil || err2 != nil || first > last || last > maxCount || last-first >= maxEach {
-		return v, false
-	}
-	for n := first; n <= last; n++ {
-		v.list = append(v.list, strconv.Itoa(n))
-	}
-	return v, true
-}
-
-// readSeveral reads "1, 2 and 3" and "[1, 2]". It reads no range, because "add 1 to 3" adds two numbers.
-func readSeveral(_ *writer, t []token) (v value, ok bool) {
+// readNumbers reads "1, 2 and 3" and "[1, 2]". A number such as 100,200 may be two.
+func readNumbers(_ *writer, t []token) (v value, ok bool) {
 	if len(t) == 1 && t[0].kind == jsonText {
 		v.list = strings.Split(t[0].text[1:len(t[0].text)-1], ",")
-		return v, len(v.list) <= maxEach && !slices.ContainsFunc(v.list, func(n string) bool {
+		return v, !slices.ContainsFunc(v.list, func(n string) bool {
 			return len(n) > maxDigits || !numeral.MatchString(n)
 		})
 	}
 	v, ok = listOf(t, func(part []token) (string, bool) {
 		n := signedNumber(part)
-		return pythonNumber(n), n != ""
+		return n, n != "" && !strings.Contains(n, ",")
 	})
-	twoReadings := oddGroup.MatchString(join(t)) && ungrouped.MatchString(join(t)) // "100,200 and 300"
-	return v, ok && len(v.list) > 1 && !twoReadings
+	return v, ok && len(v.list) > 1
 }
 
-// listOf reads what ",", "and" and ", and" separate.
+// listed divides tokens at ",", "and" and ", and".
+func listed(t []token) [][]token {
+	if len(t) == 0 {
+		return nil
+	}
+	return divideAtConnectors(t, func(_ int, then bool) bool { return !then })
+}
+
+// listOf reads what listed divides.
 func listOf(t []token, read func(part []token) (string, bool)) (v value, ok bool) {
-	for _, part := range divideAtConnectors(t, func(_ int, then bool) bool { return !then }) {
-		item, ok := read(part.tokens)
+	for _, part := range listed(t) {
+		item, ok := read(part)
 		if !ok {
 			return v, false
 		}
 		v.list = append(v.list, item)
 	}
-	return v, len(v.list) <= maxEach
+	return v, true
 }
 
 // literal returns a function that reads a token of the kind k whose text matches the pattern.
@@ -174,6 +138,8 @@ func literal(k kind, pattern string) func(*writer, token) (string, bool) {
 			return "", false
 		case k == path:
 			return readFile(nil, t)
+		case k == number:
+			return strings.ReplaceAll(t.text, ",", ""), len(t.text) <= maxDigits
 		case k == jsonText:
 			return pythonLiteral(t.text)
 		}
@@ -303,34 +269,6 @@ func readFile(_ *writer, t token) (string, bool) {
 	}
 	isPath := t.kind == path || t.kind == quoted && quotedPath.MatchString(t.text)
 	return quote(p), isPath && inside.MatchString(p) && !escapes.MatchString(p)
-}
-
-// parseDate parses a date that exists and has one reading; 03/04/2026 has two.
-func parseDate(s string) (day time.Time, ok bool) {
-	cardinal := text.OneLine(ordinal.ReplaceAllString(strings.ReplaceAll(s, ",", ""), "$1 "))
-	for _, layout := range []string{time.DateOnly, "January 2 2006", "Jan 2 2006", "2 January 2006", "2 Jan 2006"} {
-		if day, err := time.Parse(layout, cardinal); err == nil && day.Year() >= firstYear {
-			return day, true
-		}
-	}
-	return time.Time{}, false
-}
-
-// readDate reads a date, or "today", which only the running program knows.
-func readDate(_ *writer, t []token) (value, bool) {
-	if t[0].lower == "today" {
-		return value{py: "datetime.date.today()"}, len(t) == 1
-	}
-	day, ok := parseDate(join(t[:min(len(t), maxPhrase+1)]))
-	return value{py: day.Format("datetime.date(2006, 1, 2)")}, ok && len(t) <= maxPhrase
-}
-
-// readDay reads a date without a year, such as "3 May". It does not accept February 29, because not every
-// year has it.
-func readDay(_ *writer, t []token) (value, bool) {
-	const yearWithoutLeapDay = " 2023"
-	day, ok := parseDate(join(t[:min(len(t), maxPhrase)]) + yearWithoutLeapDay)
-	return value{py: day.Format("1, 2")}, ok && len(t) < maxPhrase
 }
 
 const maxNesting = 50 // levels of a JSON value; Python's parser accepts about 200
