@@ -11,14 +11,14 @@ import (
 )
 
 // action is one line of what a form writes: an operation, a name or nothing, and a template of Python. In a template,
-// {slot} is the value of a slot in Python, {"slot"} its text as a Python string, {~slot} its text as written, and
+// {slot} is the value of a slot in Python, {~slot} its text as written, and
 // {,slot} an optional argument with its name. $name is a variable or the function of a tool.
 type action struct{ op, name, template string }
 
 var (
 	actionLine = regexp.MustCompile(`^(\S+) ?(?:([^(]*?): )?(.*)$`)
 	stateFile  = regexp.MustCompile(`(?i)state|workflow`)
-	inTemplate = regexp.MustCompile(`\{[,"~]?[\w-]+"?\}|\$\w+`)
+	inTemplate = regexp.MustCompile(`\{[,~]?[\w-]+\}|\$\w+`)
 )
 
 func parseAction(line string) action {
@@ -66,7 +66,7 @@ func (w *writer) check(op, python string, m match) bool {
 	case "need": // variables
 		return !slices.ContainsFunc(strings.Fields(python), func(v string) bool {
 			name, absent := strings.CutPrefix(v, "!")
-			return absent == (w.variable(name) != "") || v == "rows" && w.severalRows()
+			return absent == (w.vars[name] != "")
 		})
 	case "same": // the open document
 		return python == w.vars["file"]
@@ -100,7 +100,7 @@ func (w *writer) perform(op, name, python string, m match) bool {
 		w.line("%s", python)
 	case "change":
 		w.line("%s", python)
-		w.vars["dirty"] = "yes"
+		w.save()
 	case "save":
 		w.save()
 	case "let":
@@ -108,13 +108,13 @@ func (w *writer) perform(op, name, python string, m match) bool {
 	case "show":
 		base, key, _ := strings.Cut(name, " ")
 		key = cmp.Or(key, base)
-		w.let(base, python)
-		w.line("show(%s, %s)", quote(key), w.last)
-		w.output(key, w.last)
+		last := w.let(base, python)
+		w.line("show(%s, %s)", quote(key), last)
+		w.output(key, last)
 	case "out":
-		w.output(python, w.last)
+		w.output(python, w.vars["last"])
 	case "set":
-		if name == "record" && w.vars[name] != "" {
+		if (name == "record" || name == "rows") && w.vars[name] != "" {
 			w.vars["several"] = "yes"
 		}
 		w.vars[name] = python
@@ -128,8 +128,6 @@ func (w *writer) perform(op, name, python string, m match) bool {
 		return w.calculate(tokenise(python))
 	case "if":
 		return w.condition(strings.ToLower(python))
-	case "tool":
-		return w.callTool(m)
 	default:
 		return w.check(op, python, m)
 	}
@@ -141,10 +139,10 @@ func (w *writer) fill(template string, m match) (string, bool) {
 	ok := true
 	var tool *codegen.Tool
 	filled := inTemplate.ReplaceAllStringFunc(template, func(s string) string {
-		name := strings.Trim(s, `{}$,"~`)
+		name := strings.Trim(s, `{}$,~`)
 		v := m[name]
 		if kind, isTool := w.grammar.tools[name]; s[0] == '$' {
-			if v.py = w.variable(name); isTool {
+			if v.py = w.vars[name]; isTool {
 				v.py, tool = w.resolve(kind)
 			}
 			ok = ok && v.py != ""
@@ -153,8 +151,6 @@ func (w *writer) fill(template string, m match) (string, bool) {
 		switch {
 		case v.text == "" && v.py == "":
 			return w.grammar.phrases["default"][name]
-		case s[1] == '"':
-			return quote(v.text)
 		case s[1] == '~':
 			return strings.Trim(v.text, `"`)
 		case s[1] == ',':
@@ -166,33 +162,16 @@ func (w *writer) fill(template string, m match) (string, bool) {
 	return filled, ok
 }
 
-// variable returns what $name is in Python.
-func (w *writer) variable(name string) string {
-	switch name {
-	case "last":
-		return w.last
-	case "outputs":
-		if last := len(w.outputs) - 1; last >= 0 && w.outputs[0].clause == w.outputs[last].clause {
-			return w.outputs[last].variable
-		}
-	case "cities":
-		return `"` + strings.ReplaceAll(strings.TrimSpace(cityText), "\n", `", "`) + `"`
-	}
-	return w.vars[name]
-}
-
 // condition reads the last clause of the task, in the same sentence, as what to do if the last variable is true.
 func (w *writer) condition(label string) bool {
 	if !w.goesOn() || w.at+1 < len(w.clauses) {
 		return false
 	}
-	outcome := w.last
+	outcome := w.vars["last"]
 	w.output(label, outcome)
-	w.save()
 	outputs, body, vars := len(w.outputs), w.body, w.vars
 	w.body, w.vars, w.depth = nil, maps.Clone(vars), w.depth+1
 	w.step()
-	w.save()
 	branch := w.body
 	w.body, w.vars, w.depth = body, vars, w.depth-1
 	for _, o := range w.outputs[outputs:] {
@@ -203,21 +182,17 @@ func (w *writer) condition(label string) bool {
 	return len(branch) > 0
 }
 
-// open makes a JSON file the open document, and first saves the previous one if it has changes.
+// open makes a JSON file the open document.
 func (w *writer) open(file, python string) {
-	w.save()
 	w.vars["doc"], w.vars["file"], w.vars["path"] = w.let("state", python), file, file
 	delete(w.vars, "text")
 	delete(w.vars, "saved")
 }
 
-// save saves the open document if it has changes.
+// save saves the open document.
 func (w *writer) save() {
-	if w.vars["dirty"] == "yes" {
-		w.line("save(%s, %s)", w.vars["file"], w.vars["doc"])
-		w.vars["saved"] = "check_saved(" + w.vars["file"] + ", " + w.vars["doc"] + ")"
-	}
-	delete(w.vars, "dirty")
+	w.line("save(%s, %s)", w.vars["file"], w.vars["doc"])
+	w.vars["saved"] = "check_saved(" + w.vars["file"] + ", " + w.vars["doc"] + ")"
 }
 
 // calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation. So is
@@ -247,14 +222,8 @@ func (w *writer) calculate(t []token) bool {
 
 // emitNumber emits a Python expression as the last number. The program prints its value after the label.
 func (w *writer) emitNumber(label, python string) {
-	w.vars["number"] = w.let("value", python)
-	w.line("print(%s, %s)", quote(label+" ="), w.last)
-	w.output("calculation", w.last)
-}
-
-// severalRows reports whether the last two outputs are rows: "them" may mean both.
-func (w *writer) severalRows() bool {
-	isRows := func(o output) bool { return strings.HasPrefix(o.variable, "rows") }
-	last := len(w.outputs) - 2
-	return last >= 0 && isRows(w.outputs[last]) && isRows(w.outputs[last+1])
+	value := w.let("value", python)
+	w.vars["number"] = value
+	w.line("print(%s, %s)", quote(label+" ="), value)
+	w.output("calculation", value)
 }

@@ -31,7 +31,7 @@ const (
 // arithGrammar is the arithmetic of tasks after their words are replaced by operators.
 var arithGrammar = arith.Grammar{
 	Sum: []string{"+", "-"}, Product: []string{"*", "/", percentOf}, Power: []string{"**"},
-	Sign: []string{"-"}, Names: []string{previous}, Thousands: true, MaxNesting: 3 * maxDepth,
+	Sign: []string{"-"}, Names: []string{previous}, Thousands: true, MaxNesting: 50,
 }
 
 var (
@@ -67,7 +67,7 @@ func (w *writer) parseArithmetic(t []token) (e expression) {
 	if err != nil || strings.Contains(text.String(), percentOf) && !onePercent.MatchString(text.String()) {
 		return e
 	}
-	e.python, e.ok = pythonOf(n, 0)
+	e.python, e.ok = pythonOf(n)
 	for n.Kind == arith.Sign || n.Kind == arith.Group {
 		n = n.Args[0]
 	}
@@ -86,15 +86,12 @@ func (g *grammar) digits(t token) string {
 	return t.text
 }
 
-// pythonOf returns an expression in Python. It returns false if its nesting or a number is too large, for a power of a
+// pythonOf returns an expression in Python. It returns false for a number that is too large, for a power of a
 // power, and for "-2 squared", which is 4 for some and -4 for others.
-func pythonOf(n *arith.Node, depth int) (string, bool) {
-	if n.Kind != arith.Binary {
-		depth++
-	}
-	args, ok := []string{""}, depth <= maxDepth
+func pythonOf(n *arith.Node) (string, bool) {
+	args, ok := []string{""}, true
 	for _, arg := range n.Args {
-		text, understood := pythonOf(arg, depth)
+		text, understood := pythonOf(arg)
 		args, ok = append(args, text), ok && understood
 	}
 	first, last := args[min(1, len(n.Args))], args[len(n.Args)]

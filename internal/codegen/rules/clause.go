@@ -67,7 +67,7 @@ func split(task string) (out []clause) {
 // addField adds an item "name: value" of a bullet list.
 func (c *clause) addField(name string, t []token) {
 	member := quote(name) + ": "
-	value, ok := theGrammar().readStored(t)
+	value, ok := theGrammar().readJSON(t)
 	if !ok {
 		c.unread = append(c.unread, join(t))
 	} else if slices.ContainsFunc(c.fields, func(f string) bool { return strings.HasPrefix(f, member) }) {

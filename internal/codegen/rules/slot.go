@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -12,21 +13,9 @@ import (
 // wordSlots are the kinds of values in a sentence that are one token.
 var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 	"key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
-	"text": readText,
-	"content": func(_ *writer, t token) (string, bool) { // text, perhaps with a file name
-		return quote(t.text), t.kind == quoted && (!quotedPath.MatchString(t.text) || strings.Contains(t.text, " "))
-	},
-	"unticked": func(w *writer, t token) (string, bool) { // `count` may be a field
-		return quote(t.text), t.kind == quoted && w.request.Task[t.start] != '`'
-	},
-	"sentence": literal(quoted, `^[^.]* [^.]*\.?$`),
-	"unquoted": func(w *writer, t token) (string, bool) {
-		python, ok := readFile(w, t)
-		return python, ok && t.kind == path
-	},
+	"text":      readText,
 	"count":     literal(number, `^[1-9]\d{0,2}$`),
 	"positive":  literal(number, ``),
-	"tool":      func(w *writer, t token) (string, bool) { return quote(t.text), w.toolNamed(t.text) != nil },
 	"quoted":    literal(quoted, ``),
 	"select":    literal(quoted, `(?i)^\s*(?:select|with)\b`),
 	"change":    literal(quoted, `(?i)^\s*(?:insert|update|delete|create|drop|alter)\b`),
@@ -43,10 +32,9 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 var slots = map[string]func(w *writer, t []token) (value, bool){
 	"number": readNumber, "numbers": readNumbers, "expr": readExpression,
 	"operand": readOperand, "reference": readReference, "value": readValue, "keys": readKeys,
-	"numeral": readNumeral,
-	"item":    readItem,
-	"places":  readPlaces, "city": readCity,
-	"rest": func(*writer, []token) (value, bool) { return value{}, true },
+	"item":   readItem,
+	"places": readPlaces, "city": readCity,
+	"call": readCall,
 }
 
 // read reads tokens as the value of a slot or of a phrase.
@@ -141,18 +129,18 @@ func literal(k kind, pattern string) func(*writer, token) (string, bool) {
 		case k == number:
 			return strings.ReplaceAll(t.text, ",", ""), len(t.text) <= maxDigits
 		case k == jsonText:
-			return pythonLiteral(t.text)
+			return pythonLiteral(t.text), true
 		}
 		return quote(t.text), true
 	}
 }
 
-// readJSON reads the value of a field as JSON. A bare word is a value only if it can only be text: a status or
-// snake_case.
+// readJSON reads the value of a field or of a parameter as JSON. A bare word is a value only if it can only be text: a
+// status or snake_case. It reads no 1.10, which may be a version and would become 1.1.
 func (g *grammar) readJSON(t []token) (json string, ok bool) {
 	if n := signedNumber(t); n != "" {
-		exact := !strings.Contains(n, ".") || len(notDigit.ReplaceAllString(n, "")) <= floatDigits
-		return n, exact && numeral.MatchString(n)
+		exact := len(notDigit.ReplaceAllString(n, "")) <= floatDigits && !strings.HasSuffix(n, "0")
+		return n, numeral.MatchString(n) && (exact || !strings.Contains(n, "."))
 	}
 	if len(t) != 1 {
 		return "", false
@@ -167,30 +155,16 @@ func (g *grammar) readJSON(t []token) (json string, ok bool) {
 	return quote(t[0].text), isText || t[0].kind == quoted
 }
 
-// readStored reads the value of a field as JSON. It reads no 1.10, which may be a version and would be stored as 1.1.
-func (g *grammar) readStored(t []token) (json string, ok bool) {
-	n := signedNumber(t)
-	json, ok = g.readJSON(t)
-	return json, ok && (!strings.Contains(n, ".") || !strings.HasSuffix(n, "0"))
-}
-
 // readValue reads the value of a field.
-func readValue(w *writer, t []token) (v value, ok bool) {
-	json, isValue := w.grammar.readStored(t)
-	v.py, ok = pythonLiteral(json)
-	return v, ok && isValue
+func readValue(w *writer, t []token) (value, bool) {
+	json, ok := w.grammar.readJSON(t)
+	return value{py: pythonLiteral(json)}, ok
 }
 
 // readItem reads an element of a list, which is no list: each of its values may be meant.
 func readItem(w *writer, t []token) (value, bool) {
 	v, ok := readValue(w, t)
-	return v, ok && v.py[0] != '['
-}
-
-// readNumeral reads the value of a field that is a number.
-func readNumeral(w *writer, t []token) (value, bool) {
-	v, ok := readValue(w, t)
-	return v, ok && signedNumber(t) != ""
+	return v, ok && !strings.HasPrefix(t[0].text, "[")
 }
 
 // readKey reads a field's name.
@@ -236,8 +210,7 @@ func readKeys(w *writer, t []token) (value, bool) {
 	})
 }
 
-// readPairs reads "session to 2, step to 3 (completed)" as arguments. A field that is changed, or that is updated and
-// stands in quotes, exists: "change 'localhost' to 'example.com'" may mean a text.
+// readPairs reads "session to 2, step to 3 (completed)" as arguments. "Update 'a' to 'b'" may mean a text.
 func (w *writer) readPairs(t []token) (value, bool) {
 	set := map[string]bool{}
 	return listOf(t, func(part []token) (pair string, ok bool) {
@@ -246,13 +219,10 @@ func (w *writer) readPairs(t []token) (value, bool) {
 			name := m["key"].py
 			ok = !set[strings.ToLower(name)]
 			set[strings.ToLower(name)] = true
-			if verb := w.clause.tokens[0].lower; verb == "change" || part[0].kind == quoted && verb == "update" {
-				name = "field_key(" + w.vars["doc"] + ", " + name + ", display_path(" + w.vars["file"] + "))"
-			}
 			pair = name + ", " + m["value"].py
 			return ok
 		})
-		return pair, ok
+		return pair, ok && part[0].kind != quoted
 	})
 }
 
@@ -271,32 +241,12 @@ func readFile(_ *writer, t token) (string, bool) {
 	return quote(p), isPath && inside.MatchString(p) && !escapes.MatchString(p)
 }
 
-const maxNesting = 50 // levels of a JSON value; Python's parser accepts about 200
-
-var jsonPart = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\d{300,}|true|false|null|[][{}]`)
-
-// pythonLiteral returns a JSON value in Python. It returns false if the value has too many levels or too long a number.
-func pythonLiteral(raw string) (python string, ok bool) {
-	depth, ok := 0, true
-	python = jsonPart.ReplaceAllStringFunc(raw, func(part string) string {
-		var s string
-		switch part[0] {
-		case '{', '[':
-			depth++
-			ok = ok && depth <= maxNesting
-		case '}', ']':
-			depth--
-		case '"':
-			ok = ok && json.Unmarshal([]byte(part), &s) == nil
-			return quote(s)
-		case 't', 'f', 'n':
-			return map[string]string{"true": "True", "false": "False", "null": "None"}[part]
-		default:
-			ok = false
-		}
-		return part
-	})
-	return python, ok
+// pythonLiteral returns a JSON value in Python.
+func pythonLiteral(raw string) string {
+	if raw != "" && strings.Contains("{[", raw[:1]) {
+		return "json.loads(" + quote(raw) + ")"
+	}
+	return cmp.Or(map[string]string{"true": "True", "false": "False", "null": "None"}[raw], raw)
 }
 
 // quote writes a Python string.

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -72,9 +71,18 @@ func (w *writer) toolNamed(name string) *codegen.Tool {
 	return &tools[i]
 }
 
-// callTool reads the arguments of a tool: "(2, 3)", "(a=2, b=3)", or "a 2 and b 3" without parentheses.
-func (w *writer) callTool(m match) bool {
-	tool, t := w.toolNamed(m["tool"].text), m["rest"].tokens
+// readCall reads a tool's name with arguments: "add(2, 3)", "add(a=2, b=3)", "add with a 2 and b 3".
+func readCall(w *writer, t []token) (v value, ok bool) {
+	tool := w.toolNamed(t[0].text)
+	if tool == nil {
+		return v, false
+	}
+	if t = t[1:]; len(t) > 0 && w.grammar.has("tool-word", t[0]) {
+		t = t[1:]
+	}
+	if len(t) > 0 && t[0].lower == "with" {
+		t = t[1:]
+	}
 	enclosed := len(t) > 1 && t[0].is("(") && t[len(t)-1].is(")")
 	if enclosed {
 		t = t[1 : len(t)-1]
@@ -91,46 +99,35 @@ func (w *writer) callTool(m match) bool {
 		}
 		i := slices.IndexFunc(missing, func(p codegen.Param) bool { return p.Name == name || name == "" && p.Required })
 		if i < 0 {
-			return false
+			return v, false
 		}
 		python, ok := w.readArgument(missing[i], part)
 		if !ok {
-			return false
+			return v, false
 		}
 		arguments = append(arguments, missing[i].Name+"="+python)
 		missing = slices.Delete(missing, i, i+1)
 	}
-	m["tool"] = value{text: tool.Name, py: w.importTool(tool) + "(" + strings.Join(arguments, ", ") + ")"}
-	return !slices.ContainsFunc(missing, func(p codegen.Param) bool { return p.Required })
+	if slices.ContainsFunc(missing, func(p codegen.Param) bool { return p.Required }) {
+		return v, false
+	}
+	return value{text: tool.Name, py: w.importTool(tool) + "(" + strings.Join(arguments, ", ") + ")"}, true
 }
 
 // readArgument reads the value of a parameter, which has the parameter's type.
 func (w *writer) readArgument(p codegen.Param, t []token) (python string, ok bool) {
 	json, isValue := w.grammar.readJSON(t)
+	pattern := types[strings.ToLower(p.Type)]
 	if !isValue || t[0].kind == word && !w.grammar.has("constant", t[0]) ||
-		!fits(json, p.Type) || len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text) {
+		pattern == nil || !pattern.MatchString(json) || len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text) {
 		return "", false
 	}
-	return pythonLiteral(json)
+	return pythonLiteral(json), true
 }
 
-// types are the patterns of JSON values by the parameter's type.
+// types are the patterns of JSON values by the parameter's type in lower case.
 var types = map[string]*regexp.Regexp{
 	"str": regexp.MustCompile(`^"`), "float": numeral, "int": regexp.MustCompile(`^-?\d+$`),
-	"bool": regexp.MustCompile(`^(?:true|false)$`), "list": regexp.MustCompile(`^\[`), "dict": regexp.MustCompile(`^\{`),
-}
-
-// fits reports whether a JSON value is of a parameter's type, such as Optional[List[str]]. Other types than those in
-// types have any value.
-func fits(value, kind string) bool {
-	kind, inner, _ := strings.Cut(strings.TrimSuffix(strings.ToLower(kind), "]"), "[")
-	var items []json.RawMessage
-	switch pattern := types[kind]; {
-	case kind == "optional":
-		return value == "null" || fits(value, inner)
-	case kind == "list" && json.Unmarshal([]byte(value), &items) == nil && items != nil:
-		return !slices.ContainsFunc(items, func(item json.RawMessage) bool { return !fits(string(item), inner) })
-	default:
-		return pattern == nil || pattern.MatchString(value)
-	}
+	"bool": regexp.MustCompile(`^(?:true|false)$`), "any": regexp.MustCompile(``),
+	"list[any]": regexp.MustCompile(`^\[`), "dict[str, any]": regexp.MustCompile(`^\{`),
 }
