@@ -23,7 +23,7 @@ var (
 
 func parseAction(line string) action {
 	parts := actionLine.FindStringSubmatch(line)
-	return action{parts[1], parts[2], parts[3]}
+	return action{op: parts[1], name: parts[2], template: parts[3]}
 }
 
 // run performs a form's actions. It returns false if the clause does not fit the form after all.
@@ -68,6 +68,8 @@ func (w *writer) check(op, python string, m match) bool {
 			name, absent := strings.CutPrefix(v, "!")
 			return absent == (w.vars[name] != "")
 		})
+	case "differ": // two fields
+		return !strings.EqualFold(m["key"].text, m["key2"].text)
 	case "same": // the open document
 		return python == w.vars["file"]
 	case "titled": // "the state" is a document whose name says so
@@ -90,12 +92,10 @@ func (w *writer) check(op, python string, m match) bool {
 // perform performs one action. It returns false if the clause does not fit the form after all.
 func (w *writer) perform(op, name, python string, m match) bool {
 	switch op {
-	case "open":
-		if w.vars["doc"] == "" || w.vars["file"] != name {
-			w.open(name, python)
-		}
 	case "load":
-		w.open(name, python)
+		w.vars["doc"], w.vars["file"], w.vars["path"] = w.let("state", python), name, name
+		delete(w.vars, "text")
+		delete(w.vars, "saved")
 	case "do":
 		w.line("%s", python)
 	case "change":
@@ -180,13 +180,6 @@ func (w *writer) condition(label string) bool {
 	w.line("if %s:", outcome)
 	w.body = append(w.body, branch...)
 	return len(branch) > 0
-}
-
-// open makes a JSON file the open document.
-func (w *writer) open(file, python string) {
-	w.vars["doc"], w.vars["file"], w.vars["path"] = w.let("state", python), file, file
-	delete(w.vars, "text")
-	delete(w.vars, "saved")
 }
 
 // save saves the open document.

@@ -3,7 +3,6 @@ package rules
 import (
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/arith"
@@ -14,17 +13,15 @@ type expression struct {
 	python string
 	refers bool // to the last number
 	single bool // one number, perhaps with a sign, and nothing else
-	ok     bool
 	// simple says that a calculator that uses floats gives the nearest float: the expression has short whole numbers,
 	// + - * and parentheses.
 	simple bool
+	ok     bool
 }
 
 const (
 	previous    = "result_so_far"
 	percentOf   = "percent_of"
-	maxDepth    = 50 // of parentheses and signs
-	maxPower    = 1000
 	floatDigits = 15 // a float holds every whole number of at most this many digits
 )
 
@@ -34,19 +31,26 @@ var arithGrammar = arith.Grammar{
 	Sign: []string{"-"}, Names: []string{previous}, Thousands: true, MaxNesting: 50,
 }
 
+// readOneWay matches the expressions with an operator that all readers read alike. They do not for "50% of 80 + 3", and
+// "-2 squared" is 4 for some and -4 for others. The exponent bounds the time to calculate a power.
+var readOneWay = map[string]*regexp.Regexp{
+	percentOf: regexp.MustCompile(`^(?:[^p]*[+-] )?[\w.,]+ percent_of [\w.,]+ $`),
+	"**":      regexp.MustCompile(`^(?:(?:[^-*]|\* )*|\( - [\w.,]+ \)) \*\* \d{1,3}(?:\.\d+)? (?:[^*]|\* )*$`),
+}
+
 var (
 	// dateLike matches a date, which is not a calculation.
-	dateLike = regexp.MustCompile(`\b(?:\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})|(?:1[789]|20)\d\d(?:[/-]\d{1,2}){2})\b`)
-	// onePercent matches an expression with a percentage that all readers read alike. They do not for "50% of 80 + 3".
-	onePercent = regexp.MustCompile(`^(?:[^p]*[+-] )?[\w.,]+ percent_of [\w.,]+ $`)
-	notDigit   = regexp.MustCompile(`[^\d.]`)
-	isRounded  = regexp.MustCompile(`[/.]|\*\*`) // its value may be a float, or too large
-	operand    = regexp.MustCompile(`[\w.]+`)
+	dateLike  = regexp.MustCompile(`\b(?:\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})|(?:1[789]|20)\d\d(?:[/-]\d{1,2}){2})\b`)
+	notDigit  = regexp.MustCompile(`[^\d.]`)
+	isSingle  = regexp.MustCompile(`^[-( ]*[\w.,]+[ )]*$`)
+	isRounded = regexp.MustCompile(`[/.]|\*\*`) // its value may be a float, or too large
+	operand   = regexp.MustCompile(`[\w.]+`)
+	enclosed  = regexp.MustCompile(`\(([\w.]+)\)`)
 )
 
 // parseArithmetic reads tokens that are one arithmetic expression and nothing else.
 func (w *writer) parseArithmetic(t []token) (e expression) {
-	var text strings.Builder
+	text := ""
 	for i := 0; i < len(t); {
 		py, size := w.grammar.prefix("operator", t[i:])
 		if _, ok := readReference(w, t[i:i+1]); ok {
@@ -55,70 +59,32 @@ func (w *writer) parseArithmetic(t []token) (e expression) {
 			}
 			py, size, e.refers = previous, 1, true
 		} else if size == 0 {
-			py, size = w.grammar.digits(t[i]), 1
-			if !plainNumber.MatchString(py) || t[i].kind != word && t[i].kind != number {
+			if py, size = t[i].text, 1; t[i].kind != number || len(py) > maxDigits {
 				return e
 			}
 		}
-		text.WriteString(py + " ")
+		text += py + " "
 		i += size
 	}
-	n, err := arithGrammar.Parse(text.String())
-	if err != nil || strings.Contains(text.String(), percentOf) && !onePercent.MatchString(text.String()) {
-		return e
+	for operator, pattern := range readOneWay {
+		if strings.Contains(text, operator) && !pattern.MatchString(text) {
+			return e
+		}
 	}
-	e.python, e.ok = pythonOf(n)
-	for n.Kind == arith.Sign || n.Kind == arith.Group {
-		n = n.Args[0]
+	_, err := arithGrammar.Parse(text)
+	e.python = strings.NewReplacer(",", "", "( ", "(", " )", ")", percentOf, "*").Replace(strings.TrimSpace(text))
+	e.python = enclosed.ReplaceAllString(e.python, "$1")
+	if strings.Contains(text, percentOf) {
+		e.python += " / 100"
 	}
-	e.single = n.Kind == arith.Number || n.Kind == arith.Constant
+	e.ok, e.single = err == nil, isSingle.MatchString(text)
 	e.simple = !e.refers && len(notDigit.ReplaceAllString(e.python, "")) <= floatDigits &&
 		!isRounded.MatchString(e.python)
 	e.python = strings.ReplaceAll(e.python, previous, w.vars["number"])
 	return e
 }
 
-// digits returns a number word up to ninety-nine in digits, and the text of any other token.
-func (g *grammar) digits(t token) string {
-	if n, ok := g.phrase("number-word", []token{t}); ok {
-		return n
-	}
-	return t.text
-}
-
-// pythonOf returns an expression in Python. It returns false for a number that is too large, for a power of a
-// power, and for "-2 squared", which is 4 for some and -4 for others.
-func pythonOf(n *arith.Node) (string, bool) {
-	args, ok := []string{""}, true
-	for _, arg := range n.Args {
-		text, understood := pythonOf(arg)
-		args, ok = append(args, text), ok && understood
-	}
-	first, last := args[min(1, len(n.Args))], args[len(n.Args)]
-	switch n.Kind { //nolint:exhaustive // the rest are operators
-	case arith.Number:
-		last = strings.ReplaceAll(n.Text, ",", "")
-		return last, ok && len(last) <= maxDigits
-	case arith.Constant:
-		return n.Text, ok
-	case arith.Sign:
-		return "(-" + last + ")", ok && n.Args[0].Text != "**"
-	case arith.Group:
-		if last == previous || numeral.MatchString(last) || n.Args[0].Kind == arith.Group {
-			return last, ok
-		}
-		return "(" + last + ")", ok
-	}
-	switch n.Text {
-	case percentOf:
-		return first + " * " + last + " / 100", ok
-	case "**":
-		exponent, err := strconv.ParseFloat(strings.Trim(last, "()-"), 64)
-		ok = ok && err == nil && exponent <= maxPower && !strings.Contains(first, "**")
-	}
-	return first + " " + n.Text + " " + last, ok
-}
-
+// readExpression reads an arithmetic expression.
 func readExpression(w *writer, t []token) (value, bool) {
 	e := w.parseArithmetic(t)
 	return value{py: e.python}, e.ok && !dateLike.MatchString(w.request.Task[t[0].start:t[len(t)-1].end])
@@ -128,8 +94,8 @@ func readExpression(w *writer, t []token) (value, bool) {
 // parentheses.
 func readOperand(w *writer, t []token) (value, bool) {
 	v, ok := readExpression(w, t)
-	enclosed := t[0].is("(") && slices.IndexFunc(t, func(t token) bool { return t.is(")") }) == len(t)-1
-	return v, ok && (w.parseArithmetic(t).single || enclosed)
+	group := t[0].is("(") && slices.IndexFunc(t, func(t token) bool { return t.is(")") }) == len(t)-1
+	return v, ok && (w.parseArithmetic(t).single || group)
 }
 
 // readReference reads a word that means the last number: "it", "the result", or "the sum" after a sum. The number is not

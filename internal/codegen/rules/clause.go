@@ -19,7 +19,6 @@ type clause struct {
 	text     string  // as written
 	sentence int
 	fields   []string // the members of the bullet list, in JSON
-	unread   []string // values of the bullet list that no rule reads, and names that occur again
 }
 
 // listNumber matches the number of a list's item: "1." or "2)".
@@ -57,7 +56,7 @@ func split(task string) (out []clause) {
 		}
 	}
 	for i, c := range out {
-		if len(c.fields) > 0 && len(c.unread) == 0 {
+		if len(c.fields) > 0 {
 			out[i].tokens = append(c.tokens, token{kind: jsonText, text: "{" + strings.Join(c.fields, ", ") + "}"})
 		}
 	}
@@ -68,10 +67,9 @@ func split(task string) (out []clause) {
 func (c *clause) addField(name string, t []token) {
 	member := quote(name) + ": "
 	value, ok := theGrammar().readJSON(t)
-	if !ok {
-		c.unread = append(c.unread, join(t))
-	} else if slices.ContainsFunc(c.fields, func(f string) bool { return strings.HasPrefix(f, member) }) {
-		c.unread = append(c.unread, name)
+	twice := slices.ContainsFunc(c.fields, func(f string) bool { return strings.HasPrefix(f, member) })
+	if !ok || twice {
+		c.tokens = append(c.tokens, token{kind: ambiguous, text: join(t)})
 	}
 	c.fields = append(c.fields, member+value)
 }
@@ -138,22 +136,11 @@ func connector(t []token) (n int, then bool) {
 // tidy drops words without meaning for the rules, politeness, and punctuation at the ends of a clause.
 func tidy(t []token) []token {
 	g := theGrammar()
-	var kept []token
-	for i, word := range t {
-		ofFile := g.has("possessive", word) && i+1 < len(t) && t[i+1].kind == path // "my file.txt" may be a name
-		region := word.lower == "me" && (i == 0 || !g.has("verbs", t[i-1]))        // "Portland, ME", "for me"
-		if ofFile || region || !g.has("ignored", word) {
-			kept = append(kept, word)
-		}
-	}
-	t = kept
+	t = slices.DeleteFunc(slices.Clone(t), func(t token) bool { return g.has("ignored", t) })
 	for n := -1; n != len(t); {
 		n = len(t)
 		_, polite := g.prefix("politeness", t)
-		t = t[polite:]
-		thanks := longest(min(maxPhrase, len(t)-1), func(n int) bool { return g.has("thanks", t[len(t)-n:]...) })
-		t = t[:len(t)-thanks]
-		if len(t) > 0 && t[len(t)-1].is(",:") {
+		if t = t[polite:]; len(t) > 0 && t[len(t)-1].is(",:") {
 			t = t[:len(t)-1]
 		}
 		if len(t) > 0 && t[0].is(",") {

@@ -20,7 +20,6 @@ type grammar struct {
 	macros     map[string]string
 	tools      map[string]toolKind
 	forms      []*form
-	pair       [][]node        // the macro PAIR: "session to 2"
 	vocabulary map[string]bool // the words of all patterns and phrases, and other words that rules know
 }
 
@@ -82,7 +81,6 @@ var theGrammar = sync.OnceValue(func() *grammar {
 			last.patterns = append(last.patterns, g.compile(line)...)
 		}
 	}
-	g.pair = g.compile("PAIR")
 	return g
 })
 
@@ -168,7 +166,7 @@ func (g *grammar) alternatives(items *[]string, closing string) [][]node {
 			*items = slices.Concat(strings.Fields("( "+g.macros[item]+" )"), *items)
 		case item[0] == '{':
 			slot, name, _ := strings.Cut(strings.Trim(item, "{}"), ":")
-			if slots[slot] == nil && wordSlots[slot] == nil && g.phrases[slot] == nil && slot != "pairs" {
+			if slots[slot] == nil && wordSlots[slot] == nil && g.phrases[slot] == nil {
 				panic(fmt.Sprintf("grammar.txt: unknown slot %q", slot))
 			}
 			*last = append(*last, node{slot: slot, name: cmp.Or(name, slot)})

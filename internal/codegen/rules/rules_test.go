@@ -462,8 +462,6 @@ func TestRulesValues(t *testing.T) {
 			`Create /workspace/n.json with {"a": [1, 2]}, then calculate the sum of a`,
 			map[string]any{"a": []any{1.0, 2.0}},
 		},
-		{"Calculate twenty-five plus three times Ninety", 295.0},
-		{"What is fifty percent of twelve?", 6.0},
 		{"Create /workspace/n.json with the following:\n- a: 1", map[string]any{"a": 1.0}},
 		{
 			"Calculate 3 * 3, if the result is above 8, multiply it by 2",
@@ -473,7 +471,7 @@ func TestRulesValues(t *testing.T) {
 			map[string]any{"id": 2.0, "name": "Bob", "age": 99.0, "active": 0.0},
 		}, "count": 1.0}},
 		{
-			"Get the temperature in Rio de Janeiro, thank you",
+			"Get the temperature in Rio de Janeiro, please",
 			map[string]any{
 				"location": "Rio de Janeiro", "temperature": 18.0, "unit": "celsius", "condition": "sunny",
 				"humidity": 50.0,
@@ -559,6 +557,10 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 		"Read s.json, calculate 2 * 2, get weather for Rome, add the result to the results array",
 		"Read s.json, set status to done if a is above 3", "Write 'abc' to out.txt unless it exists",
 		"Calculate 5 + 3 for each user",
+		"Calculate twenty-five plus three times Ninety", "What is fifty percent of twelve?",
+		"Get the temperature in Rio de Janeiro, thank you",
+		"calculate a third of nine",
+		"square twenty-one",
 		"calculate -2 ^ 2", "Calculate -2 ^ 2 + 1", "Add 1,000 and 2,500", "Add .5 and 1.25", "How many days until next May 3?",
 		"How many days between 2026-01-01 and 2026-02-01? Save the result as d in state. What is the d in state?",
 		"What date is 30 days after 2026-01-15?",

@@ -44,7 +44,6 @@ func TestSentences(t *testing.T) {
 		"cube -3":                               `-27`,
 		"half of 10":                            `5`,
 		"What is half of 1,001?":                `500.5`,
-		"calculate a third of nine":             `3`,
 		"a quarter of 10":                       `2.5`,
 		"double of 4":                           `8`,
 		"10 percent of 250":                     `25`,
@@ -57,7 +56,6 @@ func TestSentences(t *testing.T) {
 		"What is -5% of 200":                        `-10`,
 		"divide 10 by (2 + 3)":                      `2`,
 		"double (8 + 1)":                            `18`,
-		"square twenty-one":                         `441`,
 		"Calculate 2 + 3, divide 100 by the result": `{"calculation":5,"calculation 2":20}`,
 	} {
 		got, output, err := newHarness(t, "18").try(task)

@@ -41,8 +41,6 @@ var slots = map[string]func(w *writer, t []token) (value, bool){
 func (w *writer) read(slot string, t []token) (v value, ok bool) {
 	if read := slots[slot]; read != nil {
 		v, ok = read(w, t)
-	} else if slot == "pairs" {
-		v, ok = w.readPairs(t)
 	} else if read := wordSlots[slot]; read == nil {
 		v.py, ok = w.grammar.phrase(slot, t)
 	} else if len(t) == 1 {
@@ -82,14 +80,8 @@ func readNumber(_ *writer, t []token) (value, bool) {
 	return value{py: strings.ReplaceAll(n, ",", "")}, n != ""
 }
 
-// readNumbers reads "1, 2 and 3" and "[1, 2]". A number such as 100,200 may be two.
+// readNumbers reads "1, 2 and 3". A number such as 100,200 may be two.
 func readNumbers(_ *writer, t []token) (v value, ok bool) {
-	if len(t) == 1 && t[0].kind == jsonText {
-		v.list = strings.Split(t[0].text[1:len(t[0].text)-1], ",")
-		return v, !slices.ContainsFunc(v.list, func(n string) bool {
-			return len(n) > maxDigits || !numeral.MatchString(n)
-		})
-	}
 	v, ok = listOf(t, func(part []token) (string, bool) {
 		n := signedNumber(part)
 		return n, n != "" && !strings.Contains(n, ",")
@@ -187,9 +179,8 @@ func readName(w *writer, t token) (string, bool) {
 
 // readSkill reads the name of a skill, which is no tool.
 func readSkill(w *writer, t token) (string, bool) {
-	isTool := func(tool codegen.Tool) bool { return strings.EqualFold(tool.Name, t.text) }
-	named := t.kind == word && snakeCase.MatchString(t.text)
-	return quote(t.text), named && !slices.ContainsFunc(w.request.Tools, isTool)
+	isTool := slices.ContainsFunc(w.request.Tools, func(tool codegen.Tool) bool { return tool.Name == t.text })
+	return quote(t.text), t.kind == word && snakeCase.MatchString(t.text) && !isTool
 }
 
 // readNoun reads a noun that refers to the last rows.
@@ -200,29 +191,11 @@ func readNoun(w *writer, t token) (string, bool) {
 // readKeys reads "a, b and all c".
 func readKeys(w *writer, t []token) (value, bool) {
 	return listOf(t, func(part []token) (string, bool) {
-		if len(part) == 2 && part[0].lower == "all" {
-			part = part[1:]
-		}
-		if len(part) != 1 {
+		last := len(part) - 1
+		if last < 0 || last > 1 || last == 1 && part[0].lower != "all" {
 			return "", false
 		}
-		return readKey(w, part[0])
-	})
-}
-
-// readPairs reads "session to 2, step to 3 (completed)" as arguments. "Update 'a' to 'b'" may mean a text.
-func (w *writer) readPairs(t []token) (value, bool) {
-	set := map[string]bool{}
-	return listOf(t, func(part []token) (pair string, ok bool) {
-		m := &matcher{w: w, tokens: part}
-		ok = m.match(w.grammar.pair, func(m match) bool {
-			name := m["key"].py
-			ok = !set[strings.ToLower(name)]
-			set[strings.ToLower(name)] = true
-			pair = name + ", " + m["value"].py
-			return ok
-		})
-		return pair, ok && part[0].kind != quoted
+		return readKey(w, part[last])
 	})
 }
 

@@ -83,15 +83,15 @@ func readCall(w *writer, t []token) (v value, ok bool) {
 	if len(t) > 0 && t[0].lower == "with" {
 		t = t[1:]
 	}
-	enclosed := len(t) > 1 && t[0].is("(") && t[len(t)-1].is(")")
-	if enclosed {
+	inParentheses := len(t) > 1 && t[0].is("(") && t[len(t)-1].is(")")
+	if inParentheses {
 		t = t[1 : len(t)-1]
 	}
 	var arguments []string
 	missing := slices.Clone(tool.Params)
 	for _, part := range listed(t) {
 		name := ""
-		if len(part) > 0 && (!enclosed || len(part) > 1 && part[0].kind == word) {
+		if len(part) > 0 && (!inParentheses || len(part) > 1 && part[0].kind == word) {
 			name, part = part[0].text, part[1:]
 			if len(part) > 0 && (part[0].is(":=") || slices.Contains([]string{"is", "as", "of"}, part[0].lower)) {
 				part = part[1:]

@@ -89,7 +89,7 @@ func (w *writer) step() {
 		return
 	}
 	w.unknown = append(w.unknown, c.text)
-	for _, word := range append(c.unread, m.notUnderstood()...) {
+	for _, word := range m.notUnderstood() {
 		if !slices.Contains(w.words, word) {
 			w.words = append(w.words, word)
 		}
@@ -111,7 +111,7 @@ func (w *writer) write(m *matcher) *form {
 			saved := *w
 			saved.vars, saved.imports, saved.names = maps.Clone(w.vars), maps.Clone(w.imports), maps.Clone(w.names)
 			saved.outputs, saved.body = slices.Clone(w.outputs), slices.Clone(w.body)
-			if len(w.clause.unread) == 0 && w.run(f.actions, values) {
+			if w.run(f.actions, values) {
 				w.forget(f)
 				return true
 			}
@@ -131,7 +131,7 @@ func (w *writer) forget(f *form) {
 	has := func(ops ...string) bool {
 		return slices.ContainsFunc(f.actions, func(a action) bool { return slices.Contains(ops, a.op) })
 	}
-	changes, finds := has("open", "load", "change"), has("let", "show", "out", "set", "calc", "compute")
+	changes, finds := has("load", "change"), has("let", "show", "out", "set", "calc", "compute")
 	if changes {
 		delete(w.vars, "found")
 	} else if finds {
@@ -156,27 +156,22 @@ func (w *writer) line(format string, args ...any) {
 
 // let emits a new variable with a value, and returns the variable's name.
 func (w *writer) let(base, python string) string {
-	name := w.fresh(base)
+	name := w.unused(base, "_")
 	w.vars["last"] = name
 	w.line("%s = %s", name, python)
 	return name
 }
 
-// fresh returns a variable name that is not in use: base, base_2, …
-func (w *writer) fresh(base string) string {
-	return w.unused(base, "_", func(name string) bool { return w.imports[name] == "" && !reserved(name) })
-}
-
 // output adds a variable to the result.
 func (w *writer) output(key, variable string) {
-	key = w.unused(key, " ", func(string) bool { return true })
-	w.outputs = append(w.outputs, output{key, variable})
+	w.outputs = append(w.outputs, output{w.unused(key, " "), variable})
 }
 
-// unused returns the first of base, base_2, … (with _ as the separator) that is suitable and not in use yet.
-func (w *writer) unused(base, separator string, suitable func(name string) bool) string {
+// unused returns the first of base, base_2, … (with _ as the separator of variables, and a space as that of keys) that is
+// not in use yet.
+func (w *writer) unused(base, separator string) string {
 	name := base
-	for n := 2; w.names[separator+name] || !suitable(name); n++ {
+	for n := 2; w.names[separator+name] || separator == "_" && (w.imports[name] != "" || reserved(name)); n++ {
 		name = fmt.Sprint(base, separator, n)
 	}
 	w.names[separator+name] = true
@@ -279,9 +274,6 @@ func (w *writer) codeRequired(reason string) *codegen.CodeRequiredError {
 		if len(w.understood) == 0 { // the skeleton begins with the tools
 			w.importTool(t)
 		}
-	}
-	if len(w.unknown) == 0 {
-		w.line("%s", comment("TODO: "+reason))
 	}
 	w.line("raise NotImplementedError(\"write the parts marked TODO, then remove this line\")")
 	e.Skeleton = w.program()
