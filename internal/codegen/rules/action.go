@@ -26,7 +26,8 @@ func parseAction(line string) action {
 	return action{op: parts[1], name: parts[2], template: parts[3]}
 }
 
-// run performs a form's actions. It returns false if the clause does not fit the form after all.
+// run performs a form's actions. It returns false if the clause does not fit the form after all. "for" runs the actions
+// after it with each value of a list in {each}, and also in {others} if there are several.
 func (w *writer) run(actions []action, m match) bool {
 	for i, a := range actions {
 		python, ok := w.fill(a.template, m)
@@ -35,24 +36,17 @@ func (w *writer) run(actions []action, m match) bool {
 			return false
 		}
 		if a.op == "for" { // each value of a list, with the rest of the actions
-			return w.forEach(m[python].list, actions[i+1:], m)
+			list := m[python].list
+			return !slices.ContainsFunc(list, func(v string) bool {
+				one := maps.Clone(m)
+				one["each"] = value{py: v, text: v}
+				if len(list) > 1 {
+					one["others"] = value{text: " " + strings.Trim(v, `"`)}
+				}
+				return !w.run(actions[i+1:], one)
+			})
 		}
 		if !w.perform(a.op, name, python, m) {
-			return false
-		}
-	}
-	return true
-}
-
-// forEach performs actions with each value of a list in {each}, and in {others} if there are several.
-func (w *writer) forEach(list []string, actions []action, m match) bool {
-	for _, v := range list {
-		one := maps.Clone(m)
-		one["each"] = value{py: v, text: v}
-		if len(list) > 1 {
-			one["others"] = value{text: " " + strings.Trim(v, `"`)}
-		}
-		if !w.run(actions, one) {
 			return false
 		}
 	}
@@ -94,7 +88,6 @@ func (w *writer) perform(op, name, python string, m match) bool {
 	switch op {
 	case "load":
 		w.vars["doc"], w.vars["file"], w.vars["path"] = w.let("state", python), name, name
-		delete(w.vars, "text")
 		delete(w.vars, "saved")
 	case "do":
 		w.line("%s", python)
@@ -154,7 +147,7 @@ func (w *writer) fill(template string, m match) (string, bool) {
 		case s[1] == '~':
 			return strings.Trim(v.text, `"`)
 		case s[1] == ',':
-			ok = ok && hasParam(tool, name)
+			ok = ok && tool != nil && slices.ContainsFunc(tool.Params, func(p codegen.Param) bool { return p.Name == name })
 			return ", " + name + "=" + v.py
 		}
 		return v.py

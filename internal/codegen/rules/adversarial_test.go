@@ -297,3 +297,24 @@ func TestPreludeOrder(t *testing.T) {
 		}
 	}
 }
+
+// Each slot of the grammar is a kind of value or a set of phrases.
+func TestSlotsExist(t *testing.T) {
+	g := theGrammar()
+	var check func(nodes []node)
+	check = func(nodes []node) {
+		for _, n := range nodes {
+			if n.slot != "" && slots[n.slot] == nil && wordSlots[n.slot] == nil && g.phrases[n.slot] == nil {
+				t.Errorf("grammar.txt: unknown slot %q", n.slot)
+			}
+			for _, a := range n.alternatives {
+				check(a)
+			}
+		}
+	}
+	for _, f := range g.forms {
+		for _, p := range f.patterns {
+			check(p)
+		}
+	}
+}

@@ -57,7 +57,8 @@ func split(task string) (out []clause) {
 	}
 	for i, c := range out {
 		if len(c.fields) > 0 {
-			out[i].tokens = append(c.tokens, token{kind: jsonText, text: "{" + strings.Join(c.fields, ", ") + "}"})
+			t, _ := jsonToken("{" + strings.Join(c.fields, ", ") + "}")
+			out[i].tokens = append(c.tokens, t)
 		}
 	}
 	return out
@@ -65,13 +66,11 @@ func split(task string) (out []clause) {
 
 // addField adds an item "name: value" of a bullet list.
 func (c *clause) addField(name string, t []token) {
-	member := quote(name) + ": "
 	value, ok := theGrammar().readJSON(t)
-	twice := slices.ContainsFunc(c.fields, func(f string) bool { return strings.HasPrefix(f, member) })
-	if !ok || twice {
+	if !ok {
 		c.tokens = append(c.tokens, token{kind: ambiguous, text: join(t)})
 	}
-	c.fields = append(c.fields, member+value)
+	c.fields = append(c.fields, quote(name)+": "+value)
 }
 
 // divide splits tokens at each token for which isEnd is true. It drops these tokens and empty parts.

@@ -3,7 +3,7 @@ package rules
 import (
 	"cmp"
 	_ "embed"
-	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -45,7 +45,6 @@ var theGrammar = sync.OnceValue(func() *grammar {
 		vocabulary: map[string]bool{},
 	}
 	var last *form
-	shared := map[string]*form{} // actions of several forms
 	for line := range strings.Lines(strings.ReplaceAll(grammarText, "\\\n", "")) {
 		line = strings.TrimSpace(line)
 		kind, rest, _ := strings.Cut(line, " ")
@@ -64,19 +63,13 @@ var theGrammar = sync.OnceValue(func() *grammar {
 		case "macro":
 			g.macros[name] = list
 		case "tool":
-			g.tools[name] = parseToolKind(list)
+			signature, fallback, _ := strings.Cut(list, " => ")
+			g.tools[name] = toolKind{regexp.MustCompile(signature + "$"), fallback}
 		case "form":
 			last = &form{name: rest}
 			g.forms = append(g.forms, last)
-		case "actions":
-			last = &form{name: rest}
-			shared[rest] = last
 		case ">":
-			actions := []action{parseAction(rest)}
-			if f := shared[rest]; f != nil {
-				actions = f.actions
-			}
-			last.actions = append(last.actions, actions...)
+			last.actions = append(last.actions, parseAction(rest))
 		default:
 			last.patterns = append(last.patterns, g.compile(line)...)
 		}
@@ -166,9 +159,6 @@ func (g *grammar) alternatives(items *[]string, closing string) [][]node {
 			*items = slices.Concat(strings.Fields("( "+g.macros[item]+" )"), *items)
 		case item[0] == '{':
 			slot, name, _ := strings.Cut(strings.Trim(item, "{}"), ":")
-			if slots[slot] == nil && wordSlots[slot] == nil && g.phrases[slot] == nil {
-				panic(fmt.Sprintf("grammar.txt: unknown slot %q", slot))
-			}
 			*last = append(*last, node{slot: slot, name: cmp.Or(name, slot)})
 		default:
 			words := strings.Split(strings.TrimPrefix(item, `\`), "|")

@@ -31,11 +31,7 @@ var knownPlaces = sync.OnceValue(func() map[string]int {
 	places := map[string]int{}
 	for line := range strings.Lines(cityText + placeText) {
 		name, country := strings.CutPrefix(line, "=")
-		kind := isCity
-		if country {
-			kind = isCountry
-		}
-		places[fold(name)] |= kind
+		places[fold(name)] |= map[bool]int{false: isCity, true: isCountry}[country]
 	}
 	return places
 })

@@ -15,7 +15,7 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 	"key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
 	"text":      readText,
 	"count":     literal(number, `^[1-9]\d{0,2}$`),
-	"positive":  literal(number, ``),
+	"positive":  literal(number, `^\d+(?:\.\d*[1-9])?$`),
 	"quoted":    literal(quoted, ``),
 	"select":    literal(quoted, `(?i)^\s*(?:select|with)\b`),
 	"change":    literal(quoted, `(?i)^\s*(?:insert|update|delete|create|drop|alter)\b`),
@@ -31,8 +31,7 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 // slots are the other kinds of values, besides the phrases of the grammar.
 var slots = map[string]func(w *writer, t []token) (value, bool){
 	"number": readNumber, "numbers": readNumbers, "expr": readExpression,
-	"operand": readOperand, "reference": readReference, "value": readValue, "keys": readKeys,
-	"item":   readItem,
+	"operand": readOperand, "reference": readReference, "value": readValue,
 	"places": readPlaces, "city": readCity,
 	"call": readCall,
 }
@@ -153,12 +152,6 @@ func readValue(w *writer, t []token) (value, bool) {
 	return value{py: pythonLiteral(json)}, ok
 }
 
-// readItem reads an element of a list, which is no list: each of its values may be meant.
-func readItem(w *writer, t []token) (value, bool) {
-	v, ok := readValue(w, t)
-	return v, ok && !strings.HasPrefix(t[0].text, "[")
-}
-
 // readKey reads a field's name.
 func readKey(w *writer, t token) (string, bool) {
 	named := t.kind == word && keyName.MatchString(t.text) && !w.grammar.has("unnamed", t)
@@ -186,17 +179,6 @@ func readSkill(w *writer, t token) (string, bool) {
 // readNoun reads a noun that refers to the last rows.
 func readNoun(w *writer, t token) (string, bool) {
 	return "", t.lower != "" && (w.grammar.has("nouns", t) || t.lower == w.vars["table"])
-}
-
-// readKeys reads "a, b and all c".
-func readKeys(w *writer, t []token) (value, bool) {
-	return listOf(t, func(part []token) (string, bool) {
-		last := len(part) - 1
-		if last < 0 || last > 1 || last == 1 && part[0].lower != "all" {
-			return "", false
-		}
-		return readKey(w, part[last])
-	})
 }
 
 // readText reads quoted text that is no file name: "replace a.txt with 'b.txt'" may mean the text or the file.
@@ -227,8 +209,6 @@ func quote(s string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
-		panic(err) // a string always encodes
-	}
+	_ = e.Encode(s) // a string always encodes
 	return strings.TrimSuffix(b.String(), "\n")
 }

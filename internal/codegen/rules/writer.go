@@ -106,23 +106,22 @@ func (w *writer) goesOn() bool {
 // write writes the tokens of a matcher with the first form that fits. If there is none, it returns nil and changes
 // nothing.
 func (w *writer) write(m *matcher) *form {
-	i := slices.IndexFunc(w.grammar.forms, func(f *form) bool {
-		return m.match(f.patterns, func(values match) bool {
+	for _, f := range w.grammar.forms {
+		if m.match(f.patterns, func(values match) bool {
 			saved := *w
 			saved.vars, saved.imports, saved.names = maps.Clone(w.vars), maps.Clone(w.imports), maps.Clone(w.names)
 			saved.outputs, saved.body = slices.Clone(w.outputs), slices.Clone(w.body)
 			if w.run(f.actions, values) {
-				w.forget(f)
 				return true
 			}
 			*w = saved
 			return false
-		})
-	})
-	if i < 0 {
-		return nil
+		}) {
+			w.forget(f)
+			return f
+		}
 	}
-	return w.grammar.forms[i]
+	return nil
 }
 
 // forget removes what later words may no longer refer to: the last number, rows, text and file after a form that finds
@@ -211,13 +210,8 @@ func reserved(name string) bool {
 func (w *writer) program() string {
 	w.line("return %s", w.result())
 	body := "\n\ndef main():\n" + strings.Join(w.body, "\n") + "\n"
-	run := "result = main()\n"
-	functions := functionsOf(body)
-	if len(w.imports) > 0 || strings.Contains(functions, "pathlib.") {
-		run = "try:\n    result = main()\nexcept Exception as error:\n    raise explained(error) from None\n"
-		functions = functionsOf(body + run)
-	}
-	used := body + functions
+	const run = "try:\n    result = main()\nexcept Exception as error:\n    raise explained(error) from None\n"
+	used := body + functionsOf(body+run)
 	head := []string{"# Written by rules: each value in main is in the task, or comes from the workspace or a tool."}
 	for _, m := range modules {
 		if strings.Contains(used, m+".") {
