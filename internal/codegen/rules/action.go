@@ -11,8 +11,8 @@ import (
 )
 
 // action is one line of what a form writes: an operation, a name or nothing, and a template of Python. In a template,
-// {slot} is the value of a slot in Python, {~slot} its text as written, and
-// {,slot} an optional argument with its name. $name is a variable or the function of a tool.
+// {slot} is the value of a slot in Python, {~slot} its text as written, and {,slot} an optional argument with its name.
+// $name is a variable or the function of a tool.
 type action struct{ op, name, template string }
 
 var (
