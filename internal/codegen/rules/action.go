@@ -21,11 +21,6 @@ var (
 	inTemplate = regexp.MustCompile(`\{[,~]?[\w-]+\}|\$\w+`)
 )
 
-func parseAction(line string) action {
-	parts := actionLine.FindStringSubmatch(line)
-	return action{op: parts[1], name: parts[2], template: parts[3]}
-}
-
 // run performs a form's actions. It returns false if the clause does not fit the form after all. "for" runs the actions
 // after it with each value of a list in {each}, and also in {others} if there are several.
 func (w *writer) run(actions []action, m match) bool {
@@ -147,7 +142,8 @@ func (w *writer) fill(template string, m match) (string, bool) {
 		case s[1] == '~':
 			return strings.Trim(v.text, `"`)
 		case s[1] == ',':
-			ok = ok && tool != nil && slices.ContainsFunc(tool.Params, func(p codegen.Param) bool { return p.Name == name })
+			has := func(p codegen.Param) bool { return p.Name == name }
+			ok = ok && tool != nil && slices.ContainsFunc(tool.Params, has)
 			return ", " + name + "=" + v.py
 		}
 		return v.py
@@ -189,20 +185,19 @@ func (w *writer) calculate(t []token) bool {
 	if !e.ok || e.single && !t[0].is("(") || sign == "-" && w.vars["number"] != "" {
 		return false
 	}
-	python, label := e.python, e.python
-	calculator := ""
+	python, calculator := e.python, ""
 	if e.simple {
 		calculator, _ = w.resolve(w.grammar.tools["calculate"])
 	}
 	if calculator != "" {
-		python = calculator + "(" + quote(label) + ")"
+		python = calculator + "(" + quote(e.python) + ")"
 	} else if e.refers || isRounded.MatchString(python) {
 		python = operand.ReplaceAllString(python, "exact($0)")
 	}
 	if python != e.python {
-		python = "calculated(lambda: " + python + ", " + quote(label) + ")"
+		python = "calculated(lambda: " + python + ", " + quote(e.python) + ")"
 	}
-	w.emitNumber(label, python)
+	w.emitNumber(e.python, python)
 	return true
 }
 

@@ -98,8 +98,8 @@ func readOperand(w *writer, t []token) (value, bool) {
 	return v, ok && (w.parseArithmetic(t).single || group)
 }
 
-// readReference reads a word that means the last number: "it", "the result", or "the sum" after a sum. The number is not
-// known any more if something else has been found or changed since, which the word may mean (see writer.forget).
+// readReference reads a word that means the last number: "it", "the result", or "the sum" after a sum. The number is
+// not known any more if something else has been found or changed since, which the word may mean (see writer.forget).
 func readReference(w *writer, t []token) (value, bool) {
 	kind, ok := w.grammar.phrase("reference", t)
 	return value{py: w.vars[kind]}, ok && w.vars[kind] != "" && w.vars[kind] == w.vars["number"]

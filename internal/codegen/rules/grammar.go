@@ -69,7 +69,8 @@ var theGrammar = sync.OnceValue(func() *grammar {
 			last = &form{name: rest}
 			g.forms = append(g.forms, last)
 		case ">":
-			last.actions = append(last.actions, parseAction(rest))
+			parts := actionLine.FindStringSubmatch(rest)
+			last.actions = append(last.actions, action{op: parts[1], name: parts[2], template: parts[3]})
 		default:
 			last.patterns = append(last.patterns, g.compile(line)...)
 		}

@@ -57,8 +57,8 @@ func placeSize(t []token) int {
 	})
 }
 
-// readPlaces reads "Paris", "San Francisco, CA", "Rome, Italy", "'Springfield' and Oslo", "Paris, London and Rome". A list
-// has no regions, and no countries after a comma: "Paris, Jordan and Chad" may be two places or three.
+// readPlaces reads "Paris", "San Francisco, CA", "Rome, Italy", "'Springfield' and Oslo", "Paris, London and Rome". A
+// list has no regions, and no countries if it has a comma: "Paris, Jordan and Chad" may be two places or three.
 func readPlaces(w *writer, t []token) (v value, ok bool) {
 	if n := placeSize(t); n > 0 && (n == len(t) || w.grammar.isRegion(t[n:], join(t[:n]))) {
 		return value{list: []string{quote(strings.ReplaceAll(join(t), " ,", ","))}}, true
@@ -80,8 +80,8 @@ func readPlaces(w *writer, t []token) (v value, ok bool) {
 
 var regionCode = regexp.MustCompile(`^[A-Z]{2}$`)
 
-// isRegion reports whether tokens are ", France" or ", CA" after a city. In "Paris, OK?" and "New York, LA" they may not
-// be.
+// isRegion reports whether tokens are ", France" or ", CA" after a city. In "Paris, OK?" and "New York, LA" they may
+// not be.
 func (g *grammar) isRegion(t []token, city string) bool {
 	if knownPlaces()[fold(city)] != isCity || len(t) < 2 || !t[0].is(",") {
 		return false

@@ -49,8 +49,8 @@ func importOf(t *codegen.Tool) string {
 	return "from servers." + t.ModuleName() + " import " + t.FunctionName()
 }
 
-// readCall reads a tool's name with arguments: "add(2, 3)", "add(a=2, b=3)", "add with a 2 and b 3". It fails if several
-// tools have the name.
+// readCall reads a tool's name with arguments: "add(2, 3)", "add(a=2, b=3)", "add with a 2 and b 3". It fails if
+// several tools have the name.
 func readCall(w *writer, t []token) (v value, ok bool) {
 	tools, named := w.request.Tools, func(tool codegen.Tool) bool { return tool.Name == t[0].text }
 	i := slices.IndexFunc(tools, named)
@@ -85,15 +85,16 @@ func readCall(w *writer, t []token) (v value, ok bool) {
 	if slices.ContainsFunc(missing, func(p codegen.Param) bool { return p.Required }) {
 		return v, false
 	}
-	return value{text: tools[i].Name, py: w.importTool(&tools[i]) + "(" + strings.TrimPrefix(arguments, ", ") + ")"}, true
+	call := w.importTool(&tools[i]) + "(" + strings.TrimPrefix(arguments, ", ") + ")"
+	return value{text: tools[i].Name, py: call}, true
 }
 
 // isArgument reports whether tokens are a value of a parameter.
 func (w *writer) isArgument(p codegen.Param, t []token) bool {
 	json, ok := w.grammar.readJSON(t)
 	pattern := types[strings.ToLower(p.Type)]
-	return ok && (t[0].kind != word || w.grammar.has("constant", t[0])) && pattern != nil && pattern.MatchString(json) &&
-		(len(p.Enum) == 0 || slices.Contains(p.Enum, t[0].text))
+	return ok && (t[0].kind != word || w.grammar.has("constant", t[0])) && pattern != nil &&
+		pattern.MatchString(json) && (len(p.Enum) == 0 || slices.Contains(p.Enum, t[0].text))
 }
 
 // types are the patterns of JSON values by the parameter's type in lower case.

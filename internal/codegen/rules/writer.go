@@ -54,8 +54,8 @@ type writer struct {
 	clause  clause // being read
 
 	// vars are what later clauses may refer to, as Python: last is the last variable. number, record, rows, text, path
-	// and skill are the last ones; number, rows, text and path only until something else is found or changed. sum is the
-	// last number that is a sum. several is set if there are several records or rows, and found if "it" can mean
+	// and skill are the last ones; number, rows, text and path only until something else is found or changed. sum is
+	// the last number that is a sum. several is set if there are several records or rows, and found if "it" can mean
 	// something later than the document. doc is the open document, and file its file. saved is the check of what was
 	// saved. table and does are the names of the table of rows and of the skill. cities are those that a program adds.
 	vars    map[string]string
@@ -166,8 +166,8 @@ func (w *writer) output(key, variable string) {
 	w.outputs = append(w.outputs, output{w.unused(key, " "), variable})
 }
 
-// unused returns the first of base, base_2, … (with _ as the separator of variables, and a space as that of keys) that is
-// not in use yet.
+// unused returns the first of base, base_2, … (with _ as the separator of variables, and a space as that of keys) that
+// is not in use yet.
 func (w *writer) unused(base, separator string) string {
 	name := base
 	for n := 2; w.names[separator+name] || separator == "_" && (w.imports[name] != "" || reserved(name)); n++ {
