@@ -50,7 +50,7 @@ var (
 
 // parseArithmetic reads tokens that are one arithmetic expression and nothing else.
 func (w *writer) parseArithmetic(t []token) (e expression) {
-	text := ""
+	var b strings.Builder
 	for i := 0; i < len(t); {
 		py, size := w.grammar.prefix("operator", t[i:])
 		if _, ok := readReference(w, t[i:i+1]); ok {
@@ -63,9 +63,10 @@ func (w *writer) parseArithmetic(t []token) (e expression) {
 				return e
 			}
 		}
-		text += py + " "
+		b.WriteString(py + " ")
 		i += size
 	}
+	text := b.String()
 	for operator, pattern := range readOneWay {
 		if strings.Contains(text, operator) && !pattern.MatchString(text) {
 			return e

@@ -65,7 +65,8 @@ func readCall(w *writer, t []token) (v value, ok bool) {
 	if inParentheses {
 		rest = rest[1 : len(rest)-1]
 	}
-	arguments, missing := "", slices.Clone(tools[i].Params)
+	var arguments []string
+	missing := slices.Clone(tools[i].Params)
 	for _, part := range listed(rest) {
 		name := ""
 		if len(part) > 0 && (!inParentheses || len(part) > 1 && part[0].kind == word) {
@@ -79,13 +80,13 @@ func readCall(w *writer, t []token) (v value, ok bool) {
 			return v, false
 		}
 		json, _ := w.grammar.readJSON(part)
-		arguments += ", " + missing[p].Name + "=" + pythonLiteral(json)
+		arguments = append(arguments, missing[p].Name+"="+pythonLiteral(json))
 		missing = slices.Delete(missing, p, p+1)
 	}
 	if slices.ContainsFunc(missing, func(p codegen.Param) bool { return p.Required }) {
 		return v, false
 	}
-	call := w.importTool(&tools[i]) + "(" + strings.TrimPrefix(arguments, ", ") + ")"
+	call := w.importTool(&tools[i]) + "(" + strings.Join(arguments, ", ") + ")"
 	return value{text: tools[i].Name, py: call}, true
 }
 
