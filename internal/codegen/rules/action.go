@@ -2,7 +2,6 @@ package rules
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -12,22 +11,18 @@ import (
 )
 
 // action is one line of what a form writes: an operation, a name or nothing, and a template of Python. In a template,
-// {slot} is the value of a slot in Python, {"slot"} its text as a Python string, {~slot} its text as written, and
-// {,slot} an optional argument with its name. $name is a variable or the function of a tool.
+// {slot} is the value of a slot in Python, {~slot} its text as written, and {,slot} an optional argument with its name.
+// $name is a variable or the function of a tool.
 type action struct{ op, name, template string }
 
 var (
 	actionLine = regexp.MustCompile(`^(\S+) ?(?:([^(]*?): )?(.*)$`)
 	stateFile  = regexp.MustCompile(`(?i)state|workflow`)
-	inTemplate = regexp.MustCompile(`\{[,"~]?[\w-]+"?\}|\$\w+`)
+	inTemplate = regexp.MustCompile(`\{[,~]?[\w-]+\}|\$\w+`)
 )
 
-func parseAction(line string) action {
-	parts := actionLine.FindStringSubmatch(line)
-	return action{parts[1], parts[2], parts[3]}
-}
-
-// run performs a form's actions. It returns false if the clause does not fit the form after all.
+// run performs a form's actions. It returns false if the clause does not fit the form after all. "for" runs the actions
+// after it with each value of a list in {each}, and also in {others} if there are several.
 func (w *writer) run(actions []action, m match) bool {
 	for i, a := range actions {
 		python, ok := w.fill(a.template, m)
@@ -36,24 +31,17 @@ func (w *writer) run(actions []action, m match) bool {
 			return false
 		}
 		if a.op == "for" { // each value of a list, with the rest of the actions
-			return w.forEach(m[python].list, actions[i+1:], m)
+			list := m[python].list
+			return !slices.ContainsFunc(list, func(v string) bool {
+				one := maps.Clone(m)
+				one["each"] = value{py: v, text: v}
+				if len(list) > 1 {
+					one["others"] = value{text: " " + strings.Trim(v, `"`)}
+				}
+				return !w.run(actions[i+1:], one)
+			})
 		}
 		if !w.perform(a.op, name, python, m) {
-			return false
-		}
-	}
-	return true
-}
-
-// forEach performs actions with each value of a list in {each}, and in {others} if there are several.
-func (w *writer) forEach(list []string, actions []action, m match) bool {
-	for _, v := range list {
-		one := maps.Clone(m)
-		one["each"] = value{py: v, text: v}
-		if len(list) > 1 {
-			one["others"] = value{text: " " + strings.Trim(v, `"`)}
-		}
-		if !w.run(actions, one) {
 			return false
 		}
 	}
@@ -67,30 +55,22 @@ func (w *writer) check(op, python string, m match) bool {
 	case "need": // variables
 		return !slices.ContainsFunc(strings.Fields(python), func(v string) bool {
 			name, absent := strings.CutPrefix(v, "!")
-			return absent == (w.variable(name) != "") || v == "rows" && w.severalRows()
+			return absent == (w.vars[name] != "")
 		})
+	case "differ": // two fields
+		return !strings.EqualFold(m["key"].text, m["key2"].text)
 	case "same": // the open document
 		return python == w.vars["file"]
 	case "titled": // "the state" is a document whose name says so
 		named := func(t token) bool { return t.lower == "state" || t.lower == "workflow" }
 		return !slices.ContainsFunc(w.clause.tokens, named) || stateFile.MatchString(w.vars["file"])
-	case "in-order":
-		first, known := parseDate(m["a"].text)
-		last, known2 := parseDate(m["b"].text)
-		return known != known2 || known && !last.Before(first)
-	case "in-calendar":
-		var count, unit int
-		_, err := fmt.Sscan(python, &count, &unit)
-		day, known := parseDate(m["date"].text)
-		year := day.AddDate(0, 0, count*unit).Year()
-		return err == nil && (!known || year >= firstYear && year <= 9999)
 	case "await": // the next clause has the contents
 		return len(following) > 0 && following[0].tokens[len(following[0].tokens)-1].kind == jsonText
-	case "alone": // no other clause of the sentence follows, which may be meant for each or only once
-		return len(w.rest()) == 0
+	case "alone": // no other clause of the sentence follows
+		return !w.goesOn()
 	case "bare": // "weather" includes the forecast
 		follows := len(following) > 0 && following[0].tokens[0].lower == "if"
-		return !follows && w.depth == 1 && !strings.Contains(strings.ToLower(w.request.Task), "forecast")
+		return !follows && !strings.Contains(strings.ToLower(w.request.Task), "forecast")
 	case "verb": // "use double_number to triple 5" means another skill
 		does := append(strings.Split(strings.ToLower(w.vars["does"]), "_"), "", "number", "numbers")
 		return slices.Contains(does, strings.ToLower(m["verb"].text))
@@ -101,17 +81,14 @@ func (w *writer) check(op, python string, m match) bool {
 // perform performs one action. It returns false if the clause does not fit the form after all.
 func (w *writer) perform(op, name, python string, m match) bool {
 	switch op {
-	case "open":
-		if w.vars["doc"] == "" || w.vars["file"] != name {
-			w.open(name, python)
-		}
 	case "load":
-		w.open(name, python)
+		w.vars["doc"], w.vars["file"], w.vars["path"] = w.let("state", python), name, name
+		delete(w.vars, "saved")
 	case "do":
 		w.line("%s", python)
 	case "change":
 		w.line("%s", python)
-		w.vars["dirty"] = "yes"
+		w.save()
 	case "save":
 		w.save()
 	case "let":
@@ -119,13 +96,13 @@ func (w *writer) perform(op, name, python string, m match) bool {
 	case "show":
 		base, key, _ := strings.Cut(name, " ")
 		key = cmp.Or(key, base)
-		w.let(base, python)
-		w.line("show(%s, %s)", quote(key), w.last)
-		w.output(key, w.last)
+		last := w.let(base, python)
+		w.line("show(%s, %s)", quote(key), last)
+		w.output(key, last)
 	case "out":
-		w.output(python, w.last)
+		w.output(python, w.vars["last"])
 	case "set":
-		if name == "record" && w.vars[name] != "" {
+		if (name == "record" || name == "rows") && w.vars[name] != "" {
 			w.vars["several"] = "yes"
 		}
 		w.vars[name] = python
@@ -134,16 +111,11 @@ func (w *writer) perform(op, name, python string, m match) bool {
 			delete(w.vars, v)
 		}
 	case "compute":
-		kind, _, _ := strings.Cut(name, " ")
-		w.emitNumber(kind, name, python)
+		w.emitNumber(name, python)
 	case "calc":
 		return w.calculate(tokenise(python))
 	case "if":
-		return w.condition(strings.ToLower(python), m["rest"].tokens)
-	case "each":
-		return w.each(m)
-	case "tool":
-		return w.callTool(m)
+		return w.condition(strings.ToLower(python))
 	default:
 		return w.check(op, python, m)
 	}
@@ -155,10 +127,10 @@ func (w *writer) fill(template string, m match) (string, bool) {
 	ok := true
 	var tool *codegen.Tool
 	filled := inTemplate.ReplaceAllStringFunc(template, func(s string) string {
-		name := strings.Trim(s, `{}$,"~`)
+		name := strings.Trim(s, `{}$,~`)
 		v := m[name]
 		if kind, isTool := w.grammar.tools[name]; s[0] == '$' {
-			if v.py = w.variable(name); isTool {
+			if v.py = w.vars[name]; isTool {
 				v.py, tool = w.resolve(kind)
 			}
 			ok = ok && v.py != ""
@@ -167,12 +139,11 @@ func (w *writer) fill(template string, m match) (string, bool) {
 		switch {
 		case v.text == "" && v.py == "":
 			return w.grammar.phrases["default"][name]
-		case s[1] == '"':
-			return quote(v.text)
 		case s[1] == '~':
 			return strings.Trim(v.text, `"`)
 		case s[1] == ',':
-			ok = ok && hasParam(tool, name)
+			has := func(p codegen.Param) bool { return p.Name == name }
+			ok = ok && tool != nil && slices.ContainsFunc(tool.Params, has)
 			return ", " + name + "=" + v.py
 		}
 		return v.py
@@ -180,36 +151,30 @@ func (w *writer) fill(template string, m match) (string, bool) {
 	return filled, ok
 }
 
-// variable returns what $name is in Python.
-func (w *writer) variable(name string) string {
-	switch name {
-	case "last":
-		return w.last
-	case "outputs":
-		if last := len(w.outputs) - 1; last >= 0 && w.outputs[0].clause == w.outputs[last].clause {
-			return w.outputs[last].variable
-		}
-	case "cities":
-		return `"` + strings.ReplaceAll(strings.TrimSpace(cityText), "\n", `", "`) + `"`
+// condition reads the last clause of the task, in the same sentence, as what to do if the last variable is true.
+func (w *writer) condition(label string) bool {
+	if !w.goesOn() || w.at+1 < len(w.clauses) {
+		return false
 	}
-	return w.vars[name]
+	outcome := w.vars["last"]
+	w.output(label, outcome)
+	outputs, body, vars := len(w.outputs), w.body, w.vars
+	w.body, w.vars, w.depth = nil, maps.Clone(vars), w.depth+1
+	w.step()
+	branch := w.body
+	w.body, w.vars, w.depth = body, vars, w.depth-1
+	for _, o := range w.outputs[outputs:] {
+		w.line("%s = None", o.variable)
+	}
+	w.line("if %s:", outcome)
+	w.body = append(w.body, branch...)
+	return len(branch) > 0
 }
 
-// open makes a JSON file the open document, and first saves the previous one if it has changes.
-func (w *writer) open(file, python string) {
-	w.save()
-	w.vars["doc"], w.vars["file"], w.vars["path"] = w.let("state", python), file, file
-	delete(w.vars, "text")
-	delete(w.vars, "saved")
-}
-
-// save saves the open document if it has changes.
+// save saves the open document.
 func (w *writer) save() {
-	if w.vars["dirty"] == "yes" {
-		w.line("save(%s, %s)", w.vars["file"], w.vars["doc"])
-		w.vars["saved"] = "check_saved(" + w.vars["file"] + ", " + w.vars["doc"] + ")"
-	}
-	delete(w.vars, "dirty")
+	w.line("save(%s, %s)", w.vars["file"], w.vars["doc"])
+	w.vars["saved"] = "check_saved(" + w.vars["file"] + ", " + w.vars["doc"] + ")"
 }
 
 // calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation. So is
@@ -220,35 +185,26 @@ func (w *writer) calculate(t []token) bool {
 	if !e.ok || e.single && !t[0].is("(") || sign == "-" && w.vars["number"] != "" {
 		return false
 	}
-	python, label := e.python, strings.ReplaceAll(e.python, "limited", "")
-	calculator := ""
+	python, calculator := e.python, ""
 	if e.simple {
 		calculator, _ = w.resolve(w.grammar.tools["calculate"])
 	}
 	if calculator != "" {
-		python = calculator + "(" + quote(label) + ")"
-	} else if e.refers != "" || isRounded.MatchString(python) {
-		python = strings.ReplaceAll(operand.ReplaceAllString(python, "exact($0)"), "exact(limited)", "limited")
+		python = calculator + "(" + quote(e.python) + ")"
+	} else if e.refers || isRounded.MatchString(python) {
+		python = operand.ReplaceAllString(python, "exact($0)")
 	}
 	if python != e.python {
-		python = "calculated(lambda: " + python + ", " + quote(label) + ")"
+		python = "calculated(lambda: " + python + ", " + quote(e.python) + ")"
 	}
-	w.emitNumber(e.kind, label, python)
+	w.emitNumber(e.python, python)
 	return true
 }
 
-// emitNumber emits a Python expression as the last number of a kind, such as sum. The program prints its value after
-// the label.
-func (w *writer) emitNumber(kind, label, python string) {
-	w.vars["number"] = w.let("value", python)
-	w.vars[kind] = w.last
-	w.line("print(%s, %s)", quote(label+" ="), w.last)
-	w.output("calculation", w.last)
-}
-
-// severalRows reports whether the last two outputs are rows: "them" may mean both.
-func (w *writer) severalRows() bool {
-	isRows := func(o output) bool { return strings.HasPrefix(o.variable, "rows") }
-	last := len(w.outputs) - 2
-	return last >= 0 && isRows(w.outputs[last]) && isRows(w.outputs[last+1])
+// emitNumber emits a Python expression as the last number. The program prints its value after the label.
+func (w *writer) emitNumber(label, python string) {
+	value := w.let("value", python)
+	w.vars["number"] = value
+	w.line("print(%s, %s)", quote(label+" ="), value)
+	w.output("calculation", value)
 }

@@ -292,8 +292,29 @@ func TestPreludeOrder(t *testing.T) {
 	functions := prelude()
 	for i, f := range functions {
 		later := functions[i+1:]
-		if j := slices.IndexFunc(later, func(g function) bool { return f.calls[g.name] }); j >= 0 {
+		if j := slices.IndexFunc(later, func(g function) bool { return g.called.MatchString(f.code) }); j >= 0 {
 			t.Errorf("%s uses %s, which is defined later; want only earlier functions", f.name, later[j].name)
+		}
+	}
+}
+
+// Each slot of the grammar is a kind of value or a set of phrases.
+func TestSlotsExist(t *testing.T) {
+	g := theGrammar()
+	var check func(nodes []node)
+	check = func(nodes []node) {
+		for _, n := range nodes {
+			if n.slot != "" && slots[n.slot] == nil && wordSlots[n.slot] == nil && g.phrases[n.slot] == nil {
+				t.Errorf("grammar.txt: unknown slot %q", n.slot)
+			}
+			for _, a := range n.alternatives {
+				check(a)
+			}
+		}
+	}
+	for _, f := range g.forms {
+		for _, p := range f.patterns {
+			check(p)
 		}
 	}
 }

@@ -18,24 +18,14 @@ type clause struct {
 	tokens   []token // with the JSON block or the bullet list that follows the request, as one token
 	text     string  // as written
 	sentence int
-	then     bool     // "then" precedes it
 	fields   []string // the members of the bullet list, in JSON
-	unread   []string // values of the bullet list that no rule reads, and names that occur again
 }
 
-// listNumber matches the number of a list's item: "1.", "(2)", "3)".
-var listNumber = regexp.MustCompile(`(?m)^([ \t]*)(?:\(\d{1,2}\)|\d{1,2}[.)])[ \t]*(\pL+)`)
+// listNumber matches the number of a list's item: "1." or "2)".
+var listNumber = regexp.MustCompile(`(?m)^([ \t]*)\d{1,2}[.)][ \t]*(\pL)`)
 
-// withoutNumbers returns a task without the numbers of its list items. "(5) minus 3" is no item.
-func withoutNumbers(task string) string {
-	return listNumber.ReplaceAllStringFunc(task, func(item string) string {
-		part := listNumber.FindStringSubmatch(item)
-		if theGrammar().has("operator", tokenise(part[2])...) {
-			return item
-		}
-		return part[1] + part[2]
-	})
-}
+// withoutNumbers returns a task without the numbers of its list items.
+func withoutNumbers(task string) string { return listNumber.ReplaceAllString(task, "$1$2") }
 
 // split divides a task into clauses: at the ends of sentences and lines, at "then", and at "and" or a comma before a
 // verb, never inside parentheses.
@@ -66,8 +56,9 @@ func split(task string) (out []clause) {
 		}
 	}
 	for i, c := range out {
-		if len(c.fields) > 0 && len(c.unread) == 0 {
-			out[i].tokens = append(c.tokens, token{kind: jsonText, text: "{" + strings.Join(c.fields, ", ") + "}"})
+		if len(c.fields) > 0 {
+			t, _ := jsonToken("{" + strings.Join(c.fields, ", ") + "}")
+			out[i].tokens = append(c.tokens, t)
 		}
 	}
 	return out
@@ -75,14 +66,11 @@ func split(task string) (out []clause) {
 
 // addField adds an item "name: value" of a bullet list.
 func (c *clause) addField(name string, t []token) {
-	member := quote(name) + ": "
-	value, ok := theGrammar().readStored(t)
+	value, ok := theGrammar().readJSON(t)
 	if !ok {
-		c.unread = append(c.unread, join(t))
-	} else if slices.ContainsFunc(c.fields, func(f string) bool { return strings.HasPrefix(f, member) }) {
-		c.unread = append(c.unread, name)
+		c.tokens = append(c.tokens, token{kind: ambiguous, text: join(t)})
 	}
-	c.fields = append(c.fields, member+value)
+	c.fields = append(c.fields, quote(name)+": "+value)
 }
 
 // divide splits tokens at each token for which isEnd is true. It drops these tokens and empty parts.
@@ -106,19 +94,19 @@ func endsSentence(t []token, i int) bool {
 
 // requests divides a sentence into clauses: at "then", and at "and" or a comma before a verb.
 func requests(t []token) (out []clause) {
-	for _, c := range divideAtConnectors(t, func(next int, then bool) bool {
+	for _, part := range divideAtConnectors(t, func(next int, then bool) bool {
 		return next < len(t) && (then || theGrammar().has("verbs", t[next]))
 	}) {
-		if c.tokens = tidy(c.tokens); len(c.tokens) > 0 {
-			out = append(out, c)
+		if part = tidy(part); len(part) > 0 {
+			out = append(out, clause{tokens: part})
 		}
 	}
 	return out
 }
 
 // divideAtConnectors divides tokens at each connector for which isEnd is true, never inside parentheses.
-func divideAtConnectors(t []token, isEnd func(next int, then bool) bool) (out []clause) {
-	from, depth, after := 0, 0, false
+func divideAtConnectors(t []token, isEnd func(next int, then bool) bool) (out [][]token) {
+	from, depth := 0, 0
 	for i := range t {
 		if t[i].is("(") {
 			depth++
@@ -126,11 +114,10 @@ func divideAtConnectors(t []token, isEnd func(next int, then bool) bool) (out []
 			depth--
 		}
 		if n, then := connector(t[i:]); n > 0 && i >= from && depth <= 0 && isEnd(i+n, then) {
-			out = append(out, clause{tokens: t[from:i], then: after})
-			from, after = i+n, then
+			out, from = append(out, t[from:i]), i+n
 		}
 	}
-	return append(out, clause{tokens: t[from:], then: after})
+	return append(out, t[from:])
 }
 
 // connector returns the number of tokens in the connector with which t begins, such as "and", ", then" or ", and then",
@@ -148,22 +135,11 @@ func connector(t []token) (n int, then bool) {
 // tidy drops words without meaning for the rules, politeness, and punctuation at the ends of a clause.
 func tidy(t []token) []token {
 	g := theGrammar()
-	var kept []token
-	for i, word := range t {
-		ofFile := g.has("possessive", word) && i+1 < len(t) && t[i+1].kind == path // "my file.txt" may be a name
-		region := word.lower == "me" && (i == 0 || !g.has("verbs", t[i-1]))        // "Portland, ME", "for me"
-		if ofFile || region || !g.has("ignored", word) {
-			kept = append(kept, word)
-		}
-	}
-	t = kept
+	t = slices.DeleteFunc(slices.Clone(t), func(t token) bool { return g.has("ignored", t) })
 	for n := -1; n != len(t); {
 		n = len(t)
 		_, polite := g.prefix("politeness", t)
-		t = t[polite:]
-		thanks := longest(min(maxPhrase, len(t)-1), func(n int) bool { return g.has("thanks", t[len(t)-n:]...) })
-		t = t[:len(t)-thanks]
-		if len(t) > 0 && t[len(t)-1].is(",:") {
+		if t = t[polite:]; len(t) > 0 && t[len(t)-1].is(",:") {
 			t = t[:len(t)-1]
 		}
 		if len(t) > 0 && t[0].is(",") {

@@ -5,7 +5,7 @@
 // If a check fails, the program fails with a short sentence.
 //
 // A task passes through token.go (tokens), clause.go (one request each), match.go (the forms of grammar.txt against a
-// clause), slot.go, place.go and arithmetic.go (typed slots), action.go, flow.go and tool.go (what a form writes) and
-// writer.go (the program, with the functions of prelude.py that it uses). A new sentence is a form in grammar.txt, with
-// its outcome in testdata/sentences.txt. A new kind of value is a slot.
+// clause), slot.go, place.go and arithmetic.go (typed slots), action.go and tool.go (what a form writes) and writer.go
+// (the program, with the functions of prelude.py that it uses). A new sentence is a form in grammar.txt, with its
+// outcome in testdata/sentences.txt. A new kind of value is a slot.
 package rules

@@ -3,7 +3,7 @@ package rules
 import (
 	"cmp"
 	_ "embed"
-	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,15 +20,14 @@ type grammar struct {
 	macros     map[string]string
 	tools      map[string]toolKind
 	forms      []*form
-	pair       [][]node        // the macro PAIR: "session to 2"
 	vocabulary map[string]bool // the words of all patterns and phrases, and other words that rules know
 }
 
 // form is one kind of clause: its patterns, and what a clause that matches writes.
 type form struct {
-	name, group string // group is calculation, weather or empty
-	patterns    [][]node
-	actions     []action
+	name     string
+	patterns [][]node
+	actions  []action
 }
 
 // node is an item of a compiled pattern: words, alternatives or a slot.
@@ -46,7 +45,6 @@ var theGrammar = sync.OnceValue(func() *grammar {
 		vocabulary: map[string]bool{},
 	}
 	var last *form
-	shared := map[string]*form{} // actions of several forms
 	for line := range strings.Lines(strings.ReplaceAll(grammarText, "\\\n", "")) {
 		line = strings.TrimSpace(line)
 		kind, rest, _ := strings.Cut(line, " ")
@@ -65,25 +63,18 @@ var theGrammar = sync.OnceValue(func() *grammar {
 		case "macro":
 			g.macros[name] = list
 		case "tool":
-			g.tools[name] = parseToolKind(list)
+			signature, fallback, _ := strings.Cut(list, " => ")
+			g.tools[name] = toolKind{regexp.MustCompile(signature + "$"), fallback}
 		case "form":
-			name, group, _ := strings.Cut(rest, " @")
-			last = &form{name: name, group: group}
-			g.forms = append(g.forms, last)
-		case "actions":
 			last = &form{name: rest}
-			shared[rest] = last
+			g.forms = append(g.forms, last)
 		case ">":
-			actions := []action{parseAction(rest)}
-			if f := shared[rest]; f != nil {
-				actions = f.actions
-			}
-			last.actions = append(last.actions, actions...)
+			parts := actionLine.FindStringSubmatch(rest)
+			last.actions = append(last.actions, action{op: parts[1], name: parts[2], template: parts[3]})
 		default:
 			last.patterns = append(last.patterns, g.compile(line)...)
 		}
 	}
-	g.pair = g.compile("PAIR")
 	return g
 })
 
@@ -169,9 +160,6 @@ func (g *grammar) alternatives(items *[]string, closing string) [][]node {
 			*items = slices.Concat(strings.Fields("( "+g.macros[item]+" )"), *items)
 		case item[0] == '{':
 			slot, name, _ := strings.Cut(strings.Trim(item, "{}"), ":")
-			if slots[slot] == nil && wordSlots[slot] == nil && g.phrases[slot] == nil && slot != "pairs" {
-				panic(fmt.Sprintf("grammar.txt: unknown slot %q", slot))
-			}
 			*last = append(*last, node{slot: slot, name: cmp.Or(name, slot)})
 		default:
 			words := strings.Split(strings.TrimPrefix(item, `\`), "|")

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 )
@@ -10,10 +11,9 @@ type match map[string]value
 
 // value is what a slot has read.
 type value struct {
-	text   string // as written, in one line
-	py     string // as Python
-	tokens []token
-	list   []string // the elements of a list, in Python
+	text string   // as written, in one line
+	py   string   // as Python
+	list []string // the elements of a list, in Python
 }
 
 // matcher matches a clause's tokens against patterns, and records the furthest token that it has reached.
@@ -53,14 +53,11 @@ func (m *matcher) matchFrom(at int, nodes []node, values match, done func(match)
 			if !ok {
 				continue
 			}
-			v.tokens, v.text = m.tokens[at:end], join(m.tokens[at:end])
-			with, furthest := maps.Clone(values), m.furthest
+			v.text = cmp.Or(v.text, join(m.tokens[at:end]))
+			with := maps.Clone(values)
 			with[n.name] = v
 			if m.matchFrom(end, rest, with, done) {
 				return true
-			}
-			if n.slot == "rest" { // it matches any words
-				m.furthest = furthest
 			}
 		}
 		return false

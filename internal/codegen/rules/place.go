@@ -31,11 +31,7 @@ var knownPlaces = sync.OnceValue(func() map[string]int {
 	places := map[string]int{}
 	for line := range strings.Lines(cityText + placeText) {
 		name, country := strings.CutPrefix(line, "=")
-		kind := isCity
-		if country {
-			kind = isCountry
-		}
-		places[fold(name)] |= kind
+		places[fold(name)] |= map[bool]int{false: isCity, true: isCountry}[country]
 	}
 	return places
 })
@@ -61,79 +57,44 @@ func placeSize(t []token) int {
 	})
 }
 
-// readPlaces reads "Paris", "San Francisco, CA", "'Springfield' and Oslo", "Rome, Italy and Paris, France". In a list
-// either all cities or none have a region: "Rome, Italy and Paris" may be three places or two. So may "Paris, Jordan
-// and Chad".
+// readPlaces reads "Paris", "San Francisco, CA", "Rome, Italy", "'Springfield' and Oslo", "Paris, London and Rome". A
+// list has no regions, and no countries if it has a comma: "Paris, Jordan and Chad" may be two places or three.
 func readPlaces(w *writer, t []token) (v value, ok bool) {
-	bare, regions, and := 0, 0, true
-	countries, inCountry := false, false
-	for {
-		size := placeSize(t)
-		name := join(t[:size])
-		region := w.grammar.regionSize(t[size:], name)
-		switch {
-		case len(t) > 0 && t[0].kind == quoted && strings.TrimSpace(t[0].text) != "":
-			size, name = 1, t[0].text
-		case size == 0:
-			return v, false
-		case knownPlaces()[fold(name)]&isCountry != 0:
-			countries = true
-		case region > 0:
-			inCountry = inCountry || !regionCode.MatchString(t[size+1].text)
-			name += ", " + join(t[size+1:size+region])
-			size, regions = size+region, regions+1
-		default:
-			bare++
-		}
-		v.list = append(v.list, quote(name))
-		if t = t[size:]; len(t) == 0 {
-			mixed := bare > 0 && regions > 0 || countries && inCountry
-			return v, and && !mixed
-		}
-		n, _ := connector(t)
-		if n == 0 {
-			return v, false
-		}
-		and, t = t[n-1].lower == "and", t[n:]
+	if n := placeSize(t); n > 0 && (n == len(t) || w.grammar.isRegion(t[n:], join(t[:n]))) {
+		return value{list: []string{quote(strings.ReplaceAll(join(t), " ,", ","))}}, true
 	}
+	countries := false
+	v, ok = listOf(t, func(part []token) (string, bool) {
+		name := join(part)
+		if len(part) == 1 && part[0].kind == quoted {
+			return quote(name), strings.TrimSpace(name) != ""
+		}
+		countries = countries || knownPlaces()[fold(name)]&isCountry != 0
+		return quote(name), len(part) > 0 && placeSize(part) == len(part)
+	})
+	and := slices.IndexFunc(t, func(t token) bool { return t.lower == "and" })
+	comma := slices.IndexFunc(t, func(t token) bool { return t.is(",") })
+	ends := and > 0 && !slices.ContainsFunc(t[and:], func(t token) bool { return t.is(",") })
+	return v, ok && (len(v.list) == 1 || ends && (comma < 0 || !countries))
 }
 
 var regionCode = regexp.MustCompile(`^[A-Z]{2}$`)
 
-// regionSize returns the number of tokens in ", France" or ", CA" after a city, or 0 if there is no region. In
-// "Paris, OK?" and "New York, LA" there may be none.
-func (g *grammar) regionSize(t []token, city string) int {
-	if len(t) < 2 || !t[0].is(",") {
-		return 0
+// isRegion reports whether tokens are ", France" or ", CA" after a city. In "Paris, OK?" and "New York, LA" they may
+// not be.
+func (g *grammar) isRegion(t []token, city string) bool {
+	if knownPlaces()[fold(city)] != isCity || len(t) < 2 || !t[0].is(",") {
+		return false
 	}
-	n := placeSize(t[1:])
-	name := fold(join(t[1 : 1+n]))
-	switch {
-	case regionCode.MatchString(t[1].text):
-		if g.has("no-region", t[1]) && g.phrases["region"][fold(city)+" "+t[1].lower] == "" {
-			return 0
-		}
-		return 2
-	case n > 0 && (knownPlaces()[name]&isCountry != 0 || name == fold(city)):
-		return 1 + n
+	if len(t) == 2 && regionCode.MatchString(t[1].text) {
+		return !g.has("no-region", t[1]) || g.phrases["region"][fold(city)+" "+t[1].lower] != ""
 	}
-	return 0
+	name := fold(join(t[1:]))
+	return placeSize(t[1:]) == len(t)-1 && (knownPlaces()[name]&isCountry != 0 || name == fold(city))
 }
 
-// cities returns a function that reads at least so many places and at most so many, of which none is only a country:
-// "each city in France" means the cities of France.
-func cities(least, most int) func(*writer, []token) (value, bool) {
-	return func(w *writer, t []token) (value, bool) {
-		v, ok := readPlaces(w, t)
-		country := slices.ContainsFunc(v.list, func(name string) bool {
-			return knownPlaces()[fold(strings.Trim(name, `"`))] == isCountry
-		})
-		return v, ok && !country && len(v.list) >= least && len(v.list) <= most
-	}
-}
-
-// readCity reads one city, not in quotes: cities starting with 'S' may be those whose name does.
-func readCity(w *writer, t []token) (value, bool) {
-	v, ok := cities(1, 1)(w, t)
-	return v, ok && t[0].kind != quoted
+// readCity reads one city without a region.
+func readCity(_ *writer, t []token) (value, bool) {
+	name := join(t)
+	return value{py: quote(name)}, placeSize(t) == len(t) && knownPlaces()[fold(name)]&isCity != 0
 }

@@ -82,17 +82,8 @@ def calculated(compute, what):
         raise Failure("cannot calculate %s: the value is too large" % what) from None
 
 
-def limited(exponent):
-    """An exponent whose power can be calculated."""
-    if abs(exponent) > 1000:
-        raise OverflowError
-    return exponent
-
-
 def square_root(value):
     """The square root of a number, exact if it is a whole number."""
-    if value < 0:
-        raise Failure("%s has no square root" % value)
     root = math.isqrt(value) if isinstance(value, int) else math.sqrt(value)
     return root if root * root == value else math.sqrt(value)
 
@@ -530,20 +521,6 @@ def statistics_of(rows):
         if values and all(is_number(value) for value in values):
             found[key] = {name: measure(values, name, key) for name in ("min", "max", "mean", "median", "sum")}
     return found
-
-
-def date_after(date, days):
-    try:
-        return (date + datetime.timedelta(days=days)).isoformat()
-    except OverflowError:
-        raise Failure("the calendar has no such date") from None
-
-
-def days_from(first, last):
-    """The days from one date to a later one."""
-    if last < first:
-        raise Failure("%s is after %s" % (first, last))
-    return (last - first).days
 
 
 def days_until(month, day, later):

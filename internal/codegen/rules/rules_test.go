@@ -446,29 +446,23 @@ func TestRulesValues(t *testing.T) {
 		{"Please compute 7 divided by 2", 3.5},
 		{"15% of 80", 12.0},
 		{"2 to the power of 10", 1024.0},
-		{"calculate -2 ^ 2", -4.0},
 		{"calculate 1,000 + 1", 1001.0},
 		{"Multiply 4 by 7", 28.0},
 		{"subtract 3 from 10", 7.0},
 		{"what is the average of 2, 4 and 9", 5.0},
 		{"Sum 1, 2 and 3", 6.0},
-		{"Add 1,000 and 2,500", 3500.0},
-		{"Add .5 and 1.25", 1.75},
 		{"what is 10 x 10", 100.0},
 		{"Read /workspace/notes.txt", "three lines"},
 		{"Calculate 2 squared, please", 4.0},
 		{
-			"Calculate 3 * 3, if the result is above 8, then calculate 1 + 1, otherwise calculate 2 + 2",
-			map[string]any{"calculation": 9.0, "result above 8": true, "calculation 2": 2.0, "calculation 3": nil},
+			"Calculate 3 * 3, if the result is above 8, then calculate 1 + 1",
+			map[string]any{"calculation": 9.0, "result above 8": true, "calculation 2": 2.0},
 		},
 		{
 			`Create /workspace/n.json with {"a": [1, 2]}, then calculate the sum of a`,
 			map[string]any{"a": []any{1.0, 2.0}},
 		},
-		{"Calculate twenty-five plus three times Ninety", 295.0},
-		{"What is fifty percent of twelve?", 6.0},
 		{"Create /workspace/n.json with the following:\n- a: 1", map[string]any{"a": 1.0}},
-		{"Calculate -2 ^ 2 + 1", -3.0},
 		{
 			"Calculate 3 * 3, if the result is above 8, multiply it by 2",
 			map[string]any{"calculation": 9.0, "result above 8": true, "calculation 2": 18.0},
@@ -477,7 +471,7 @@ func TestRulesValues(t *testing.T) {
 			map[string]any{"id": 2.0, "name": "Bob", "age": 99.0, "active": 0.0},
 		}, "count": 1.0}},
 		{
-			"Get the temperature in Rio de Janeiro, thank you",
+			"Get the temperature in Rio de Janeiro, please",
 			map[string]any{
 				"location": "Rio de Janeiro", "temperature": 18.0, "unit": "celsius", "condition": "sunny",
 				"humidity": 50.0,
@@ -512,8 +506,8 @@ func TestRulesValues(t *testing.T) {
 			map[string]any{"id": 3.0, "name": "Carol", "age": 40.0, "active": 1.0},
 		}, "count": 2.0}},
 		{
-			"Calculate 3 * 3, if the result is above 10, calculate 1 + 1, otherwise calculate 2 + 2",
-			map[string]any{"calculation": 9.0, "result above 10": false, "calculation 2": nil, "calculation 3": 4.0},
+			"Calculate 3 * 3, if the result is above 10, calculate 1 + 1",
+			map[string]any{"calculation": 9.0, "result above 10": false, "calculation 2": nil},
 		},
 	} {
 		if d := cmp.Diff(c.want, w.run(c.task)); d != "" {
@@ -563,6 +557,55 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 		"Read s.json, calculate 2 * 2, get weather for Rome, add the result to the results array",
 		"Read s.json, set status to done if a is above 3", "Write 'abc' to out.txt unless it exists",
 		"Calculate 5 + 3 for each user",
+		"Calculate twenty-five plus three times Ninety", "What is fifty percent of twelve?",
+		"Get the temperature in Rio de Janeiro, thank you",
+		"calculate a third of nine",
+		"square twenty-one",
+		"calculate -2 ^ 2", "Calculate -2 ^ 2 + 1", "Add 1,000 and 2,500", "Add .5 and 1.25",
+		"How many days until next May 3?",
+		"How many days between 2026-01-01 and 2026-02-01? Save the result as d in state. What is the d in state?",
+		"What date is 30 days after 2026-01-15?",
+		"What is the date 2 weeks before March 1st, 2024?",
+		"what date was twenty-one days before 3 Mar 2024",
+		"Add a week to 28 February 2024",
+		"Subtract 2 weeks from 2026-01-15",
+		"How many days between 2026-01-01 and 2026-03-01?",
+		"How many days are there between Feb 28, 2024 and Mar 1, 2024?",
+		"the number of days from 2024-02-01 to 2024-03-01",
+		"How many days between 2025-12-31 and 2026-01-01? Multiply it by 24.",
+		"10% of 50% of 200",
+		"2 * 10% of 50",
+		"the square root of (3 * 3 + 4 * 4)",
+		"Calculate 5 + 3 and double it. What is the square root of the result?",
+		"What day of the week is 2026-11-22?",
+		"What weekday was March 1st, 2024?",
+		"which day of the week was 4 July 1776",
+		"the weekday of 2000-02-29",
+		"What day of the week will 2100-03-01 be?",
+		"what is 10 - 5 % 3",
+		"Calculate 3 * 3, if the result is above 8, then calculate 1 + 1, otherwise calculate 2 + 2",
+		"Calculate 3 * 3, if the result is above 10, calculate 1 + 1, otherwise calculate 2 + 2",
+		"For each of Paris, London and Rome, get the weather",
+		"For each city in Paris, London and Rome check the weather for it",
+		"For each of 1, 2 and 3 double it",
+		"For each number in [1, 2, 3], calculate its square",
+		"For each number in [1.5, -2] multiply the number by 10",
+		"for each number from 1 to 5 square it",
+		"For each of 1, 2, 3 subtract it from 10",
+		"For each of 10, 20 and 30 calculate 50% of it",
+		"for each of -1 and -2 calculate it squared",
+		"for each of 1, 2, 3 calculate 10 - it - 1",
+		"Calculate 5 + 3. For each of 1, 2, 3, add 5 to it.",
+		"double each of 1, 2 and 3",
+		"add 5 to each of 1, 2, 3",
+		"subtract 1 from every number in [5, 6]",
+		"divide each of 10, 20 by 4",
+		"decrease each of 10, 20 by 5%",
+		"Calculate 5 + 3. If the result is below 5, increase it by 2, otherwise decrease it by 2",
+		"Calculate 5 + 3. If the result is above 5, multiply it by 2, otherwise add 1 to it.",
+		"Calculate 5 + 3. If the result is above 5, for each of 1, 2 double it.",
+		"For each of 1, 4 and 9 calculate the square root of it",
+		"For each of 1 and 2 calculate half of it",
 	} {
 		_, err := Write(codegen.Request{Task: task, Tools: shippedTools()})
 		required, ok := errors.AsType[*codegen.CodeRequiredError](err)
@@ -622,18 +665,21 @@ func TestTypesOfParameters(t *testing.T) {
 		{"float", "5.5", true},
 		{"str", "'5'", true},
 		{"str", "5", false},
-		{"list", `[1, "a"]`, true},
+		{"list", `[1, "a"]`, false},
+		{"List[Any]", `[1, "a"]`, true},
+		{"List[Any]", "5", false},
 		{"list", "5", false},
-		{"List[str]", `["a", "b"]`, true},
-		{"List[str]", "[]", true},
+		{"List[str]", `["a", "b"]`, false},
+		{"List[str]", "[]", false},
 		{"List[str]", `["a", 5]`, false},
 		{"List[str]", "'a'", false},
-		{"List[List[int]]", "[[1], [2]]", true},
+		{"List[List[int]]", "[[1], [2]]", false},
 		{"List[List[int]]", "[[1], 2]", false},
-		{"dict", `{"a": 1}`, true},
+		{"dict", `{"a": 1}`, false},
+		{"Dict[str, Any]", `{"a": 1}`, true},
 		{"Dict[str, Any]", "[1]", false},
 		{"Dict[str, Any]", "'a'", false},
-		{"Optional[bool]", "none", true},
+		{"Optional[bool]", "none", false},
 		{"Optional[bool]", "5", false},
 		{"Any", "5", true},
 	} {
@@ -654,19 +700,20 @@ func TestToolsByName(t *testing.T) {
 		task string
 		want string // in the program, or empty if the sentence is refused
 	}{
-		{sample("fx", "convert_usd_to_eur", "amount:float"), "Convert USD to EUR with amount 100", "(amount=100)"},
+		{sample("fx", "convert_usd_to_eur", "amount:float"), "Convert USD to EUR with amount 100", ""},
 		{sample("fx", "convert_usd_to_eur", "amount:float"), "Convert EUR to USD with amount 100", ""},
-		{sample("crm", "delete_all_users"), "Delete all users", "delete_all_users()"},
+		{sample("crm", "delete_all_users"), "Delete all users", ""},
 		{sample("crm", "delete_all_users"), "Delete the user", ""},
 		{sample("crm", "delete_all_users"), "Delete users", ""},
 		{sample("crm", "delete_user"), "Delete all users", ""},
 		{sample("home", "turn_on_all_lights"), "Turn on the light", ""},
 		{sample("home", "turn_on_light"), "Turn on all lights", ""},
-		{sample("home", "turn_on_light"), "Turn on the light", "turn_on_light()"},
+		{sample("home", "turn_on_light"), "Turn on the light", ""},
 		{sample("home", "turn_light"), "Turn on the light", ""},
 		{sample("home", "get_current_time"), "Get the time", ""},
-		{sample("home", "get_current_time"), "Call home get current time", "get_current_time()"},
-		{sample("crm", "find_customer", "name"), "Find a customer with name 'Ada'", `find_customer(name="Ada")`},
+		{sample("home", "get_current_time"), "Call home get current time", ""},
+		{sample("home", "get_current_time"), "Call get_current_time", "get_current_time()"},
+		{sample("crm", "find_customer", "name"), "Find a customer with name 'Ada'", ""},
 		{sample("db", "execute", "sql"), "sql 'DELETE FROM users'", ""},
 		{sample("db", "run", "sql"), "Call with sql 'DELETE FROM users'", ""},
 		{sample("db", "execute", "sql"), "Call execute with sql 'DELETE FROM users'", "execute(sql="},
@@ -694,13 +741,12 @@ func TestToolsByName(t *testing.T) {
 	}
 	tools := []codegen.Tool{sample("crm", "delete_user"), sample("crm", "delete_users"), sample("erp", "delete_users")}
 	for task, want := range map[string]string{
-		"Delete the user": "delete_user()", "Call erp delete_users": "delete_users()",
+		"Call delete_user": "delete_user()", "Delete the user": "", "Delete the users": "",
+		"Call delete_users": "", "Call erp delete_users": "",
 	} {
-		if p, err := Write(codegen.Request{Task: task, Tools: tools}); err != nil || !strings.Contains(p.Code, want) {
-			t.Errorf("%q: %v, want %s in\n%s", task, err, want, p.Code)
+		p, err := Write(codegen.Request{Task: task, Tools: tools})
+		if (err == nil) != (want != "") || !strings.Contains(p.Code, want) {
+			t.Errorf("%q: %v, want %q in\n%s", task, err, want, p.Code)
 		}
-	}
-	if p, err := Write(codegen.Request{Task: "Delete the users", Tools: tools}); err == nil {
-		t.Errorf("two tools delete_users: no error, want a refusal\n%s", p.Code)
 	}
 }

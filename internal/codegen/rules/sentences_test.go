@@ -35,73 +35,27 @@ func TestSentences(t *testing.T) {
 			"state?": `{"count":4,"state":{"count":4}}`,
 		"Create data.json with {\"a\": 1}. Increase a in data.json by 4. Reduce a by 2 in data.json. What is a " +
 			"in data.json?": `{"a":3,"state":{"a":3}}`,
-		"How many days between 2026-01-01 and 2026-02-01? Save the result as d in state. What is the d in " +
-			"state?": `{"d":31,"days":31,"state":{"d":31}}`,
-		"For each of 1, 2 and 3 double it":                                    `[2,4,6]`,
-		"For each number in [1, 2, 3], calculate its square":                  `[1,4,9]`,
-		"For each number in [1.5, -2] multiply the number by 10":              `[15,-20]`,
-		"for each number from 1 to 5 square it":                               `[1,4,9,16,25]`,
-		"For each of 1, 2, 3 subtract it from 10":                             `[9,8,7]`,
-		"For each of 10, 20 and 30 calculate 50% of it":                       `[5,10,15]`,
-		"for each of -1 and -2 calculate it squared":                          `[1,4]`,
-		"for each of 1, 2, 3 calculate 10 - it - 1":                           `[8,7,6]`,
-		"Calculate 5 + 3. For each of 1, 2, 3, add 5 to it.":                  `{"calculation":8,"results":[6,7,8]}`,
-		"double each of 1, 2 and 3":                                           `[2,4,6]`,
-		"add 5 to each of 1, 2, 3":                                            `[6,7,8]`,
-		"subtract 1 from every number in [5, 6]":                              `[4,5]`,
-		"divide each of 10, 20 by 4":                                          `[2.5,5]`,
-		"decrease each of 10, 20 by 5%":                                       `[9.5,19]`,
-		"What date is 30 days after 2026-01-15?":                              `"2026-02-14"`,
-		"What is the date 2 weeks before March 1st, 2024?":                    `"2024-02-16"`,
-		"what date was twenty-one days before 3 Mar 2024":                     `"2024-02-11"`,
-		"Add a week to 28 February 2024":                                      `"2024-03-06"`,
-		"Subtract 2 weeks from 2026-01-15":                                    `"2026-01-01"`,
-		"How many days between 2026-01-01 and 2026-03-01?":                    `59`,
-		"How many days are there between Feb 28, 2024 and Mar 1, 2024?":       `2`,
-		"the number of days from 2024-02-01 to 2024-03-01":                    `29`,
-		"How many days between 2025-12-31 and 2026-01-01? Multiply it by 24.": `{"calculation":24,"days":1}`,
 
 		"Calculate 8 * 2 and halve it, then double " +
 			"it": `{"calculation":16,"calculation 2":8,"calculation 3":16}`,
-		"Calculate 5 + 3. If the result is below 5, increase it by 2, otherwise decrease it by " +
-			"2": `{"calculation":8,"calculation 2":null,"calculation 3":6,"result below 5":false}`,
-		"Calculate 5 + 3. If the result is above 5, multiply it by 2, otherwise add 1 to " +
-			"it.": `{"calculation":8,"calculation 2":16,"calculation 3":null,"result above 5":true}`,
-		"Calculate 5 + 3. If the result is above 5, for each of 1, 2 double " +
-			"it.": `{"calculation":8,"result above 5":true,"results":[2,4]}`,
 		"square of 5":                           `25`,
 		"What is the square of -5?":             `25`,
 		"cube of 3":                             `27`,
 		"cube -3":                               `-27`,
 		"half of 10":                            `5`,
 		"What is half of 1,001?":                `500.5`,
-		"calculate a third of nine":             `3`,
 		"a quarter of 10":                       `2.5`,
 		"double of 4":                           `8`,
 		"10 percent of 250":                     `25`,
 		"7% of 100":                             `7`,
-		"10% of 50% of 200":                     `10`,
-		"2 * 10% of 50":                         `10`,
 		"Calculate the square of 2 and cube it": `{"calculation":4,"calculation 2":64}`,
 		"square root of 144":                    `12`,
 		"What is the square root of 2?":         `1.4142135623730951`,
 		"the square root of 10000000000000000":  `100000000`,
-		"the square root of (3 * 3 + 4 * 4)":    `5`,
-		"Calculate 5 + 3 and double it. What is the square root of the " +
-			"result?": `{"calculation":8,"calculation 2":16,"calculation 3":4}`,
-		"For each of 1, 4 and 9 calculate the square root of it": `[1,2,3]`,
-		"For each of 1 and 2 calculate half of it":               `[0.5,1]`,
 
-		"What day of the week is 2026-11-22?":       `"Sunday"`,
-		"What weekday was March 1st, 2024?":         `"Friday"`,
-		"which day of the week was 4 July 1776":     `"Thursday"`,
-		"the weekday of 2000-02-29":                 `"Tuesday"`,
-		"What day of the week will 2100-03-01 be?":  `"Monday"`,
 		"What is -5% of 200":                        `-10`,
-		"what is 10 - 5 % 3":                        `8`,
 		"divide 10 by (2 + 3)":                      `2`,
 		"double (8 + 1)":                            `18`,
-		"square twenty-one":                         `441`,
 		"Calculate 2 + 3, divide 100 by the result": `{"calculation":5,"calculation 2":20}`,
 	} {
 		got, output, err := newHarness(t, "18").try(task)
@@ -248,7 +202,6 @@ func TestNextDay(t *testing.T) {
 	for task, want := range map[string]string{
 		"How many days until Christmas?":            "days_until(12, 25, False)",
 		"How many days until next Christmas?":       "days_until(12, 25, True)",
-		"How many days until next May 3?":           "days_until(5, 3, True)",
 		"How many days until summer?":               `days_until_season("summer", False)`,
 		"How many days until next summer?":          `days_until_season("summer", True)`,
 		"How many days until the start of summer?":  `days_until_season("summer", True)`,
@@ -256,25 +209,6 @@ func TestNextDay(t *testing.T) {
 	} {
 		if p, err := Write(codegen.Request{Task: task}); err != nil || !strings.Contains(p.Code, want) {
 			t.Errorf("%q: %v, want %s in\n%s", task, err, want, p.Code)
-		}
-	}
-}
-
-// The program gets the weather of each place once.
-func TestWeatherOfEach(t *testing.T) {
-	for _, task := range []string{
-		"For each of Paris, London and Rome, get the weather",
-		"For each city in Paris, London and Rome check the weather for it",
-	} {
-		h := newHarness(t, "18")
-		got, _ := h.run(task).(map[string]any)
-		for _, city := range []string{"Paris", "London", "Rome"} {
-			if report, _ := got["weather "+city].(map[string]any); report["location"] != city {
-				t.Errorf("%q: weather of %s = %v, want its location", task, city, report)
-			}
-		}
-		if n := h.calls("get_weather"); n != 3 {
-			t.Errorf("%q: %d calls of get_weather, want 3", task, n)
 		}
 	}
 }

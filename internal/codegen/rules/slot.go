@@ -1,32 +1,21 @@
 package rules
 
 import (
+	"cmp"
 	"encoding/json"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/codefleet/codefleet/internal/codegen"
-	"github.com/codefleet/codefleet/internal/text"
 )
 
 // wordSlots are the kinds of values in a sentence that are one token.
 var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
-	"count": readCount, "key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
-	"text": readText,
-	"content": func(_ *writer, t token) (string, bool) { // text, perhaps with a file name
-		return quote(t.text), t.kind == quoted && (!quotedPath.MatchString(t.text) || strings.Contains(t.text, " "))
-	},
-	"unticked": func(w *writer, t token) (string, bool) { // `count` may be a field
-		return quote(t.text), t.kind == quoted && w.request.Task[t.start] != '`'
-	},
-	"sentence": literal(quoted, `^[^.]* [^.]*\.?$`),
-	"unquoted": func(w *writer, t token) (string, bool) {
-		python, ok := readFile(w, t)
-		return python, ok && t.kind == path
-	},
+	"key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
+	"text":      readText,
+	"count":     literal(number, `^[1-9]\d{0,2}$`),
+	"positive":  literal(number, `^\d+(?:\.\d*[1-9])?$`),
 	"quoted":    literal(quoted, ``),
 	"select":    literal(quoted, `(?i)^\s*(?:select|with)\b`),
 	"change":    literal(quoted, `(?i)^\s*(?:insert|update|delete|create|drop|alter)\b`),
@@ -41,20 +30,16 @@ var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
 
 // slots are the other kinds of values, besides the phrases of the grammar.
 var slots = map[string]func(w *writer, t []token) (value, bool){
-	"number": readNumber, "numbers": readNumbers, "several": readSeveral, "expr": readExpression,
-	"operand": readOperand, "reference": readReference, "radicand": readRadicand, "value": readValue, "keys": readKeys,
-	"date": readDate, "day": readDay, "numeral": readNumeral,
-	"item":   readItem,
-	"places": readPlaces, "city": readCity, "cities": cities(2, maxEach),
-	"rest": func(*writer, []token) (value, bool) { return value{}, true },
+	"number": readNumber, "numbers": readNumbers, "expr": readExpression,
+	"operand": readOperand, "reference": readReference, "value": readValue,
+	"places": readPlaces, "city": readCity,
+	"call": readCall,
 }
 
 // read reads tokens as the value of a slot or of a phrase.
 func (w *writer) read(slot string, t []token) (v value, ok bool) {
 	if read := slots[slot]; read != nil {
 		v, ok = read(w, t)
-	} else if slot == "pairs" {
-		v, ok = w.readPairs(t)
 	} else if read := wordSlots[slot]; read == nil {
 		v.py, ok = w.grammar.phrase(slot, t)
 	} else if len(t) == 1 {
@@ -67,26 +52,15 @@ func (w *writer) read(slot string, t []token) (v value, ok bool) {
 }
 
 var (
-	// numeral matches a number without leading zeros, which a code such as 007 may have.
-	numeral    = regexp.MustCompile(`^-?(?:0|[1-9]\d*)(?:\.\d+)?$`)
-	snakeCase  = regexp.MustCompile(`^[A-Za-z]\w*_\w+$`)
-	plainName  = regexp.MustCompile(`^[A-Za-z_]\w*$`)
-	keyName    = regexp.MustCompile(`^[A-Za-z_][\w-]*$`)
-	firstPoint = regexp.MustCompile(`^(-?)\.`)
-	zeros      = regexp.MustCompile(`^(-?)0+(\d)`)
-	ordinal    = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
-	oddGroup   = regexp.MustCompile(`\d,(?:[05]0[1-9]|[05][1-9]|[1-46-9])`) // thousands that are not round
-	ungrouped  = regexp.MustCompile(`(?:^| )[\d.]+(?: |$)`)
-	inside     = regexp.MustCompile(`^/workspace(?:/|$)`)
-	escapes    = regexp.MustCompile(`/\.\.(?:/|$)|~`)
+	numeral   = regexp.MustCompile(`^-?(?:0|[1-9]\d*)(?:\.\d+)?$`)
+	snakeCase = regexp.MustCompile(`^[A-Za-z]\w*_\w+$`)
+	plainName = regexp.MustCompile(`^[A-Za-z_]\w*$`)
+	keyName   = regexp.MustCompile(`^[A-Za-z_][\w-]*$`)
+	inside    = regexp.MustCompile(`^/workspace(?:/|$)`)
+	escapes   = regexp.MustCompile(`/\.\.(?:/|$)|~`)
 )
 
-const (
-	maxDigits = 300       // digits of a number; Python's limit is 4,300
-	maxEach   = 1000      // numbers of a list
-	maxCount  = 1_000_000 // the largest number of a range, and of days
-	firstYear = 1753      // the first in which all English-speaking countries used the Gregorian calendar
-)
+const maxDigits = 300 // of a number; Python's limit is 4,300
 
 // signedNumber returns the number that tokens form, with its sign, or "" if they form none.
 func signedNumber(t []token) string {
@@ -102,67 +76,36 @@ func signedNumber(t []token) string {
 
 func readNumber(_ *writer, t []token) (value, bool) {
 	n := signedNumber(t)
-	return value{py: pythonNumber(n)}, n != ""
+	return value{py: strings.ReplaceAll(n, ",", "")}, n != ""
 }
 
-// pythonNumber writes a number for Python: no separators, no leading zeros.
-func pythonNumber(s string) string {
-	s = firstPoint.ReplaceAllString(strings.ReplaceAll(s, ",", ""), "${1}0.")
-	return zeros.ReplaceAllString(s, "$1$2")
-}
-
-// readCount reads a whole number, in digits or as a word.
-func readCount(w *writer, t token) (string, bool) {
-	n := w.grammar.digits(t)
-	if t.lower == "a" || t.lower == "an" {
-		n = "1"
-	}
-	count, err := strconv.Atoi(n)
-	return strconv.Itoa(count), err == nil && count <= maxCount
-}
-
-// readNumbers reads several numbers, or a range: "1 to 3".
-func readNumbers(w *writer, t []token) (v value, ok bool) {
-	if len(t) != 3 || t[1].lower != "to" && t[1].lower != "through" {
-		return readSeveral(w, t)
-	}
-	first, err := strconv.Atoi(t[0].text)
-	last, err2 := strconv.Atoi(t[2].text)
-	if err != nil || err2 != nil || first > last || last > maxCount || last-first >= maxEach {
-		return v, false
-	}
-	for n := first; n <= last; n++ {
-		v.list = append(v.list, strconv.Itoa(n))
-	}
-	return v, true
-}
-
-// readSeveral reads "1, 2 and 3" and "[1, 2]". It reads no range, because "add 1 to 3" adds two numbers.
-func readSeveral(_ *writer, t []token) (v value, ok bool) {
-	if len(t) == 1 && t[0].kind == jsonText {
-		v.list = strings.Split(t[0].text[1:len(t[0].text)-1], ",")
-		return v, len(v.list) <= maxEach && !slices.ContainsFunc(v.list, func(n string) bool {
-			return len(n) > maxDigits || !numeral.MatchString(n)
-		})
-	}
+// readNumbers reads "1, 2 and 3". A number such as 100,200 may be two.
+func readNumbers(_ *writer, t []token) (v value, ok bool) {
 	v, ok = listOf(t, func(part []token) (string, bool) {
 		n := signedNumber(part)
-		return pythonNumber(n), n != ""
+		return n, n != "" && !strings.Contains(n, ",")
 	})
-	twoReadings := oddGroup.MatchString(join(t)) && ungrouped.MatchString(join(t)) // "100,200 and 300"
-	return v, ok && len(v.list) > 1 && !twoReadings
+	return v, ok && len(v.list) > 1
 }
 
-// listOf reads what ",", "and" and ", and" separate.
+// listed divides tokens at ",", "and" and ", and".
+func listed(t []token) [][]token {
+	if len(t) == 0 {
+		return nil
+	}
+	return divideAtConnectors(t, func(_ int, then bool) bool { return !then })
+}
+
+// listOf reads what listed divides.
 func listOf(t []token, read func(part []token) (string, bool)) (v value, ok bool) {
-	for _, part := range divideAtConnectors(t, func(_ int, then bool) bool { return !then }) {
-		item, ok := read(part.tokens)
+	for _, part := range listed(t) {
+		item, ok := read(part)
 		if !ok {
 			return v, false
 		}
 		v.list = append(v.list, item)
 	}
-	return v, len(v.list) <= maxEach
+	return v, true
 }
 
 // literal returns a function that reads a token of the kind k whose text matches the pattern.
@@ -174,19 +117,21 @@ func literal(k kind, pattern string) func(*writer, token) (string, bool) {
 			return "", false
 		case k == path:
 			return readFile(nil, t)
+		case k == number:
+			return strings.ReplaceAll(t.text, ",", ""), len(t.text) <= maxDigits
 		case k == jsonText:
-			return pythonLiteral(t.text)
+			return pythonLiteral(t.text), true
 		}
 		return quote(t.text), true
 	}
 }
 
-// readJSON reads the value of a field as JSON. A bare word is a value only if it can only be text: a status or
-// snake_case.
+// readJSON reads the value of a field or of a parameter as JSON. A bare word is a value only if it can only be text: a
+// status or snake_case. It reads no 1.10, which may be a version and would become 1.1.
 func (g *grammar) readJSON(t []token) (json string, ok bool) {
 	if n := signedNumber(t); n != "" {
-		exact := !strings.Contains(n, ".") || len(notDigit.ReplaceAllString(n, "")) <= floatDigits
-		return n, exact && numeral.MatchString(n)
+		exact := len(notDigit.ReplaceAllString(n, "")) <= floatDigits && !strings.HasSuffix(n, "0")
+		return n, numeral.MatchString(n) && (exact || !strings.Contains(n, "."))
 	}
 	if len(t) != 1 {
 		return "", false
@@ -201,30 +146,10 @@ func (g *grammar) readJSON(t []token) (json string, ok bool) {
 	return quote(t[0].text), isText || t[0].kind == quoted
 }
 
-// readStored reads the value of a field as JSON. It reads no 1.10, which may be a version and would be stored as 1.1.
-func (g *grammar) readStored(t []token) (json string, ok bool) {
-	n := signedNumber(t)
-	json, ok = g.readJSON(t)
-	return json, ok && (!strings.Contains(n, ".") || !strings.HasSuffix(n, "0"))
-}
-
 // readValue reads the value of a field.
-func readValue(w *writer, t []token) (v value, ok bool) {
-	json, isValue := w.grammar.readStored(t)
-	v.py, ok = pythonLiteral(json)
-	return v, ok && isValue
-}
-
-// readItem reads an element of a list, which is no list: each of its values may be meant.
-func readItem(w *writer, t []token) (value, bool) {
-	v, ok := readValue(w, t)
-	return v, ok && v.py[0] != '['
-}
-
-// readNumeral reads the value of a field that is a number.
-func readNumeral(w *writer, t []token) (value, bool) {
-	v, ok := readValue(w, t)
-	return v, ok && signedNumber(t) != ""
+func readValue(w *writer, t []token) (value, bool) {
+	json, ok := w.grammar.readJSON(t)
+	return value{py: pythonLiteral(json)}, ok
 }
 
 // readKey reads a field's name.
@@ -247,47 +172,13 @@ func readName(w *writer, t token) (string, bool) {
 
 // readSkill reads the name of a skill, which is no tool.
 func readSkill(w *writer, t token) (string, bool) {
-	isTool := func(tool codegen.Tool) bool { return strings.EqualFold(tool.Name, t.text) }
-	named := t.kind == word && snakeCase.MatchString(t.text)
-	return quote(t.text), named && !slices.ContainsFunc(w.request.Tools, isTool)
+	isTool := slices.ContainsFunc(w.request.Tools, func(tool codegen.Tool) bool { return tool.Name == t.text })
+	return quote(t.text), t.kind == word && snakeCase.MatchString(t.text) && !isTool
 }
 
 // readNoun reads a noun that refers to the last rows.
 func readNoun(w *writer, t token) (string, bool) {
 	return "", t.lower != "" && (w.grammar.has("nouns", t) || t.lower == w.vars["table"])
-}
-
-// readKeys reads "a, b and all c".
-func readKeys(w *writer, t []token) (value, bool) {
-	return listOf(t, func(part []token) (string, bool) {
-		if len(part) == 2 && part[0].lower == "all" {
-			part = part[1:]
-		}
-		if len(part) != 1 {
-			return "", false
-		}
-		return readKey(w, part[0])
-	})
-}
-
-// readPairs reads "session to 2, step to 3 (completed)" as arguments. A field that is changed, or that is updated and
-// stands in quotes, exists: "change 'localhost' to 'example.com'" may mean a text.
-func (w *writer) readPairs(t []token) (value, bool) {
-	set := map[string]bool{}
-	return listOf(t, func(part []token) (pair string, ok bool) {
-		m := &matcher{w: w, tokens: part}
-		ok = m.match(w.grammar.pair, func(m match) bool {
-			name := m["key"].py
-			ok = !set[strings.ToLower(name)]
-			set[strings.ToLower(name)] = true
-			if verb := w.clause.tokens[0].lower; verb == "change" || part[0].kind == quoted && verb == "update" {
-				name = "field_key(" + w.vars["doc"] + ", " + name + ", display_path(" + w.vars["file"] + "))"
-			}
-			pair = name + ", " + m["value"].py
-			return ok
-		})
-		return pair, ok
-	})
 }
 
 // readText reads quoted text that is no file name: "replace a.txt with 'b.txt'" may mean the text or the file.
@@ -305,60 +196,12 @@ func readFile(_ *writer, t token) (string, bool) {
 	return quote(p), isPath && inside.MatchString(p) && !escapes.MatchString(p)
 }
 
-// parseDate parses a date that exists and has one reading; 03/04/2026 has two.
-func parseDate(s string) (day time.Time, ok bool) {
-	cardinal := text.OneLine(ordinal.ReplaceAllString(strings.ReplaceAll(s, ",", ""), "$1 "))
-	for _, layout := range []string{time.DateOnly, "January 2 2006", "Jan 2 2006", "2 January 2006", "2 Jan 2006"} {
-		if day, err := time.Parse(layout, cardinal); err == nil && day.Year() >= firstYear {
-			return day, true
-		}
+// pythonLiteral returns a JSON value in Python.
+func pythonLiteral(raw string) string {
+	if raw != "" && strings.Contains("{[", raw[:1]) {
+		return "json.loads(" + quote(raw) + ")"
 	}
-	return time.Time{}, false
-}
-
-// readDate reads a date, or "today", which only the running program knows.
-func readDate(_ *writer, t []token) (value, bool) {
-	if t[0].lower == "today" {
-		return value{py: "datetime.date.today()"}, len(t) == 1
-	}
-	day, ok := parseDate(join(t[:min(len(t), maxPhrase+1)]))
-	return value{py: day.Format("datetime.date(2006, 1, 2)")}, ok && len(t) <= maxPhrase
-}
-
-// readDay reads a date without a year, such as "3 May". It does not accept February 29, because not every
-// year has it.
-func readDay(_ *writer, t []token) (value, bool) {
-	const yearWithoutLeapDay = " 2023"
-	day, ok := parseDate(join(t[:min(len(t), maxPhrase)]) + yearWithoutLeapDay)
-	return value{py: day.Format("1, 2")}, ok && len(t) < maxPhrase
-}
-
-const maxNesting = 50 // levels of a JSON value; Python's parser accepts about 200
-
-var jsonPart = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\d{300,}|true|false|null|[][{}]`)
-
-// pythonLiteral returns a JSON value in Python. It returns false if the value has too many levels or too long a number.
-func pythonLiteral(raw string) (python string, ok bool) {
-	depth, ok := 0, true
-	python = jsonPart.ReplaceAllStringFunc(raw, func(part string) string {
-		var s string
-		switch part[0] {
-		case '{', '[':
-			depth++
-			ok = ok && depth <= maxNesting
-		case '}', ']':
-			depth--
-		case '"':
-			ok = ok && json.Unmarshal([]byte(part), &s) == nil
-			return quote(s)
-		case 't', 'f', 'n':
-			return map[string]string{"true": "True", "false": "False", "null": "None"}[part]
-		default:
-			ok = false
-		}
-		return part
-	})
-	return python, ok
+	return cmp.Or(map[string]string{"true": "True", "false": "False", "null": "None"}[raw], raw)
 }
 
 // quote writes a Python string.
@@ -366,8 +209,6 @@ func quote(s string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
-		panic(err) // a string always encodes
-	}
+	_ = e.Encode(s) // a string always encodes
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -45,7 +45,7 @@ func TestStateSentences(t *testing.T) {
 			nil,
 		},
 		{
-			"Save the number 3 to /workspace/state.json as count",
+			"Save 3 to /workspace/state.json as count",
 			map[string]any{"count": 3.0, "results": []any{1.0, 2.0, 7.0}},
 			nil,
 		},
@@ -90,7 +90,8 @@ func TestStateSentences(t *testing.T) {
 // The rules refuse ambiguous sentences.
 func TestAmbiguousStateSentences(t *testing.T) {
 	for _, task := range []string{
-		"Save 5 to state.json", "Save the number 5 to the state", "Store Alice in the state", "Save 5 as count",
+		"Save 5 to state.json", "Save the number 3 to /workspace/state.json as count",
+		"Save the number 5 to the state", "Store Alice in the state", "Save 5 as count",
 		"Save 5,7 as count in state",
 		"Save 5 as count in notes.txt", "Save 5 as count and 7 as total in the state",
 		"Delete everything from the state", "Save it as count in the state",

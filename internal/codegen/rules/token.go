@@ -21,9 +21,8 @@ const (
 	quoted
 	jsonText
 	path
-	isoDate
 	symbol
-	ambiguous // a value with two readings: 1.000, 'a\n', or JSON that has a member twice
+	ambiguous // a value with two readings, such as 1.000, 007, 'a\n' or 2026-01-15, or JSON that has a member twice
 	space
 )
 
@@ -48,18 +47,16 @@ var closingMarks = map[rune]string{'"': `"`, '“': "”", '‘': "’", '\'': "
 var (
 	pathPattern = regexp.MustCompile(`^((?:~|\.{1,2})?/[\w.\-]+(?:/[\w.\-]+)*` +
 		`|[\w\-]+(?:/[\w.\-]+)*\.` + extension + `)(?:$|[^\w/\-])`)
-	quotedPath   = regexp.MustCompile(`^[\w./-][\w./ -]*\.` + extension + `$`) // may have spaces
-	escaped      = regexp.MustCompile(`\\[ntr]`)                               // a new line, or a backslash
-	datePattern  = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}(?:$|[^\w-])`)
-	numberToken  = regexp.MustCompile(`^(?:\d+(?:[.,]\d+)*|\.\d+)`)
-	wordToken    = regexp.MustCompile(`^(?:St\.|[\pL\d_][\pL\pM\d_]*(?:['’-][\pL\pM\d_]+)*)`)
-	wordStart    = regexp.MustCompile(`^[\pL_]`)
-	productToken = regexp.MustCompile(`^[1-9]\d*x\d`) // 10x10 is a product, 0x10 is not
-	productRest  = regexp.MustCompile(`^\d*x\d`)      // the rest of a product: no word begins with it
-	symbolToken  = regexp.MustCompile(`^(?:\*\*|//|[<>=!]=|\n|.)`)
+	quotedPath  = regexp.MustCompile(`^[\w./-][\w./ -]*\.` + extension + `$`) // may have spaces
+	escaped     = regexp.MustCompile(`\\[ntr]`)                               // a new line, or a backslash
+	datePattern = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}(?:$|[^\w-])`)
+	numberToken = regexp.MustCompile(`^(?:\d+(?:[.,]\d+)*|\.\d+)`)
+	wordToken   = regexp.MustCompile(`^(?:St\.|[\pL\d_][\pL\pM\d_]*(?:['’-][\pL\pM\d_]+)*)`)
+	wordStart   = regexp.MustCompile(`^[\pL_]`)
+	symbolToken = regexp.MustCompile(`^(?:\*\*|//|[<>=!]=|\n|.)`)
 
-	// plainNumber matches numbers with separators in the right places.
-	plainNumber = regexp.MustCompile(`^(?:\d+|\d{1,3}(?:,\d{3})+)?(?:\.\d+)?$`)
+	// plainNumber matches numbers with separators in the right places and without leading zeros, which a code may have.
+	plainNumber = regexp.MustCompile(`^(?:0|[1-9]\d*|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?$`)
 	// dotNumber matches numbers with two readings: in 1.234, the point may separate thousands or decimals.
 	dotNumber = regexp.MustCompile(`^[1-9]\d{0,2}\.\d{3}$`)
 )
@@ -114,14 +111,14 @@ func next(s string, starts bool) (token, int) {
 	n := numberToken.FindString(near)
 	switch {
 	case datePattern.MatchString(near):
-		return token{kind: isoDate, text: s[:len(time.DateOnly)]}, len(time.DateOnly)
-	case n != "" && (productToken.MatchString(near) || !wordStart.MatchString(s[len(n):])):
+		return token{kind: ambiguous, text: s[:len(time.DateOnly)]}, len(time.DateOnly)
+	case n != "" && !wordStart.MatchString(s[len(n):]):
 		k := number
 		if !plainNumber.MatchString(n) || dotNumber.MatchString(n) {
 			k = ambiguous
 		}
 		return token{kind: k, text: n}, len(n)
-	case starts || !productRest.MatchString(near):
+	default:
 		if w := wordToken.FindString(s); w != "" {
 			return token{kind: word, text: w, lower: strings.ToLower(strings.ReplaceAll(w, "’", "'"))}, len(w)
 		}

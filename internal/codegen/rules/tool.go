@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,17 +15,18 @@ type toolKind struct {
 	fallback  string
 }
 
-func parseToolKind(s string) toolKind {
-	signature, fallback, _ := strings.Cut(s, " => ")
-	return toolKind{regexp.MustCompile(signature + "$"), fallback}
-}
-
 // resolve returns the function that the program calls for a kind of tool, or "" if there is none, and the first
 // selected tool of this kind, or nil.
 func (w *writer) resolve(k toolKind) (function string, tool *codegen.Tool) {
 	for i := range w.request.Tools {
 		t := &w.request.Tools[i]
-		signature := strings.ToLower(t.Server + "/" + t.Name + "(" + strings.Join(required(t), " ") + ")")
+		var required []string
+		for _, p := range t.Params {
+			if p.Required {
+				required = append(required, p.Name)
+			}
+		}
+		signature := strings.ToLower(t.Server + "/" + t.Name + "(" + strings.Join(required, " ") + ")")
 		if k.signature.MatchString(signature) {
 			return w.importTool(t), t
 		}
@@ -49,161 +49,58 @@ func importOf(t *codegen.Tool) string {
 	return "from servers." + t.ModuleName() + " import " + t.FunctionName()
 }
 
-func required(t *codegen.Tool) (names []string) {
-	for _, p := range t.Params {
-		if p.Required {
-			names = append(names, p.Name)
-		}
+// readCall reads a tool's name with arguments: "add(2, 3)", "add(a=2, b=3)", "add with a 2 and b 3". It fails if
+// several tools have the name.
+func readCall(w *writer, t []token) (v value, ok bool) {
+	tools, named := w.request.Tools, func(tool codegen.Tool) bool { return tool.Name == t[0].text }
+	i := slices.IndexFunc(tools, named)
+	if i < 0 || slices.ContainsFunc(tools[i+1:], named) {
+		return v, false
 	}
-	return names
-}
-
-func hasParam(t *codegen.Tool, name string) bool {
-	return t != nil && slices.ContainsFunc(t.Params, func(p codegen.Param) bool { return p.Name == name })
-}
-
-// callTool reads "add(2, 3)", "find_customer with name 'Ada'" and "find customer name 'Ada'": every word belongs to the
-// tool's name, to a parameter or to a value. It fails if the words fit several tools. "user" fits delete_users if no
-// tool is called delete_user.
-func (w *writer) callTool(m match) bool {
-	var found []toolCall
-	for _, ending := range []string{"", "s"} {
-		for i := range w.request.Tools {
-			c := toolCall{w: w, tool: &w.request.Tools[i], given: map[string]bool{}, ending: ending}
-			if c.read(m["rest"].tokens) {
-				found = append(found, c)
+	rest := t[1:]
+	for len(rest) > 0 && w.grammar.has("tool-word", rest[0]) {
+		rest = rest[1:]
+	}
+	inParentheses := len(rest) > 1 && rest[0].is("(") && rest[len(rest)-1].is(")")
+	if inParentheses {
+		rest = rest[1 : len(rest)-1]
+	}
+	var arguments []string
+	missing := slices.Clone(tools[i].Params)
+	for _, part := range listed(rest) {
+		name := ""
+		if len(part) > 0 && (!inParentheses || len(part) > 1 && part[0].kind == word) {
+			name, part = part[0].text, part[1:]
+			if len(part) > 0 && part[0].is(":=") {
+				part = part[1:]
 			}
 		}
-		if len(found) > 0 {
-			break
+		p := slices.IndexFunc(missing, func(p codegen.Param) bool { return p.Name == name || name == "" && p.Required })
+		if p < 0 || !w.isArgument(missing[p], part) {
+			return v, false
 		}
+		json, _ := w.grammar.readJSON(part)
+		arguments = append(arguments, missing[p].Name+"="+pythonLiteral(json))
+		missing = slices.Delete(missing, p, p+1)
 	}
-	if len(found) != 1 {
-		return false
+	if slices.ContainsFunc(missing, func(p codegen.Param) bool { return p.Required }) {
+		return v, false
 	}
-	c := found[0]
-	m["tool"] = value{text: c.tool.Name, py: w.importTool(c.tool) + "(" + strings.Join(c.arguments, ", ") + ")"}
-	return true
+	call := w.importTool(&tools[i]) + "(" + strings.Join(arguments, ", ") + ")"
+	return value{text: tools[i].Name, py: call}, true
 }
 
-// types are the patterns of JSON values by the parameter's type.
+// isArgument reports whether tokens are a value of a parameter.
+func (w *writer) isArgument(p codegen.Param, t []token) bool {
+	json, ok := w.grammar.readJSON(t)
+	pattern := types[strings.ToLower(p.Type)]
+	return ok && (t[0].kind != word || w.grammar.has("constant", t[0])) && pattern != nil &&
+		pattern.MatchString(json) && (len(p.Enum) == 0 || slices.Contains(p.Enum, t[0].text))
+}
+
+// types are the patterns of JSON values by the parameter's type in lower case.
 var types = map[string]*regexp.Regexp{
 	"str": regexp.MustCompile(`^"`), "float": numeral, "int": regexp.MustCompile(`^-?\d+$`),
-	"bool": regexp.MustCompile(`^(?:true|false)$`), "list": regexp.MustCompile(`^\[`), "dict": regexp.MustCompile(`^\{`),
-}
-
-// fits reports whether a JSON value is of a parameter's type, such as Optional[List[str]]. Other types than those in
-// types have any value.
-func fits(value, kind string) bool {
-	kind, inner, _ := strings.Cut(strings.TrimSuffix(strings.ToLower(kind), "]"), "[")
-	var items []json.RawMessage
-	switch pattern := types[kind]; {
-	case kind == "optional":
-		return value == "null" || fits(value, inner)
-	case kind == "list" && json.Unmarshal([]byte(value), &items) == nil && items != nil:
-		return !slices.ContainsFunc(items, func(item json.RawMessage) bool { return !fits(string(item), inner) })
-	default:
-		return pattern == nil || pattern.MatchString(value)
-	}
-}
-
-// toolCall is a call while its arguments are read.
-type toolCall struct {
-	w         *writer
-	tool      *codegen.Tool
-	given     map[string]bool
-	ending    string // of words, which is ignored
-	arguments []string
-}
-
-// add adds an argument for the named parameter, or for the next required one if name is empty.
-func (c *toolCall) add(name string, t []token) bool {
-	i := slices.IndexFunc(c.tool.Params, func(p codegen.Param) bool {
-		return !c.given[p.Name] && (p.Name == name || name == "" && p.Required)
-	})
-	if i < 0 || len(t) == 0 {
-		return false
-	}
-	p := c.tool.Params[i]
-	value, ok := c.w.grammar.readJSON(t)
-	python, isValue := pythonLiteral(value)
-	if !ok || !isValue || !c.isValue(t[0]) || !fits(value, p.Type) ||
-		len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text) {
-		return false
-	}
-	c.given[p.Name] = true
-	c.arguments = append(c.arguments, p.Name+"="+python)
-	return true
-}
-
-// read reads the words of the tool's name and "parameter value" pairs. In parentheses after the name, it also reads
-// values without a name.
-func (c *toolCall) read(t []token) bool {
-	called := len(t) > 2 && t[1].is("(") && t[len(t)-1].is(")")
-	if called {
-		t = slices.Concat(t[:1], t[2:len(t)-1])
-	}
-	var name []string
-	for at := 0; at < len(t); at++ {
-		parameter, size := c.parameter(t[at:])
-		switch {
-		case t[at].is(",:"):
-		case parameter != "" || called && at > 0 && c.isValue(t[at]):
-			end := at + size + 1
-			if t[at+size].is("-−") {
-				end = min(end+1, len(t))
-			}
-			if !c.add(parameter, t[at+size:end]) {
-				return false
-			}
-			at = end - 1
-		case t[at].kind == word:
-			name = append(name, t[at].text)
-		default:
-			return false
-		}
-	}
-	missing := slices.ContainsFunc(required(c.tool), func(name string) bool { return !c.given[name] })
-	return !missing && c.isNamed(name)
-}
-
-func (c *toolCall) isValue(t token) bool { return t.kind != word || c.w.grammar.has("constant", t) }
-
-// parameter returns the parameter that tokens begin with, and the size of "name", "name is" or "name =" before a value.
-func (c *toolCall) parameter(t []token) (name string, size int) {
-	for _, p := range c.tool.Params {
-		size := len(strings.Split(p.Name, "_"))
-		if t[0].text == p.Name {
-			size = 1
-		} else if !strings.EqualFold(strings.ReplaceAll(p.Name, "_", " "), join(t[:min(size, len(t))])) {
-			continue
-		}
-		if size < len(t) && (t[size].is(":=") || slices.Contains([]string{"is", "as", "of"}, t[size].lower)) {
-			size++
-		}
-		if size < len(t) && c.isValue(t[size]) {
-			return p.Name, size
-		}
-	}
-	return "", 0
-}
-
-// isNamed reports whether words are those of the tool's name, in order. The server's name and words such as "tool" and
-// "with" may precede and follow them, but only "a" and "an" may stand between them: "turn on" is no "turn".
-func (c *toolCall) isNamed(words []string) bool {
-	name, at := wordsOf(c.tool.Name), 0
-	for _, word := range wordsOf(strings.Join(words, " ")) {
-		isFiller := c.w.grammar.phrases["filler"][word] != "" || word == strings.ToLower(c.tool.Server)
-		switch {
-		case at < len(name) && strings.TrimSuffix(word, c.ending) == strings.TrimSuffix(name[at], c.ending):
-			at++
-		case word != "a" && word != "an" && (!isFiller || at > 0 && at < len(name)):
-			return false
-		}
-	}
-	return at == len(name)
-}
-
-func wordsOf(name string) []string {
-	return strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune(" _-.", r) })
+	"bool": regexp.MustCompile(`^(?:true|false)$`), "any": regexp.MustCompile(``),
+	"list[any]": regexp.MustCompile(`^\[`), "dict[str, any]": regexp.MustCompile(`^\{`),
 }

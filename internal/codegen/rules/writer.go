@@ -17,8 +17,8 @@ import (
 // It implements codegen.Rules.
 func Write(r codegen.Request) (codegen.Program, error) {
 	w := &writer{
-		request: r, grammar: theGrammar(), vars: map[string]string{}, imports: map[string]string{},
-		names: map[string]bool{}, depth: 1,
+		request: r, grammar: theGrammar(), imports: map[string]string{}, names: map[string]bool{}, depth: 1,
+		vars: map[string]string{"cities": `"` + strings.ReplaceAll(strings.TrimSpace(cityText), "\n", `", "`) + `"`},
 	}
 	refuse := func(format string, args ...any) (codegen.Program, error) {
 		return codegen.Program{}, w.codeRequired(fmt.Sprintf(format, args...))
@@ -33,7 +33,6 @@ func Write(r codegen.Request) (codegen.Program, error) {
 	for w.at < len(w.clauses) {
 		w.step()
 	}
-	w.save()
 	switch {
 	case len(w.unknown) > 0:
 		words := fmt.Sprintf("%q", w.words[:min(len(w.words), maxWords)])
@@ -54,14 +53,12 @@ type writer struct {
 	at      int    // the index after the clause being read
 	clause  clause // being read
 
-	// vars are what later clauses may refer to, as Python. number, record, rows, text, path and skill are the last
-	// ones; number, rows and path only until something else is found or changed. sum and product are the last numbers
-	// of this kind. several is set if there are several records, and found if "it" can mean something later than the
-	// document. doc is the open document, and file its file. dirty is set while doc has changes that no clause has
-	// saved; it is "yes" if the file lacks them. saved is the check of what was saved. table and does are the names of
-	// the table of rows and of the skill.
+	// vars are what later clauses may refer to, as Python: last is the last variable. number, record, rows, text, path
+	// and skill are the last ones; number, rows, text and path only until something else is found or changed. sum is
+	// the last number that is a sum. several is set if there are several records or rows, and found if "it" can mean
+	// something later than the document. doc is the open document, and file its file. saved is the check of what was
+	// saved. table and does are the names of the table of rows and of the skill. cities are those that a program adds.
 	vars    map[string]string
-	last    string            // the last variable
 	imports map[string]string // name of a tool's function in the program → its import
 	names   map[string]bool   // names of variables after "_", keys of the result after " "
 	body    []string
@@ -74,12 +71,9 @@ type writer struct {
 }
 
 // output is one part of the result.
-type output struct {
-	key, variable string
-	clause        int // its value of writer.at
-}
+type output struct{ key, variable string }
 
-// step reads one clause: for a condition also the clauses of the branches, and for a loop also the next clause.
+// step reads one clause, and for a condition also the next one.
 func (w *writer) step() {
 	c := w.clauses[w.at]
 	w.at++
@@ -87,14 +81,7 @@ func (w *writer) step() {
 	before := len(w.body)
 	w.line("%s", comment(c.text))
 	m := &matcher{w: w, tokens: c.tokens}
-	f := w.write("", m)
-	if next := w.rest(); f == nil && len(next) > 0 && len(next[0].unread) == 0 { // "for each of 1 and 2", "double it"
-		w.at++
-		if f = w.write("loop", &matcher{w: w, tokens: slices.Concat(c.tokens, next[0].tokens)}); f == nil {
-			w.at--
-		}
-	}
-	if f != nil {
+	if f := w.write(m); f != nil {
 		w.understood = append(w.understood, f.name+": "+c.text)
 		if len(w.body) == before+1 {
 			w.body = w.body[:before] // no comment without code
@@ -102,91 +89,63 @@ func (w *writer) step() {
 		return
 	}
 	w.unknown = append(w.unknown, c.text)
-	for _, word := range append(c.unread, m.notUnderstood()...) {
+	for _, word := range m.notUnderstood() {
 		if !slices.Contains(w.words, word) {
 			w.words = append(w.words, word)
 		}
 	}
 	w.body = w.body[:before]
-	w.line("%s", comment("TODO: "+c.text))
+	w.line("pass  %s", comment("TODO: "+c.text))
 }
 
-// rest returns the clauses after the one being read, if the next one belongs to the same sentence.
-func (w *writer) rest() []clause {
-	if next := w.clauses[w.at:]; len(next) > 0 && next[0].sentence == w.clause.sentence {
-		return next
-	}
-	return nil
+// goesOn reports whether the next clause belongs to the sentence of the one being read.
+func (w *writer) goesOn() bool {
+	return w.at < len(w.clauses) && w.clauses[w.at].sentence == w.clause.sentence
 }
 
-// write writes the tokens of a matcher with the first form that fits: one of a group, or of all if group is empty. If
-// there is none, it returns nil and changes nothing.
-func (w *writer) write(group string, m *matcher) *form {
-	i := slices.IndexFunc(w.grammar.forms, func(f *form) bool {
-		return (group == "" || f.group == group) && m.match(f.patterns, func(values match) bool {
+// write writes the tokens of a matcher with the first form that fits. If there is none, it returns nil and changes
+// nothing.
+func (w *writer) write(m *matcher) *form {
+	for _, f := range w.grammar.forms {
+		if m.match(f.patterns, func(values match) bool {
 			saved := *w
 			saved.vars, saved.imports, saved.names = maps.Clone(w.vars), maps.Clone(w.imports), maps.Clone(w.names)
 			saved.outputs, saved.body = slices.Clone(w.outputs), slices.Clone(w.body)
-			w.saveFor(f)
-			if len(w.clause.unread) == 0 && w.run(f.actions, values) {
-				w.forget(f, values, saved.vars["number"])
+			if w.run(f.actions, values) {
 				return true
 			}
 			*w = saved
 			return false
-		})
-	})
-	if i < 0 {
-		return nil
+		}) {
+			w.forget(f)
+			return f
+		}
 	}
-	return w.grammar.forms[i]
+	return nil
 }
 
-// outside matches what reads files: pathlib, a skill or a tool.
-var outside = regexp.MustCompile(`\b(?:pathlib|importlib|inspect)\.|\$\w+\(|\{tool\}`)
-
-// saveFor writes the changes of the document before a form that reads a file or calls a tool.
-func (w *writer) saveFor(f *form) {
-	reads := func(a action) bool {
-		runs := slices.Contains([]string{"do", "let", "show"}, a.op)
-		return runs && outside.MatchString(a.template+functionsOf(a.template))
-	}
-	if w.vars["dirty"] != "" && slices.ContainsFunc(f.actions, reads) {
-		w.save()
-		w.vars["dirty"] = "written"
-	}
-}
-
-// forget removes what later words may no longer refer to: the last number, rows and file after a form that finds or
-// changes something else, and the document after a form that finds something. The branches of a condition do this
-// themselves.
-func (w *writer) forget(f *form, values match, number string) {
+// forget removes what later words may no longer refer to: the last number, rows, text and file after a form that finds
+// or changes something else, and the document after a form that finds something.
+func (w *writer) forget(f *form) {
 	has := func(ops ...string) bool {
 		return slices.ContainsFunc(f.actions, func(a action) bool { return slices.Contains(ops, a.op) })
 	}
-	changes, finds := has("open", "load", "change"), has("let", "show", "out", "set", "calc", "compute")
+	changes, finds := has("load", "change"), has("let", "show", "out", "set", "calc", "compute")
 	if changes {
 		delete(w.vars, "found")
-	} else if finds && !has("if") {
+	} else if finds {
 		w.vars["found"] = "yes"
 	}
-	if !changes && !finds || has("if", "calc", "compute") {
+	if !changes && !finds || has("calc", "compute") {
 		return
 	}
-	if _, refers := values["reference"]; !refers && w.vars["number"] == number {
-		delete(w.vars, "number")
-	}
-	uses := func(v string) bool {
-		return slices.ContainsFunc(f.actions, func(a action) bool {
+	for _, v := range []string{"number", "rows", "table", "text", "path"} {
+		uses := slices.ContainsFunc(f.actions, func(a action) bool {
 			return a.op == "set" && a.name == v || a.op == "need" && slices.Contains(strings.Fields(a.template), v)
 		})
-	}
-	if !uses("rows") {
-		delete(w.vars, "rows")
-		delete(w.vars, "table")
-	}
-	if !uses("path") && (w.vars["doc"] == "" || w.vars["path"] != w.vars["file"]) {
-		delete(w.vars, "path")
+		if !uses && (v != "path" || w.vars[v] != w.vars["file"]) {
+			delete(w.vars, v)
+		}
 	}
 }
 
@@ -196,26 +155,22 @@ func (w *writer) line(format string, args ...any) {
 
 // let emits a new variable with a value, and returns the variable's name.
 func (w *writer) let(base, python string) string {
-	w.last = w.fresh(base)
-	w.line("%s = %s", w.last, python)
-	return w.last
-}
-
-// fresh returns a variable name that is not in use: base, base_2, …
-func (w *writer) fresh(base string) string {
-	return w.unused(base, "_", func(name string) bool { return w.imports[name] == "" && !reserved(name) })
+	name := w.unused(base, "_")
+	w.vars["last"] = name
+	w.line("%s = %s", name, python)
+	return name
 }
 
 // output adds a variable to the result.
 func (w *writer) output(key, variable string) {
-	key = w.unused(key, " ", func(string) bool { return true })
-	w.outputs = append(w.outputs, output{key: key, variable: variable, clause: w.at})
+	w.outputs = append(w.outputs, output{w.unused(key, " "), variable})
 }
 
-// unused returns the first of base, base_2, … (with _ as the separator) that is suitable and not in use yet.
-func (w *writer) unused(base, separator string, suitable func(name string) bool) string {
+// unused returns the first of base, base_2, … (with _ as the separator of variables, and a space as that of keys) that
+// is not in use yet.
+func (w *writer) unused(base, separator string) string {
 	name := base
-	for n := 2; w.names[separator+name] || !suitable(name); n++ {
+	for n := 2; w.names[separator+name] || separator == "_" && (w.imports[name] != "" || reserved(name)); n++ {
 		name = fmt.Sprint(base, separator, n)
 	}
 	w.names[separator+name] = true
@@ -230,8 +185,9 @@ var preludeText string
 var prelude = sync.OnceValue(func() []function {
 	var out []function
 	for code := range strings.SplitSeq(preludeText, "\n\n\n") {
-		name := call.FindStringSubmatch(code)[1]
-		out = append(out, function{name, strings.TrimSpace(code) + "\n", callsIn(code)})
+		name := regexp.MustCompile(`\w+\(`).FindString(code)
+		called := regexp.MustCompile(`\b` + regexp.QuoteMeta(name))
+		out = append(out, function{strings.TrimSuffix(name, "("), strings.TrimSpace(code) + "\n", called})
 	}
 	return out
 })
@@ -239,22 +195,10 @@ var prelude = sync.OnceValue(func() []function {
 // function is a function or a class of prelude.py.
 type function struct {
 	name, code string
-	calls      map[string]bool
+	called     *regexp.Regexp // matches code that uses it
 }
 
-// callsIn returns the names before parentheses.
-func callsIn(code string) map[string]bool {
-	names := map[string]bool{}
-	for _, m := range call.FindAllStringSubmatch(code, -1) {
-		names[m[1]] = true
-	}
-	return names
-}
-
-var (
-	call    = regexp.MustCompile(`\b([A-Za-z_]\w*)\(`)
-	modules = strings.Fields("csv datetime fnmatch fractions importlib inspect io json math pathlib sqlite3 statistics")
-)
+var modules = strings.Fields("csv datetime fnmatch fractions importlib inspect io json math pathlib sqlite3 statistics")
 
 // reserved reports whether a name is that of a module or function of the prelude, which a variable must not hide.
 func reserved(name string) bool {
@@ -266,13 +210,8 @@ func reserved(name string) bool {
 func (w *writer) program() string {
 	w.line("return %s", w.result())
 	body := "\n\ndef main():\n" + strings.Join(w.body, "\n") + "\n"
-	run := "result = main()\n"
-	functions := functionsOf(body)
-	if len(w.imports) > 0 || strings.Contains(functions, "pathlib.") {
-		run = "try:\n    result = main()\nexcept Exception as error:\n    raise explained(error) from None\n"
-		functions = functionsOf(body + run)
-	}
-	used := body + functions
+	const run = "try:\n    result = main()\nexcept Exception as error:\n    raise explained(error) from None\n"
+	used := body + functionsOf(body+run)
 	head := []string{"# Written by rules: each value in main is in the task, or comes from the workspace or a tool."}
 	for _, m := range modules {
 		if strings.Contains(used, m+".") {
@@ -287,10 +226,8 @@ func (w *writer) program() string {
 
 // functionsOf returns the functions of the prelude that some code uses, and those that they use.
 func functionsOf(code string) (functions string) {
-	calls := callsIn(code)
 	for _, f := range slices.Backward(prelude()) {
-		if calls[f.name] {
-			maps.Copy(calls, f.calls)
+		if f.called.MatchString(code + functions) {
 			functions = "\n\n" + f.code + functions
 		}
 	}
@@ -331,9 +268,6 @@ func (w *writer) codeRequired(reason string) *codegen.CodeRequiredError {
 		if len(w.understood) == 0 { // the skeleton begins with the tools
 			w.importTool(t)
 		}
-	}
-	if len(w.unknown) == 0 {
-		w.line("%s", comment("TODO: "+reason))
 	}
 	w.line("raise NotImplementedError(\"write the parts marked TODO, then remove this line\")")
 	e.Skeleton = w.program()
