@@ -71,7 +71,7 @@ func TestWrongAddresses(t *testing.T) {
 			"", "x", "mcp config --client vscode --fleet http://ann:s3cret@127.0.0.1:1", 2,
 			"is an address; want the path of a file",
 		},
-		{"http://ann:s3cret@127.0.0.1:1", "x", "mcp config --client codex --url", 2, "want an address without a user"},
+		{"http://ann:s3cret@127.0.0.1:1", "x", "mcp config --client codex --url", 2, "and a host, without a user"},
 		{dead, "", "--fleet http://ann:s3cret@127.0.0.1:1 tasks", 2, "is an address; want the path of a file"},
 		{"", "", "--config http://ann:s3cret@127.0.0.1:1 config show", 2, "is an address; want the path of a file"},
 		{"", "", "up --nats ann:s3cret@127.0.0.1:1", 2, "is not host:port"},

@@ -107,7 +107,7 @@ func (a *app) report(err error) int {
 
 var commandInHint = regexp.MustCompile(`codefleet(?: [a-z][a-z-]*)+`)
 
-// withFlags adds flags of the executed command line to the commands in a hint: without them, these would concern another
+// withFlags adds flags of the executed command line to the commands in a hint, which would otherwise concern another
 // configuration, fleet or workspace.
 func (a *app) withFlags(hint string) string {
 	if a.executed == nil {
@@ -119,18 +119,18 @@ func (a *app) withFlags(hint string) string {
 		if err != nil || !command.HasParent() {
 			return line
 		}
-		flags := ""
+		out := append([]string{"codefleet"}, words[:len(words)-len(rest)]...)
 		for _, name := range []string{"config", "fleet", "workspace"} {
 			given, takes := a.executed.Flag(name), command.Flag(name)
-			isUp := a.executed.Name() == "up" || command.Name() == "up" // its --workspace is a directory, and it needs no fleet
+			// The --workspace of `up` is a directory, and `up` looks for no fleet.
+			isUp := a.executed.Name() == "up" || command.Name() == "up"
 			if given == nil || !given.Changed || takes == nil || isUp && name != "config" ||
 				strings.Contains(hint, "--"+name) {
 				continue
 			}
-			flags += " --" + name + " " + shellescape.Quote(given.Value.String())
+			out = append(out, "--"+name, shellescape.Quote(text.HideCredentials(given.Value.String())))
 		}
-		line = "codefleet " + strings.Join(words[:len(words)-len(rest)], " ") + flags
-		return strings.Join(append([]string{line}, rest...), " ")
+		return strings.Join(append(out, rest...), " ")
 	})
 }
 

@@ -12,11 +12,14 @@ func TestHintsHaveFlags(t *testing.T) {
 		{"workspace cat x", "codefleet workspace ls", "codefleet workspace ls"},
 		{
 			"--fleet f.json workspace cat x -w A", "codefleet workspace ls -r and codefleet workspace rm, or more",
-			"codefleet workspace ls --fleet f.json --workspace A -r and codefleet workspace rm --fleet f.json --workspace A" +
-				", or more",
+			"codefleet workspace ls --fleet f.json --workspace A -r and " +
+				"codefleet workspace rm --fleet f.json --workspace A, or more",
 		},
 		{"workspace log -w A", "codefleet workspace list", "codefleet workspace list"}, // takes no workspace
-		{"workspace rm -w A", "codefleet workspace rm --workspace A --all", "codefleet workspace rm --workspace A --all"},
+		{
+			"workspace rm -w A", "codefleet workspace rm --workspace A --all",
+			"codefleet workspace rm --workspace A --all",
+		},
 		{
 			"workspace log --workspace A", "codefleet workspace log  (lists the kept versions)",
 			"codefleet workspace log --workspace A  (lists the kept versions)",

@@ -74,7 +74,7 @@ func TestNewcomer(t *testing.T) {
 		{"privacy|scan|.", 2, "codefleet: read .: is a directory"},
 		{"workspace|pin|../x", 2, `bad_name: "../x" is not a valid name`},
 		{"workspace|pin|..", 2, `bad_name: ".." is not a valid name`},
-		{"workspace|pin|", 2, `bad_name: "" is not a valid name`},
+		{"workspace|pin|", 2, "argument 1 is empty"},
 		{"workspace|restore|nosuchpin", 2, "the workspace main has no such pin"},
 		{"workspace|restore|nosuchpin", 2, "codefleet workspace pin  (lists the pins)"},
 		{"-o|json|run", 2, `{"error":{"message":"want exactly one of`},

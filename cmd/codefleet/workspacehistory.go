@@ -61,7 +61,8 @@ func (a *app) wsForkCommand() *cobra.Command {
 		Args:  atMostOne,
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		if to == "" {
-			return usage("fork: --to is missing").try("codefleet workspace fork " + strings.Join(append(args, "--to NAME"), " "))
+			return usage("fork: --to is missing").
+				try("codefleet workspace fork " + strings.Join(append(args, "--to NAME"), " "))
 		}
 		if err := rejectEmpty(ctx, ws); err != nil {
 			return err

@@ -42,8 +42,14 @@ func TestLiveFolderAndFleet(t *testing.T) {
 		{".", server(""), "the MCP server a runs in it"},
 		{"work", server(", cwd: work/sub"), "the MCP server a runs in it"},
 		{"work", server(", args: [-u, work/server.py]"), "work/server.py of the MCP server a is in it"},
-		{"work", server(", cwd: elsewhere, args: [../work/server.py]"), "../work/server.py of the MCP server a is in it"},
-		{"work", "mcp_servers: [{name: a, command: ./work/server.py}]\n", "./work/server.py of the MCP server a is in it"},
+		{
+			"work", server(", cwd: elsewhere, args: [../work/server.py]"),
+			"../work/server.py of the MCP server a is in it",
+		},
+		{
+			"work", "mcp_servers: [{name: a, command: ./work/server.py}]\n",
+			"./work/server.py of the MCP server a is in it",
+		},
 	} {
 		write(t, "c.yaml", "data: data\nexecution: {servers_dir: tools, workspace_dir: "+c.folder+"}\n"+c.settings)
 		got := problems(t, config.Source{File: "c.yaml", DotEnv: os.DevNull, Env: []string{"HOME=" + dir}})

@@ -206,6 +206,9 @@ func Open(dir string, remote Remote, o Options) (*Folder, error) {
 		o.BaseFile = filepath.Join(dir, BaseFileName)
 	}
 	root, err := os.OpenRoot(dir + string(filepath.Separator)) // with the separator, it does not wait on a pipe
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		e.Path = dir
+	}
 	if err != nil {
 		return nil, err
 	}
