@@ -27,6 +27,7 @@ func (c *Client) Watch(
 	}
 	config := jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{logSubject(tenant, id)}, DeliverPolicy: jetstream.DeliverAllPolicy,
+		InactiveThreshold: watchIdle,
 	}
 	if from > 0 {
 		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, from+1
@@ -35,6 +36,7 @@ func (c *Client) Watch(
 	if err != nil {
 		return fmt.Errorf("watch task %s: %w", id, err)
 	}
+	defer c.removeWatch(ctx, consumer)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	arrived := make(chan jetstream.Msg)
@@ -60,6 +62,23 @@ func (c *Client) Watch(
 	})
 	defer func() { cancel(); waiting.Wait() }()
 	return follow(ctx, arrived, ended, fn)
+}
+
+// watchIdle is when the server removes the consumer of a process that was lost.
+const watchIdle = 10 * time.Second
+
+// removeWatch removes the consumer of Watch. The client library leaves it to the server, for as long as it is idle, and
+// the server has room for a thousand.
+func (c *Client) removeWatch(ctx context.Context, consumer jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTimeout)
+	defer cancel()
+	info := consumer.CachedInfo()
+	if info == nil {
+		return
+	}
+	if err := c.js.DeleteConsumer(ctx, streamLogs, info.Name); err != nil {
+		c.opts.Log.DebugContext(ctx, "consumer of a watch not removed", "error", err)
+	}
 }
 
 // follow calls fn until the last piece of progress, or until none came for lastProgress after the task's end.

@@ -792,6 +792,14 @@ func TestWatch(t *testing.T) {
 	if err := f.Watch(t.Context(), "acme", TaskID("a", "b", "c"), 0, nil); !errors.Is(err, ErrUnknownTask) {
 		t.Errorf("Watch = %v, want %v", err, ErrUnknownTask)
 	}
+	// The server has room for a thousand consumers of a stream, so none may stay.
+	stream, err := f.js.Stream(t.Context(), streamLogs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := stream.CachedInfo().State.Consumers; n != 0 {
+		t.Errorf("%d consumers after all watches have ended, want none", n)
+	}
 }
 
 func TestListsAndNumbers(t *testing.T) {
