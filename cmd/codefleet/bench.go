@@ -74,10 +74,9 @@ func (a *app) measure(ctx context.Context, o benchOptions) error {
 	options := bench.Options{
 		Scenario: o.Scenario, Runs: o.Runs, Program: self, Version: version, Progress: line.show,
 		Settings: func(data string) (*config.Config, error) {
-			return a.loadSilently(
-				config.Flag{Key: "data", Value: data, Name: "--data"},
-				config.Flag{Key: "logging.level", Value: "ERROR", Name: "bench"},
-			)
+			return config.Load(config.Source{File: a.config, Env: a.env, Flags: []config.Flag{
+				{Key: "data", Value: data, Name: "--data"}, {Key: "logging.level", Value: "ERROR", Name: "bench"},
+			}})
 		},
 	}
 	if a.config != "" {

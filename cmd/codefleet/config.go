@@ -48,6 +48,9 @@ type configReport struct {
 
 func (a *app) configCheck(context.Context, []string) error {
 	c, err := a.loadSilently()
+	if err == nil {
+		err = c.CheckLiveFolder()
+	}
 	report := configReport{OK: err == nil, Problems: []config.Problem{}, Warnings: []string{}}
 	if invalid, ok := errors.AsType[*config.InvalidError](err); ok {
 		report.Problems = invalid.Problems

@@ -40,7 +40,7 @@ func flagError(c *cobra.Command, err error) error {
 	}
 	isLongTime := f.Value.Type() == "duration" && anyDuration.MatchString(invalid.GetValue())
 	if !own && (isLongTime || errors.Is(err, strconv.ErrRange)) {
-		return usage("--%s %s is too large", f.Name, value).try(help)
+		return usage("--%s %s is out of range", f.Name, value).try(help)
 	}
 	if want == "" {
 		return usage("--%s %s: %v", f.Name, value, errors.Unwrap(invalid)).try(help)

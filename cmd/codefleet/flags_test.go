@@ -91,10 +91,10 @@ func TestFlagErrors(t *testing.T) {
 // TestWrongValues checks the reasons that flags and arguments are refused for.
 func TestWrongValues(t *testing.T) {
 	for args, want := range map[string]string{
-		"run --timeout 99999999h x":                    "--timeout 99999999h is too large",
-		"run --memory 99999999999999999999 x":          "--memory 99999999999999999999 is too large",
-		"run --cpus 1e400 x":                           "--cpus 1e400 is too large",
-		"skills show a --version 99999999999999999999": "--version 99999999999999999999 is too large",
+		"run --timeout 99999999h x":                    "--timeout 99999999h is out of range",
+		"run --memory 99999999999999999999 x":          "--memory 99999999999999999999 is out of range",
+		"run --cpus 1e400 x":                           "--cpus 1e400 is out of range",
+		"skills show a --version 99999999999999999999": "--version 99999999999999999999 is out of range",
 		"tools show _":                                 "argument 1 is empty",
 		"workspace pull _":                             "argument 1 is empty",
 		"workspace diff 1 _":                           "argument 2 is empty",

@@ -119,9 +119,9 @@ func (a *app) loadTools() (*config.Config, error) {
 	if path == "" {
 		return a.load()
 	}
-	f, err := config.ReadFleetFile(path)
+	f, err := a.readFleetFile(path)
 	if err != nil {
-		return nil, noFleet(err)
+		return nil, err
 	}
 	c, err := a.load()
 	if err != nil || f.Data == "" || c.Execution.ServersDir != "" {

@@ -147,15 +147,25 @@ func (a *app) loadFleet() (*config.Config, error) {
 			return a.load() // no fleet runs on this host
 		}
 	}
-	f, err := config.ReadFleetFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, usage("%v", err)
-	}
+	f, err := a.readFleetFile(path)
 	if err != nil {
-		return nil, noFleet(err)
+		return nil, err
 	}
 	if f.S3.Endpoint == "" {
 		return a.load() // the file has only the address for clients
 	}
 	return a.load(f.Settings(path)...)
+}
+
+// readFleetFile reads a fleet.json that the command line or the environment names.
+func (a *app) readFleetFile(path string) (config.FleetFile, error) {
+	defer countReading()()
+	f, err := config.ReadFleetFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return f, noFleet(err)
+	case err != nil:
+		return f, usage("%v", err)
+	}
+	return f, nil
 }

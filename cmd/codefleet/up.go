@@ -159,6 +159,9 @@ func cannotStart(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if invalid, ok := errors.AsType[*config.InvalidError](err); ok { // the live folder
+		return usage("%v", invalid).try("use a directory of its own, as in --workspace ./workspace")
+	}
 	f := &failure{code: errcode.ExitFailed, message: "start the fleet", err: err, hint: "codefleet doctor"}
 	if errors.Is(err, up.ErrInUse) {
 		f.code, f.hint = errcode.ExitUsage,

@@ -230,7 +230,7 @@ func live(c *config.Config) *worker.Live {
 		dir = c.Execution.WorkspaceDir
 	}
 	return &worker.Live{
-		Dir: dir, Private: c.PrivateInLiveFolder(), StatePath: filepath.Join(c.Data, "live.json"),
+		Dir: dir, StatePath: filepath.Join(c.Data, "live.json"),
 		Ref: state.Ref{Tenant: config.DefaultTenant, Workspace: "main"},
 	}
 }

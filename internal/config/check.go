@@ -247,7 +247,6 @@ func (k *checker) execution() {
 		k.bad("execution.max_boxes", "%d is less than the %d boxes that optimizations.sandbox_pool_size keeps ready",
 			e.MaxBoxes, k.c.Optimizations.ReadyBoxes())
 	}
-	k.liveFolder()
 	k.state()
 }
 

@@ -79,6 +79,8 @@ type Config struct {
 	origins map[string]Origin
 	source  Source               // from which Load read the settings
 	files   map[string]fileStamp // see loader.stamp
+
+	filesRead []string // by Load
 }
 
 // HTTP configures the HTTP interface.

@@ -20,7 +20,7 @@ func (l *loader) readSecrets(path string, e *Encryption) {
 }
 
 func (l *loader) readSecret(path, file string) Secret {
-	data, err := readSmall(file)
+	data, err := l.read(file)
 	secret := strings.TrimSpace(string(data))
 	switch where := l.cfg.Origin(path).Where; {
 	case err != nil:

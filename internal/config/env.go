@@ -42,7 +42,7 @@ func (l *loader) readDotEnv(path string) {
 			return
 		}
 	}
-	data, err := readSmall(path)
+	data, err := l.read(path)
 	if err != nil {
 		l.problem("", "", "%v", err)
 		return

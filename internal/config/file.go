@@ -31,7 +31,7 @@ func (l *loader) readFile(path string) {
 		}
 	}
 	l.stamp(path)
-	data, err := readSmall(path)
+	data, err := l.read(path)
 	if err != nil {
 		l.problem("", "", "%v", err)
 		return
@@ -229,7 +229,7 @@ func hasKey(n *yaml.Node, name string) bool {
 // error.
 func (l *loader) fromFile(k key, path string, from Origin) (value string) {
 	l.stamp(path)
-	data, err := readSmall(path)
+	data, err := l.read(path)
 	if err != nil {
 		l.problem(from.Where, k.path+"_file", "%v", err)
 		return ""
@@ -246,7 +246,7 @@ func (l *loader) readTokens(path string, tokens []Token) {
 			continue
 		}
 		where := l.cfg.Origin(at + ".file").Where
-		data, err := readSmall(t.File)
+		data, err := l.read(t.File)
 		token := strings.TrimSpace(string(data))
 		switch {
 		case t.SHA256 != "":

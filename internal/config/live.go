@@ -2,148 +2,180 @@ package config
 
 import (
 	"cmp"
-	"maps"
+	"errors"
 	"os"
+	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// Programs change the live folder, and so a directory of this host. Nothing in it may be what the fleet reads or runs.
-
-// liveFolder refuses a live folder in a directory of the fleet, and one in which a command of this host runs. What else
-// the fleet has in the live folder is not synchronised, see PrivateInLiveFolder.
-func (k *checker) liveFolder() {
-	c, key := k.c, "execution.workspace_dir"
-	if c.Execution.WorkspaceDir == "" {
-		return
+// CheckLiveFolder checks that the live folder, in which programs write, has nothing that the fleet's processes on this
+// host read or run: no path of the settings, of the programs that they start, or of this process may lead into or
+// through it. It looks at the file system, where the folder should exist. The error is an *InvalidError.
+func (c *Config) CheckLiveFolder() error {
+	dir := c.Execution.WorkspaceDir
+	if dir == "" {
+		return nil
 	}
-	folder := realPath(c.Execution.WorkspaceDir)
-	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
-		k.bad(key, "%s is not a directory", c.Execution.WorkspaceDir)
-	}
-	for _, s := range c.directories() {
-		if s.path != "" && contains(realPath(s.path), folder) {
-			k.bad(key, "%s is in %s (%s), where programs could change files of the fleet: use another directory",
-				c.Execution.WorkspaceDir, s.path, s.key)
+	k := &checker{c: c}
+	const key = "execution.workspace_dir"
+	switch folder, err := os.Stat(dir); {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		k.bad(key, "%v", err)
+	case !folder.IsDir():
+		k.bad(key, "%s is not a directory", dir)
+	default:
+		for _, p := range c.ownPaths() {
+			if leadsThrough(p.path, folder) {
+				k.bad(key, "%s (%s) is in it, so programs could read or change it", p.path, p.what)
+			}
 		}
 	}
-	if dir := programDir(); dir != "" && realPath(dir) == folder {
-		k.bad(key, "this program is in it: use another directory")
-	}
-	for _, s := range c.MCPServers {
-		if s.Command == "" || s.Enabled != nil && !*s.Enabled {
-			continue
-		}
-		if cwd := cmp.Or(s.Cwd, "."); contains(folder, realPath(cwd)) {
-			k.bad(key, "the MCP server %s runs in it, so programs could change what it runs on this host: "+
-				"set its cwd to another directory", s.Name)
-		} else if file := s.programIn(folder); file != "" {
-			k.bad(key, "%s of the MCP server %s is in it, so programs could change what it runs on this host: "+
-				"move it to another directory", file, s.Name)
+	for _, p := range c.directories() {
+		if info, err := os.Stat(p.path); err == nil && leadsThrough(dir, info) {
+			k.bad(key, "it is in %s (%s), whose files programs could change", p.path, p.what)
 		}
 	}
+	if len(k.problems) > 0 {
+		return &InvalidError{Problems: k.problems}
+	}
+	return nil
 }
 
-// directory is a directory of the fleet, and the setting that names it.
-type directory struct{ key, path string }
+// ownPath is a path that the fleet reads or runs, and what it is.
+type ownPath struct{ what, path string }
 
-func (c *Config) directories() []directory {
-	return []directory{
+// directories returns the directories of the fleet.
+func (c *Config) directories() []ownPath {
+	return []ownPath{
 		{"data", c.Data},
 		{"execution.servers_dir", c.Execution.ServersDir},
 		{"execution.skills_dir", c.Execution.SkillsDir},
 	}
 }
 
-// programDir returns the directory of this program and of those that it starts, such as runsc, or an empty string.
-func programDir() string {
-	path, err := os.Executable()
-	if err != nil {
-		return ""
+// ownPaths returns the paths that the settings name, and those that this process depends on.
+func (c *Config) ownPaths() []ownPath {
+	e := c.Execution
+	paths := append(c.directories(),
+		ownPath{"the working directory, whose config.yaml and .env the next start reads", "."},
+		ownPath{"logging.file", c.Logging.File}, ownPath{"http.tls_cert", c.HTTP.TLSCert},
+		ownPath{"http.tls_key", c.HTTP.TLSKey}, ownPath{"nats.creds", c.NATS.Creds},
+		ownPath{"nats.tls_ca", c.NATS.TLSCA}, ownPath{"nats.tls_cert", c.NATS.TLSCert},
+		ownPath{"nats.tls_key", c.NATS.TLSKey}, ownPath{"execution.runsc", e.Runsc}, ownPath{"execution.msb", e.Msb},
+		ownPath{"execution.rootfs", e.Rootfs}, ownPath{"execution.sandbox_image", e.SandboxImage},
+		ownPath{"execution.requirements", e.Requirements},
+	)
+	for _, name := range c.filesRead {
+		paths = append(paths, ownPath{"the configuration, or a file that it names", name})
 	}
-	return filepath.Dir(path)
+	for name, pool := range c.Pools {
+		paths = append(paths, ownPath{"pools." + name, pool.Image}, ownPath{"pools." + name, pool.Requirements})
+	}
+	if path, err := os.Executable(); err == nil {
+		paths = append(paths, ownPath{"this program, and those that it starts", filepath.Dir(path)})
+	}
+	for _, dir := range filepath.SplitList(parseEnv(c.source.Env)["PATH"]) {
+		paths = append(paths, ownPath{"PATH", dir})
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		paths = append(paths, ownPath{"the home directory", home})
+	}
+	for _, s := range c.MCPServers {
+		if s.Command != "" && (s.Enabled == nil || *s.Enabled) {
+			paths = append(paths, s.paths()...)
+		}
+	}
+	return slices.DeleteFunc(paths, func(p ownPath) bool { return p.path == "" })
 }
 
-// programIn returns the word of the server's command line that names a program in a directory, or an empty string.
-func (s *MCPServer) programIn(dir string) string {
-	for i, word := range append([]string{s.Command}, s.Args...) {
-		path := word
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(s.Cwd, path)
+// paths returns what in the settings of a server may be a path: an interpreter runs what its arguments and environment
+// name, in many ways.
+func (s *MCPServer) paths() []ownPath {
+	what := "the MCP server " + s.Name
+	cwd := cmp.Or(s.Cwd, ".")
+	paths := []ownPath{{what + ": cwd", cwd}}
+	add := func(word string) {
+		if word != "" && !strings.Contains(word, "://") {
+			if !filepath.IsAbs(word) {
+				word = cwd + "/" + word // not cleaned: .. goes up from where a link leads
+			}
+			paths = append(paths, ownPath{what, word})
 		}
-		info, err := os.Stat(path)
-		isProgram := err == nil && info.Mode().IsRegular() &&
-			(info.Mode()&0o111 != 0 || slices.Contains(scripts, strings.ToLower(filepath.Ext(path))))
-		if i == 0 && !strings.Contains(word, "/") { // found on PATH
+	}
+	if strings.Contains(s.Command, "/") {
+		add(s.Command)
+	} else if found, err := exec.LookPath(s.Command); err == nil {
+		add(found)
+	}
+	words := slices.Clone(s.Args)
+	for _, v := range s.Env {
+		words = append(words, string(v))
+	}
+	for _, word := range words {
+		add(word)
+		_, value, _ := strings.Cut(word, "=")
+		add(value)
+		for _, part := range filepath.SplitList(word) {
+			add(part)
+		}
+		for _, part := range strings.FieldsSeq(word) { // of sh -c
+			add(strings.Trim(part, `"';`))
+		}
+	}
+	if u, err := user.Lookup(s.User); err == nil {
+		paths = append(paths, ownPath{what + ": home directory", u.HomeDir})
+	}
+	return paths
+}
+
+// maxLinks is how many symbolic links the kernel follows in one path.
+const maxLinks = 40
+
+// leadsThrough reports whether a path, as far as it exists, is a directory, is in it, or passes through it by way of
+// symbolic links: who can write in the directory can change where the path leads.
+func leadsThrough(path string, dir os.FileInfo) bool {
+	wd, err := os.Getwd()
+	if err != nil {
+		return true // unknown
+	}
+	if !filepath.IsAbs(path) {
+		path = wd + "/" + path
+	}
+	at, rest, links := "/", strings.Split(path, "/"), 0
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			at = filepath.Dir(at)
 			continue
 		}
-		if isProgram && contains(dir, realPath(path)) {
-			return word
+		next := filepath.Join(at, name)
+		info, err := os.Lstat(next)
+		if err != nil || links > maxLinks {
+			return false
 		}
-	}
-	return ""
-}
-
-// scripts are the extensions of programs that an interpreter runs.
-var scripts = []string{".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".sh", ".rb", ".pl", ".php", ".jar", ".lua"}
-
-// PrivateInLiveFolder returns the paths in the live folder that the fleet itself uses, relative to it: the data
-// directory, the directories of tools and skills, the configuration, the files that settings name, and the fleet's own
-// programs. They need not exist: a program must not make them either.
-func (c *Config) PrivateInLiveFolder() []string {
-	folder := realPath(c.Execution.WorkspaceDir)
-	var out []string
-	add := func(path string) {
-		link := filepath.Join(realPath(filepath.Dir(path)), filepath.Base(path)) // a program must not replace it either
-		for _, p := range []string{realPath(path), link} {
-			if p != folder && contains(folder, p) {
-				out = append(out, strings.TrimPrefix(p, strings.TrimSuffix(folder, "/")+"/"))
+		if info.Mode()&os.ModeSymlink != 0 {
+			target, err := os.Readlink(next)
+			if err != nil {
+				return true
 			}
+			if links++; filepath.IsAbs(target) {
+				at = "/"
+			}
+			rest = append(strings.Split(target, "/"), rest...)
+			continue
 		}
-	}
-	e := c.Execution
-	names := []string{
-		"config.yaml", ".env", c.source.File, c.source.DotEnv, c.Logging.File,
-		c.HTTP.TLSCert, c.HTTP.TLSKey, c.NATS.Creds, c.NATS.TLSCA, c.NATS.TLSCert, c.NATS.TLSKey,
-		e.Runsc, e.Msb, e.Rootfs, e.SandboxImage, e.Requirements, programDir(),
-	}
-	for _, d := range c.directories() {
-		names = append(names, d.path)
-	}
-	for _, pool := range c.Pools {
-		names = append(names, pool.Image, pool.Requirements)
-	}
-	names = slices.AppendSeq(names, maps.Keys(c.files)) // the configuration, and files with secrets
-	for _, name := range names {
-		if name != "" {
-			add(name)
+		if os.SameFile(info, dir) {
+			return true
 		}
+		at = next
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// contains reports whether path is dir or is in it. Both are as realPath returns them.
-func contains(dir, path string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
-}
-
-// realPath returns a path as absolute, without symbolic links in the part that exists.
-func realPath(path string) string {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return path
-	}
-	rest := ""
-	for {
-		if found, err := filepath.EvalSymlinks(path); err == nil {
-			return filepath.Join(found, rest)
-		}
-		parent := filepath.Dir(path)
-		if parent == path {
-			return filepath.Join(path, rest)
-		}
-		rest, path = filepath.Join(filepath.Base(path), rest), parent
-	}
+	return false
 }

@@ -6,83 +6,101 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// TestLiveFolderAndFleet checks that a live folder is refused if programs could change in it what the fleet reads or
-// runs as a whole, and which other paths of the fleet are private in it.
-func TestLiveFolderAndFleet(t *testing.T) {
+// TestLiveFolder checks that a live folder is refused if anything that the fleet reads or runs is in it or is reached
+// through it, and if it is in a directory of the fleet.
+func TestLiveFolder(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	for _, d := range []string{"data/x", "tools/x", "work", "elsewhere"} {
+	for _, d := range []string{"data/x", "tools/x", "work/v1", "work/venv/bin", "elsewhere", "bin", "home"} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, f := range []string{"work/server.py", "work/notes.txt", "token", "work/key"} {
-		write(t, f, "s3cr3t")
+	secret := strings.Repeat("s3cr3t", 8) + "\n"
+	for _, f := range []string{"work/server.py", "token", "work/key", "work/v1/c.yaml", "elsewhere/server.py"} {
+		write(t, f, secret)
 	}
-	for link, target := range map[string]string{"link": "data", "work/settings.yaml": "../elsewhere/s.yaml"} {
+	for link, target := range map[string]string{
+		"link": "data", "work/out": "../elsewhere", "work/conf": "v1", "chain": "work/out", "up": "work/v1",
+	} {
 		if err := os.Symlink(target, link); err != nil {
 			t.Fatal(err)
 		}
 	}
 	server := func(more string) string { return "mcp_servers: [{name: a, command: python3" + more + "}]\n" }
+	const inData = ", whose files programs could change"
 	for _, c := range []struct{ folder, settings, want string }{
-		{"data", "", "is in data (data)"},
-		{"data/x", "", "is in data (data)"},
-		{"link/x/new", "", "is in data (data)"},
-		{"tools/x", "", "(execution.servers_dir)"},
+		{"work", "", ""},
+		{"new/folder", "", ""},
+		{"work", server(", args: [-m, x, server.py, elsewhere/server.py, 'https://h/work/x', --n=1]"), ""},
+		{"work", server(", enabled: false, cwd: work"), ""},
 		{"token", "", "token is not a directory"},
-		{".", server(""), "the MCP server a runs in it"},
-		{"work", server(", cwd: work/sub"), "the MCP server a runs in it"},
-		{"work", server(", args: [-u, work/server.py]"), "work/server.py of the MCP server a is in it"},
-		{
-			"work", server(", cwd: elsewhere, args: [../work/server.py]"),
-			"../work/server.py of the MCP server a is in it",
-		},
-		{
-			"work", "mcp_servers: [{name: a, command: ./work/server.py}]\n",
-			"./work/server.py of the MCP server a is in it",
-		},
+		{"data", "", "it is in data (data)" + inData},
+		{"data/x", "", "it is in data (data)" + inData},
+		{"link/x/new", "", "it is in data (data)" + inData},
+		{"tools/x", "", "it is in tools (execution.servers_dir)" + inData},
+		{".", "", ". (the working directory, whose config.yaml and .env the next start reads) is in it"},
+		{"..", "", "(the working directory"},
+		{"home", "", "(the home directory) is in it"},
+		{"bin", "", "(PATH) is in it"},
+		{"work", server(", cwd: work/sub"), "work/sub (the MCP server a: cwd) is in it"},
+		{"work", server(", cwd: chain"), "chain (the MCP server a: cwd) is in it"}, // a program could replace the link
+		{"work", server(", args: [-u, work/server.py]"), "work/server.py (the MCP server a) is in it"},
+		{"work", server(", args: [work/missing.py]"), "work/missing.py (the MCP server a) is in it"},
+		{"work", server(", args: [--directory, work, run]"), "./work (the MCP server a) is in it"},
+		{"work", server(", args: [--import=./work/x.mjs]"), "work/x.mjs (the MCP server a) is in it"},
+		{"work", server(", args: [-c, 'exec work/x']"), "work/x (the MCP server a) is in it"},
+		{"work", server(", cwd: elsewhere, args: [../work/server.py]"), "../work/server.py (the MCP"},
+		{"work", server(", cwd: up, args: [../../token]"), "up (the MCP server a: cwd) is in it"},
+		{"work", server(", env: {PYTHONPATH: '/x:DIR/work'}"), "/work (the MCP server a) is in it"},
+		{"work", "mcp_servers: [{name: a, command: ./work/server.py}]\n", "work/server.py (the MCP server a) is in it"},
+		{"work", "http: {tls_cert: work/cert.pem, tls_key: key.pem}\n", "work/cert.pem (http.tls_cert) is in it"},
+		{"work", "llm: {openai_api_key_file: work/key}\n", "work/key (the configuration, or"},
+		{"work", "auth: {operators: [{name: o, file: work/key}]}\n", "work/key (the configuration, or"},
+		{"work", "workspaces: {encryption: {key_file: work/key}}\n", "work/key (the configuration, or"},
+		{"work", "workspaces: {encryption: {key_file: token, old_key_files: [work/key]}}\n", "work/key (the"},
+		{"work", "privacy: {key_file: work/key}\n", "work/key (the configuration, or"},
+		{"work", "tenants: {default: {tokens: [{name: t, file: work/key}]}}\n", "work/key (the configuration, or"},
+		{"work", "logging: {file: work/log/fleet.log}\n", "work/log/fleet.log (logging.file) is in it"},
+		{"work", "pools: {p: {image: work/image}}\n", "work/image (pools.p) is in it"},
 	} {
-		write(t, "c.yaml", "data: data\nexecution: {servers_dir: tools, workspace_dir: "+c.folder+"}\n"+c.settings)
-		got := problems(t, config.Source{File: "c.yaml", DotEnv: os.DevNull, Env: []string{"HOME=" + dir}})
-		if len(got) != 1 || !strings.Contains(got[0], c.want) {
-			t.Errorf("%s, %s: %q, want one problem with %q", c.folder, c.settings, got, c.want)
+		settings := strings.ReplaceAll(c.settings, "DIR", dir)
+		write(t, "c.yaml", "data: data\nexecution: {servers_dir: tools, workspace_dir: "+c.folder+"}\n"+settings)
+		t.Setenv("HOME", filepath.Join(dir, "home"))
+		loaded := load(t, config.Source{File: "c.yaml", Env: []string{"HOME=" + dir, "PATH=/usr/bin:" + dir + "/bin"}})
+		err := loaded.CheckLiveFolder()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s, %s: %v, want %q", c.folder, settings, err, c.want)
 		}
 	}
-	for _, c := range []struct {
-		execution, settings string
-		want                []string
-	}{
-		{"workspace_dir: work", server(", args: [/work, work/notes.txt]"), nil},
-		{"workspace_dir: work", server(", enabled: false, cwd: work"), nil},
-		{
-			"workspace_dir: work", "http: {tls_cert: work/cert.pem, tls_key: key.pem}\n" +
-				"llm: {openai_api_key_file: work/key}\nlogging: {file: work/log/fleet.log}\n" +
-				"nats: {creds: work/n.creds}\npools: {p: {image: work/image}}\n",
-			[]string{"cert.pem", "image", "key", "log/fleet.log", "n.creds"},
-		},
-		{
-			"workspace_dir: ., servers_dir: tools, requirements: r.txt", "llm: {openai_api_key_file: token}\n",
-			[]string{".env", "c.yaml", "config.yaml", "data", "r.txt", "skills", "token", "tools"},
-		},
-	} {
-		write(t, "c.yaml", "data: data\nexecution: {"+c.execution+"}\n"+c.settings)
-		loaded := load(t, config.Source{File: "c.yaml", Env: []string{"HOME=" + dir}})
-		if diff := cmp.Diff(c.want, loaded.PrivateInLiveFolder()); diff != "" {
-			t.Errorf("%s, %s: private paths (-want +got):\n%s", c.execution, c.settings, diff)
+	// The directory of the configuration is a link in the folder.
+	write(t, "work/v1/c.yaml", "data: data\nexecution: {workspace_dir: work}\n")
+	for _, file := range []string{"work/conf/c.yaml", "up/c.yaml"} {
+		loaded := load(t, config.Source{File: file})
+		if err := loaded.CheckLiveFolder(); err == nil || !strings.Contains(err.Error(), file+" (the configuration") {
+			t.Errorf("%s: %v, want it refused", file, err)
 		}
 	}
-	write(t, "elsewhere/s.yaml", "data: data\nexecution: {workspace_dir: work}\n")
-	loaded := load(t, config.Source{File: "work/settings.yaml", Env: []string{"HOME=" + dir}})
-	if diff := cmp.Diff([]string{"settings.yaml"}, loaded.PrivateInLiveFolder()); diff != "" {
-		t.Errorf("private paths with a link to the configuration (-want +got):\n%s", diff)
+}
+
+// TestReloadWithLiveFolder checks that settings are not reloaded with a secret in the live folder.
+func TestReloadWithLiveFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("work", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, "work/key", "s3cr3t")
+	const settings = "data: data\nexecution: {workspace_dir: work}\n"
+	write(t, "c.yaml", settings)
+	reloader := config.NewReloader(load(t, config.Source{File: "c.yaml"}))
+	write(t, "c.yaml", settings+"llm: {openai_api_key_file: work/key}\n")
+	if c, err := reloader.Changed(); err == nil || !strings.Contains(err.Error(), "work/key") {
+		t.Errorf("Changed() = %v, %v, want an error about work/key", c, err)
 	}
 }

@@ -114,6 +114,12 @@ func (l *loader) stamp(path string) {
 	}
 }
 
+// read reads a small file, and records its name.
+func (l *loader) read(path string) ([]byte, error) {
+	l.cfg.filesRead = append(l.cfg.filesRead, path)
+	return readSmall(path)
+}
+
 // Origin returns where the value of a key, such as "nats.url", came from.
 func (c *Config) Origin(key string) Origin {
 	if o, ok := c.origins[key]; ok {

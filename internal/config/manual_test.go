@@ -57,8 +57,8 @@ func TestExampleFile(t *testing.T) {
 		}
 		ignore := gocmp.FilterPath(func(p gocmp.Path) bool {
 			ignored := []string{
-				".origins", ".source", ".files", ".Warnings", ".Tenants", ".Profiles", ".MCPServers", ".Operators",
-				".Rules",
+				".origins", ".source", ".files", ".filesRead", ".Warnings", ".Tenants", ".Profiles", ".MCPServers",
+				".Operators", ".Rules",
 			}
 			return slices.Contains(ignored, p.Last().String()) || p.String() == "Pools"
 		}, gocmp.Ignore())

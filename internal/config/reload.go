@@ -13,6 +13,7 @@ type Reloader struct {
 	mu     sync.Mutex
 	source Source
 	files  map[string]fileStamp
+	live   bool // this process serves the live folder
 }
 
 // fileStamp identifies the content of a file. The zero value is that of a missing file.
@@ -22,7 +23,9 @@ type fileStamp struct {
 }
 
 // NewReloader returns a reloader of settings that Load returned. Settings that did not come from Load never change.
-func NewReloader(c *Config) *Reloader { return &Reloader{source: c.source, files: c.files} }
+func NewReloader(c *Config) *Reloader {
+	return &Reloader{source: c.source, files: c.files, live: c.Execution.WorkspaceDir != ""}
+}
 
 // Changed loads the settings again if one of these files has changed since the last call. Otherwise it returns nil. A
 // change that makes the settings invalid returns an error once.
@@ -40,6 +43,11 @@ func (r *Reloader) Changed() (*Config, error) {
 	r.files = l.cfg.files
 	if len(l.problems) > 0 {
 		return nil, &InvalidError{Problems: l.problems}
+	}
+	if r.live {
+		if err := l.cfg.CheckLiveFolder(); err != nil {
+			return nil, err
+		}
 	}
 	return l.cfg, nil
 }

@@ -120,8 +120,6 @@ type Options struct {
 	BaseFile string
 	// Workspace names the workspace. Open fails if the directory belongs to another one.
 	Workspace string
-	// Private lists paths of the directory that are not synchronised, in either direction, nor is what is in them.
-	Private []string
 	// Owner owns the paths that are written. Nil means the user and group of this process.
 	Owner *Owner
 	// Progress is called during a transfer, with the number of bytes transferred and the total. It may be nil.
@@ -144,6 +142,19 @@ var ErrOlder = errors.New("the workspace's newest version is older than the dire
 // ErrOtherWorkspace is returned by Open for a directory that belongs to another workspace.
 var ErrOtherWorkspace = errors.New("the directory belongs to another workspace")
 
+// DataDirMarker is the name of a file that each process of a fleet writes into its data directory. It is never
+// synchronised, so programs cannot make one.
+const DataDirMarker = ".codefleet-data"
+
+// MarkDataDir makes DataDirMarker in a directory.
+func MarkDataDir(dir string) error {
+	f, err := os.OpenFile(filepath.Join(dir, DataDirMarker), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // ErrDataDir is returned by Open for the data directory of a fleet, which contains its credentials. Such a directory
 // below the opened one is skipped.
 var ErrDataDir = errors.New("it is the data directory of a fleet")
@@ -156,8 +167,6 @@ type Folder struct {
 	base   base
 	umask  fs.FileMode // set by apply
 	meter  meter       // of the current transfer
-
-	private map[string]bool // Options.Private
 
 	pushed map[string]hash.Hash // SHA-256 of the files that the current push has read, by path
 	behind bool                 // whether the last push wrote a file that the workspace has merged with another version
@@ -213,7 +222,7 @@ func Open(dir string, remote Remote, o Options) (*Folder, error) {
 		return nil, err
 	}
 	f := &Folder{
-		root: root, remote: remote, o: o, foldsCase: foldsCase, private: setOf(o.Private),
+		root: root, remote: remote, o: o, foldsCase: foldsCase,
 		base: base{Format: 1, Workspace: o.Workspace, Paths: map[string]*basePath{}},
 	}
 	err = f.load()

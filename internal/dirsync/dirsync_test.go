@@ -912,44 +912,31 @@ func TestExcludedAndSkipped(t *testing.T) {
 	}
 }
 
-// TestPrivate checks that private paths and data directories of fleets stay as they are, whatever the workspace has
-// there, and are not pushed.
-func TestPrivate(t *testing.T) {
+// TestDataDirs checks that data directories of fleets stay as they are, whatever the workspace has there, and are not
+// pushed, and that a workspace cannot mark one.
+func TestDataDirs(t *testing.T) {
 	w := newFixture(t)
-	f, err := dirsync.Open(w.dir, w.remote, dirsync.Options{
-		Workspace: "main", Private: []string{"config.yaml", ".env", "deep/in/data"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	w.folder = f
-	private := map[string]string{
-		"config.yaml": "secret", "deep/in/data/token": "secret", "fleet/lock": "", "fleet/credentials.json": "secret",
-		"fleet/servers/a.py": "code",
-	}
+	private := map[string]string{"fleet/credentials.json": "secret", "a/b/servers/a.py": "secret"}
 	for p, content := range private {
 		w.write(p, content)
 	}
-	w.write("deep/f", "1")
-	hostile := map[string]string{
-		"config.yaml": "x", ".env": "x", "deep/in/data/token": "x", "deep/in/data/new": "x", "fleet/servers/a.py": "x",
-		"fleet/servers/b.py": "x",
+	for _, dir := range []string{"fleet", "a/b"} {
+		if err := dirsync.MarkDataDir(filepath.Join(w.dir, dir)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	want := maps.Clone(private)
-	want["deep/f"] = "1"
+	marker := dirsync.DataDirMarker
 	for _, there := range []map[string]string{
-		hostile,
+		{"fleet/credentials.json": "x", "a/b/servers/b.py": "x", "a/x": "1"},
 		{},
-		{"deep": "1", "fleet": "1"},
-		{"deep": "->fleet", "fleet": "->deep"},
-		{"deep/in": "1", "fleet/lock": "1"},
-		{"config.yaml/x": "1", "fleet/credentials.json": "->x"},
+		{"a": "1", "fleet": "1"},
+		{"a": "->fleet", "fleet": "->a"},
+		{"a/b": "1", "fleet/" + marker: "1"},
+		{marker: "1", "new/" + marker: "1", "fleet/" + marker: "->x"},
 	} {
 		w.remote.set(there)
 		for range 3 {
-			_, err := w.folder.Sync(t.Context(), "sync")
-			if err != nil {
+			if _, err := w.folder.Sync(t.Context(), "sync"); err != nil {
 				t.Logf("Sync() = %v", err)
 			}
 			for p, content := range private {
@@ -957,8 +944,10 @@ func TestPrivate(t *testing.T) {
 					t.Errorf("%v: %s has %q, %v, want %q", there, p, got, err, content)
 				}
 			}
-			if _, err := os.Lstat(filepath.Join(w.dir, ".env")); err == nil {
-				t.Errorf("%v: .env was written", there)
+			for _, p := range []string{marker, "new/" + marker, "a/b/servers/b.py"} {
+				if _, err := os.Lstat(filepath.Join(w.dir, p)); err == nil {
+					t.Errorf("%v: %s was written", there, p)
+				}
 			}
 			for p, content := range w.remote.current() {
 				if content == "secret" {

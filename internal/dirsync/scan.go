@@ -45,7 +45,7 @@ type local struct {
 
 // alwaysExcluded lists patterns of paths that are never synchronised, in addition to ignore.Defaults and
 // .workspaceignore: files of this package, lost+found, and .git, through which a task could run programs on this host.
-const alwaysExcluded = ".git\n/lost+found\n" + BaseFileName + "\n" + tempPrefix + "*\n"
+const alwaysExcluded = ".git\n/lost+found\n" + BaseFileName + "\n" + DataDirMarker + "\n" + tempPrefix + "*\n"
 
 // rules returns the patterns of paths that are not synchronised.
 func (f *Folder) rules() ignore.Rules {
@@ -77,7 +77,7 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 		if d.IsDir() {
 			skip = fs.SkipDir
 		}
-		if rules.Match(p, d.IsDir()) || f.private[p] {
+		if rules.Match(p, d.IsDir()) {
 			return skip
 		}
 		if !syncable(p) || d.IsDir() && f.isDataDir(p) {
@@ -105,12 +105,8 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 
 // isDataDir reports whether a directory is the data directory of a fleet, which contains its credentials.
 func (f *Folder) isDataDir(p string) bool {
-	for _, name := range []string{"credentials.json", "lock"} {
-		if info, err := f.root.Lstat(path.Join(p, name)); err != nil || !info.Mode().IsRegular() {
-			return false
-		}
-	}
-	return true
+	_, err := f.root.Lstat(path.Join(p, DataDirMarker))
+	return err == nil
 }
 
 // syncable reports whether both sides can have a path: it must be clean, valid UTF-8 without control and format

@@ -65,7 +65,7 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 	for i := range c.files {
 		e := &c.files[i]
 		switch {
-		case rules.MatchBelow(e.Path) || e.Kind == Dir && rules.Match(e.Path, true) || isIn(f.private, e.Path):
+		case rules.MatchBelow(e.Path) || e.Kind == Dir && rules.Match(e.Path, true):
 		case !syncable(e.Path) || pointsOutside(e.Path, e.Kind, e.Target):
 			c.skipped = append(c.skipped, e.Path)
 		default:

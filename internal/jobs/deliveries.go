@@ -18,7 +18,7 @@ const (
 	streamDeliveries  = "DELIVERIES" // deliver.<tenant>.<webhook>
 	deliverPrefix     = "deliver."
 	deliverer         = "webhooks" // the consumer of deliveries
-	maxDeliveries     = 10_000     // deliveries of which MoveDeliveries moves at once
+	maxDeliveries     = 10_000     // waiting deliveries of one webhook; older ones are dropped
 	deliveryIDHeader  = "Codefleet-Delivery"
 	deliveryForHeader = "Codefleet-Webhook-Created"
 

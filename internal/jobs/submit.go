@@ -101,7 +101,7 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNe
 	return c.create(ctx, r)
 }
 
-// create writes the record of a task that was just queued. It tries again, for requestTimeout at most, if a server was
+// create writes the record of a task that has none. It tries again, for requestTimeout at most, if a server was
 // lost, and if a cluster refuses the record because it is still replicating the one that another process has written.
 func (c *Client) create(ctx context.Context, r storedRecord) (schemas.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

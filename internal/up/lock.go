@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/filelock"
 )
 
@@ -44,6 +45,9 @@ func lockDir(dir string) (release func(), err error) {
 			ErrInUse, dir, strings.TrimSpace(string(holder)))
 	}
 	err = f.Truncate(0)
+	if err == nil {
+		err = dirsync.MarkDataDir(dir)
+	}
 	if err == nil {
 		_, err = fmt.Fprintf(f, "process %d since %s\n", os.Getpid(), time.Now().Format(time.DateTime))
 	}

@@ -90,6 +90,14 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		c := o.Config
 		c.HTTP.Addr, c.NATS.Addr, c.S3.Addr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	}
+	if dir := o.Config.Execution.WorkspaceDir; dir != "" {
+		if err := os.MkdirAll(dir, 0o700); err != nil && !errors.Is(err, syscall.ENOTDIR) {
+			return nil, fmt.Errorf("live folder: %w", err)
+		}
+		if err := o.Config.CheckLiveFolder(); err != nil {
+			return nil, err
+		}
+	}
 	f := &Fleet{o: o, opened: make(chan struct{}), done: make(chan struct{})}
 	unlock, err := lockDir(o.Config.Data)
 	if err != nil {
@@ -262,8 +270,12 @@ func (f *Fleet) newCredentials() config.FleetFile {
 	if _, ok := c.Tenants[config.DefaultTenant]; ok {
 		first = config.DefaultTenant
 	}
+	data, err := filepath.Abs(c.Data) // for commands in other directories
+	if err != nil {
+		data = c.Data
+	}
 	file := config.FleetFile{
-		Token: rand.Text(), Tenant: first, Data: c.Data, PID: os.Getpid(), Started: time.Now().UTC(),
+		Token: rand.Text(), Tenant: first, Data: data, PID: os.Getpid(), Started: time.Now().UTC(),
 		Version: f.o.Version,
 		NATS: config.FleetNATS{
 			User: embedded.FleetUser, Password: rand.Text(),

@@ -117,7 +117,8 @@ func oneOf(values []any) (words string, plain bool) {
 		case nil:
 			list = append(list, "null")
 		case string:
-			list = append(list, "'"+strings.Trim(strconv.Quote(v), `"`)+"'")
+			quoted := strconv.Quote(v)
+			list = append(list, "'"+quoted[1:len(quoted)-1]+"'")
 		case bool, json.Number, float64:
 			list = append(list, fmt.Sprint(v))
 		default:

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/filelock"
 )
@@ -36,6 +37,9 @@ func OpenDir(data string) (*Dir, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, err
+	}
+	if err := dirsync.MarkDataDir(data); err != nil {
 		return nil, err
 	}
 	// The engines of sandboxes do not follow symbolic links, and mounts are listed without them.

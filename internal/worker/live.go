@@ -26,8 +26,7 @@ import (
 // soon after any other commit.
 type Live struct {
 	Dir       string
-	Private   []string // paths in Dir that are not synchronised, because they are the fleet's
-	StatePath string   // file that records both sides as of the last synchronisation
+	StatePath string // file that records both sides as of the last synchronisation
 	Ref       state.Ref
 }
 
@@ -55,9 +54,7 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("live folder: %w", err)
 	}
-	options := dirsync.Options{
-		BaseFile: o.StatePath, Workspace: o.Ref.String() + " " + o.Dir, Private: o.Private,
-	}
+	options := dirsync.Options{BaseFile: o.StatePath, Workspace: o.Ref.String() + " " + o.Dir}
 	if info, err := os.Stat(o.Dir); err == nil && os.Geteuid() == 0 {
 		if sys, ok := info.Sys().(*syscall.Stat_t); ok { // exported files belong to the owner of the directory
 			options.Owner = &dirsync.Owner{UID: int(sys.Uid), GID: int(sys.Gid)}

@@ -40,6 +40,15 @@ func (p *Plan) New(run schemas.WorkflowRun, now time.Time) schemas.WorkflowRun {
 	return run
 }
 
+// Cancelled returns a new run that was cancelled before its first step.
+func (p *Plan) Cancelled(run schemas.WorkflowRun, now time.Time) schemas.WorkflowRun {
+	run.Status, run.EndedAt, run.Error = schemas.WorkflowCancelled, now, runCancelled()
+	for i := range run.Steps {
+		run.Steps[i].Status = schemas.WorkflowCancelled
+	}
+	return run
+}
+
 // machine is the state machine of a run during one call of Advance, or of a method that reads the run. Only Advance
 // sets now.
 type machine struct {

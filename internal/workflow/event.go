@@ -131,11 +131,14 @@ func (m *machine) applyEnd(e *Ended) {
 // cancel stops the run, and interrupts its steps. While the steps under finally run, it interrupts these.
 func (m *machine) cancel() {
 	if !m.run.Finishing {
-		m.stop(schemas.WorkflowCancelled, &schemas.WorkflowError{
-			Code: errcode.Cancelled, Message: "the run was cancelled",
-		}, "")
+		m.stop(schemas.WorkflowCancelled, runCancelled(), "")
 	}
 	m.interrupt(m.run.Finishing)
+}
+
+// runCancelled returns the error of a run that was cancelled.
+func runCancelled() *schemas.WorkflowError {
+	return &schemas.WorkflowError{Code: errcode.Cancelled, Message: "the run was cancelled"}
 }
 
 // interrupt cancels the attempts of the steps under finally, or of all other steps.

@@ -15,7 +15,7 @@ import (
 func TestCancelBeforeBegin(t *testing.T) {
 	e := newEngine(t)
 	run := schemas.WorkflowRun{RunID: jobs.TaskID("acme", jobs.WorkflowSource, "r"), Tenant: "acme", Workspace: "main"}
-	inner := json.RawMessage(`{"name":"inner","steps":[{"id":"a","code":"1"}]}`)
+	inner := json.RawMessage(`{"name":"inner","steps":[{"id":"a","code":"1"}],"finally":[{"id":"b","code":"2"}]}`)
 	for _, effect := range []workflow.Effect{
 		{Place: workflow.Place{Step: "task", Item: -1, Attempt: 1}, Task: &schemas.Task{Code: "1"}},
 		{

@@ -183,22 +183,22 @@ func endOfTask(place workflow.Place, rec schemas.Record) *workflow.Ended {
 func (e *Engine) doWorkflow(
 	ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect,
 ) (*workflow.Ended, error) {
-	// A run that a step begins has an id like that of a task.
-	id := jobs.TaskID(run.Tenant, jobs.RunSource(run.RunID, run.Depth), effect.Place.ID())
-	var child schemas.WorkflowRun
-	var err error
-	if effect.Cancel {
-		child, _, err = e.read(ctx, run.Tenant, id)
-		if err == nil && !child.Status.Ended() && child.Stopping != schemas.WorkflowCancelled {
-			child, err = e.advance(ctx, run.Tenant, id, workflow.Event{Cancel: true})
-		}
+	p := effect.Place
+	from := origin{
+		// A run that a step begins has an id like that of a task.
+		id:    jobs.TaskID(run.Tenant, jobs.RunSource(run.RunID, run.Depth), p.ID()),
+		depth: run.Depth, due: effect.Due, cancelled: effect.Cancel,
+		parent: &schemas.WorkflowParent{RunID: run.RunID, Step: p.Step, Item: p.Item, Attempt: p.Attempt},
 	}
-	if !effect.Cancel || errors.Is(err, jobs.ErrRunNotFound) { // another process may be about to start it
-		p := effect.Place
-		child, err = e.start(ctx, run.Tenant, *effect.Workflow, origin{
-			id: id, depth: run.Depth, due: effect.Due, cancelled: effect.Cancel,
-			parent: &schemas.WorkflowParent{RunID: run.RunID, Step: p.Step, Item: p.Item, Attempt: p.Attempt},
-		})
+	child, err := schemas.WorkflowRun{}, jobs.ErrRunNotFound
+	if effect.Cancel {
+		child, _, err = e.read(ctx, run.Tenant, from.id)
+	}
+	if errors.Is(err, jobs.ErrRunNotFound) { // to cancel it, too: another process may be about to start it
+		child, err = e.start(ctx, run.Tenant, *effect.Workflow, from)
+	}
+	if effect.Cancel && err == nil && !child.Status.Ended() && child.Stopping != schemas.WorkflowCancelled {
+		child, err = e.advance(ctx, run.Tenant, from.id, workflow.Event{Cancel: true})
 	}
 	if refused, ok := errors.AsType[*jobs.RefusedError](err); ok {
 		if effect.Cancel {

@@ -47,7 +47,8 @@ type origin struct {
 	parent *schemas.WorkflowParent
 	due    time.Time // by which it must end; may be zero
 	rerun  *rerun
-	// cancelled says that the run is cancelled before its steps begin. If it has been started, it is cancelled.
+	// cancelled says that the run has ended before it begins. It is cancelled, and no step runs, not even one under
+	// finally.
 	cancelled bool
 }
 
@@ -108,12 +109,14 @@ func (e *Engine) start(
 	if found, _, err := e.read(ctx, tenant, from.id); !errors.Is(err, jobs.ErrRunNotFound) {
 		if err == nil {
 			// An earlier start may not have been completed.
-			_, err = e.advance(ctx, tenant, from.id, workflow.Event{Cancel: from.cancelled})
+			_, err = e.advance(ctx, tenant, from.id, workflow.Event{})
 		}
 		return found, err
 	}
-	if err := e.admit(ctx, tenant); err != nil {
-		return run, err
+	if !from.cancelled {
+		if err := e.admit(ctx, tenant); err != nil {
+			return run, err
+		}
 	}
 	values := map[string]json.RawMessage{definitionKey: in.Workflow, workflow.InputsKey: inputs}
 	if from.rerun != nil {
@@ -138,7 +141,10 @@ func (e *Engine) start(
 	if r := from.rerun; r != nil {
 		run.RerunOf, run.Steps, run.Generation = r.of, r.plan.Steps, r.plan.Generation
 	}
-	return e.begin(ctx, plan, run, workflow.Event{Cancel: from.cancelled}, e.load(ctx, tenant, from.id, stored))
+	if from.cancelled {
+		return e.writeCancelled(ctx, plan.Cancelled(run, e.Now(ctx)))
+	}
+	return e.begin(ctx, plan, run, e.load(ctx, tenant, from.id, stored))
 }
 
 // compile checks a definition and inputs, and returns the inputs with their defaults.
@@ -181,11 +187,21 @@ func (e *Engine) putNew(
 	return stored, puts.Wait()
 }
 
-// begin stores the record of a new run, applies its first event, and begins its first steps.
+// writeCancelled stores the record of a run that was cancelled before it began. If the run has a record already, it
+// returns that one.
+func (e *Engine) writeCancelled(ctx context.Context, run schemas.WorkflowRun) (schemas.WorkflowRun, error) {
+	written, _, err := e.write(ctx, run, workflow.Change{Run: run, Changed: true}, 0)
+	if errors.Is(err, jobs.ErrRunConflict) {
+		written, _, err = e.read(ctx, run.Tenant, run.RunID)
+	}
+	return written, err
+}
+
+// begin stores the record of a new run, and begins its first steps.
 func (e *Engine) begin(
-	ctx context.Context, plan *workflow.Plan, run schemas.WorkflowRun, ev workflow.Event, load workflow.Load,
+	ctx context.Context, plan *workflow.Plan, run schemas.WorkflowRun, load workflow.Load,
 ) (schemas.WorkflowRun, error) {
-	change, err := plan.Advance(ctx, run, ev, e.Now(ctx), load)
+	change, err := plan.Advance(ctx, run, workflow.Event{}, e.Now(ctx), load)
 	if err != nil {
 		return run, err
 	}
@@ -197,7 +213,7 @@ func (e *Engine) begin(
 	}
 	begun, rev, err := e.write(ctx, run, change, 0)
 	if errors.Is(err, jobs.ErrRunConflict) {
-		return e.advance(ctx, run.Tenant, run.RunID, ev)
+		return e.advance(ctx, run.Tenant, run.RunID, workflow.Event{})
 	}
 	if err != nil {
 		return run, err
