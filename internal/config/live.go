@@ -122,7 +122,7 @@ func (s *MCPServer) paths() []ownPath {
 		for _, part := range filepath.SplitList(word) {
 			add(part)
 		}
-		for _, part := range strings.FieldsSeq(word) { // of sh -c
+		for part := range strings.FieldsSeq(word) { // of sh -c
 			add(strings.Trim(part, `"';`))
 		}
 	}
