@@ -424,10 +424,10 @@ def check_differ(name, other):
         raise Failure("the task sets %s twice" % other)
 
 
-def put_new(document, name, value, of):
-    """Sets a field that does not exist yet, or has this value."""
+def put_new(document, name, value, of, by=""):
+    """Sets a field that does not exist yet, or has this value. A total is replaced by the sum."""
     old = name_in(document, name) if isinstance(document, dict) else None
-    if old is not None and json.dumps(document[old]) != json.dumps(value):
+    if (name.lower(), by.lower()) != ("total", "sum") and old is not None and json.dumps(document[old]) != json.dumps(value):
         raise Failure("%s already has a field %s; name it with save or set to replace it" % (of, old))
     put(document, name, value, of)
 

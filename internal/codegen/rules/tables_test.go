@@ -133,6 +133,15 @@ func TestFieldsThatExist(t *testing.T) {
 		{`{"n": 1}`, "Put {\"n\": 5} into doc.json", `{"n":5}`},
 		{`{"n": 1}`, "Read doc.json, calculate 2 + 3 and add an n field with the result", "fails doc.json" + exists + "n"},
 		{`{"n": 1, "a": [5]}`, "Read doc.json and add an n field with the sum of a", "fails doc.json" + exists + "n"},
+		{
+			`{"total": 1, "a": [5]}`, "Read doc.json and add a total field with the sum of a",
+			`{"a":[5],"total":5}`,
+		},
+		{
+			`{"total": 1}`, "Read doc.json, calculate 2 + 3, add a total field with the result",
+			"fails doc.json" + exists + "total",
+		},
+		{`{"total": 1}`, "Read doc.json and add total = 5", "fails doc.json" + exists + "total"},
 		{`{"n": 1}`, "Read doc.json and set the n field to 5", `{"n":5}`},
 		{`{"n": 1}`, "Read doc.json and add a new field m with value 5", `{"m":5,"n":1}`},
 		{`{"n": 1, "count": 3}`, "Read state.json and save the data to doc.json", "fails doc.json" + exists + "count"},
