@@ -57,8 +57,6 @@ func (w *writer) check(op, python string, m match) bool {
 			name, absent := strings.CutPrefix(v, "!")
 			return absent == (w.vars[name] != "")
 		})
-	case "differ": // two fields
-		return !strings.EqualFold(m["key"].text, m["key2"].text)
 	case "same": // the open document
 		return python == w.vars["file"]
 	case "titled": // "the state" is a document whose name says so
@@ -82,7 +80,11 @@ func (w *writer) check(op, python string, m match) bool {
 func (w *writer) perform(op, name, python string, m match) bool {
 	switch op {
 	case "load":
+		if w.vars["doc"] != "" && w.vars["file"] != name {
+			w.vars["docs"], w.vars["aside"] = "yes", "yes"
+		}
 		w.vars["doc"], w.vars["file"], w.vars["path"] = w.let("state", python), name, name
+		w.vars["documents"] += strings.Replace(name, "/workspace/", "", 1) + ": " + w.vars["doc"] + ", "
 		delete(w.vars, "saved")
 	case "do":
 		w.line("%s", python)
@@ -138,7 +140,9 @@ func (w *writer) fill(template string, m match) (string, bool) {
 		}
 		switch {
 		case v.text == "" && v.py == "":
-			return w.grammar.phrases["default"][name]
+			py := w.grammar.phrases["default"][name]
+			ok = ok && (name != "state" || py == w.vars["file"] || !stateFile.MatchString(w.vars["file"]))
+			return py
 		case s[1] == '~':
 			return strings.Trim(v.text, `"`)
 		case s[1] == ',':

@@ -27,15 +27,18 @@ const (
 
 // arithGrammar is the arithmetic of tasks after their words are replaced by operators.
 var arithGrammar = arith.Grammar{
-	Sum: []string{"+", "-"}, Product: []string{"*", "/", percentOf}, Power: []string{"**"},
+	Sum: []string{"+", "-"}, Product: []string{"*", "/", percentOf}, Power: []string{"**", "^^", "^"},
 	Sign: []string{"-"}, Names: []string{previous}, Thousands: true, MaxNesting: 50,
 }
 
 // readOneWay matches the expressions with an operator that all readers read alike. They do not for "50% of 80 + 3", and
-// "-2 squared" is 4 for some and -4 for others. The exponent bounds the time to calculate a power.
+// "-2 squared" is 4 for some and -4 for others, as "9 / 3 squared" is 9 or 1: nothing stands before the base of a power
+// in words (^ and ^^). "2 to the power of 3 + 1" may be 16. The exponent bounds the time to calculate a power.
 var readOneWay = map[string]*regexp.Regexp{
 	percentOf: regexp.MustCompile(`^(?:[^p]*[+-] )?[\w.,]+ percent_of [\w.,]+ $`),
-	"**":      regexp.MustCompile(`^(?:(?:[^-*]|\* )*|\( - [\w.,]+ \)) \*\* \d{1,3}(?:\.\d+)? (?:[^*]|\* )*$`),
+	"**":      regexp.MustCompile(`^(?:(?:[^-*^]|\* )*|\( - \S+ \)) \*\* \d{1,3}(?:\.\d+)? (?:[^*^]|\* )*$`),
+	"^":       regexp.MustCompile(`^(?:[^^]*\( )?(?:[\w.,]+|\( [^()^]* \)) \^\^? \d{1,3}(?:\.\d+)? [^^]*$`),
+	"^^":      regexp.MustCompile(`\^\^ [\d.]+ (?:\) .*)?$`),
 }
 
 var (
@@ -45,6 +48,7 @@ var (
 	isSingle  = regexp.MustCompile(`^[-( ]*[\w.,]+[ )]*$`)
 	isRounded = regexp.MustCompile(`[/.]|\*\*`) // its value may be a float, or too large
 	operand   = regexp.MustCompile(`[\w.]+`)
+	toPython  = strings.NewReplacer(",", "", "( ", "(", " )", ")", percentOf, "*", "^^", "**", "^", "**")
 	enclosed  = regexp.MustCompile(`\(([\w.]+)\)`)
 )
 
@@ -73,7 +77,7 @@ func (w *writer) parseArithmetic(t []token) (e expression) {
 		}
 	}
 	_, err := arithGrammar.Parse(text)
-	e.python = strings.NewReplacer(",", "", "( ", "(", " )", ")", percentOf, "*").Replace(strings.TrimSpace(text))
+	e.python = toPython.Replace(strings.TrimSpace(text))
 	e.python = enclosed.ReplaceAllString(e.python, "$1")
 	if strings.Contains(text, percentOf) {
 		e.python += " / 100"

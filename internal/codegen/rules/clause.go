@@ -57,8 +57,9 @@ func split(task string) (out []clause) {
 	}
 	for i, c := range out {
 		if len(c.fields) > 0 {
-			t, _ := jsonToken("{" + strings.Join(c.fields, ", ") + "}")
-			out[i].tokens = append(c.tokens, t)
+			object := "{" + strings.Join(c.fields, ", ") + "}"
+			folded, _ := jsonToken(strings.ToLower(object)) // ambiguous if names differ only in case
+			out[i].tokens = append(c.tokens, token{kind: folded.kind, text: object})
 		}
 	}
 	return out

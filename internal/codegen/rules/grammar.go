@@ -58,8 +58,6 @@ var theGrammar = sync.OnceValue(func() *grammar {
 			for phrase := range g.phrases[name] {
 				g.know(strings.Fields(phrase))
 			}
-		case "known":
-			g.know(strings.Fields(rest))
 		case "macro":
 			g.macros[name] = list
 		case "tool":

@@ -28,6 +28,15 @@ def show(label, value):
     print(label + ":", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
 
 
+class Rounded(float):
+    """The decimal number next to a value that is none. Its fraction is the exact value, or None if it has none."""
+
+    def __new__(cls, value, fraction=None):
+        number = super().__new__(cls, value)
+        number.fraction = fraction
+        return number
+
+
 def is_number(value):
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -36,31 +45,47 @@ def as_number(value, what):
     """A number. A whole number has no fraction."""
     if not is_number(value):
         raise Failure("%s is %s, not a number" % (what, json.dumps(value, ensure_ascii=False, default=str)[:100]))
-    if isinstance(value, int) or not math.isfinite(value):
+    if isinstance(value, int) or not math.isfinite(value) or hasattr(value, "fraction"):
         return value
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def number_of(value, what):
     """The number in a tool's result."""
-    return as_number(value.get("result", value.get("value")) if isinstance(value, dict) else value, what)
+    if isinstance(value, dict):
+        if "result" in value and "value" in value:
+            raise Failure("%s has both a result and a value" % what)
+        value = value.get("result", value.get("value"))
+    return as_number(value, what)
 
 
 def exact(value):
-    """A number as a fraction. A decimal number is what it prints."""
+    """A number as a fraction. A decimal number is what it prints, unless it is rounded."""
     value = as_number(value, "a value")
     if isinstance(value, float) and not math.isfinite(value):
         raise Failure("%s is not a finite number" % value)
+    if hasattr(value, "fraction"):
+        if value.fraction is None:
+            raise Failure("%s is rounded: the value of a calculation with it may be wrong" % value)
+        return value.fraction
     return fractions.Fraction(value if isinstance(value, int) else str(value))
 
 
 def difference(value, limit):
     """The difference of two numbers; 0 if it is within the rounding of a decimal number."""
+    if getattr(value, "fraction", 0) is None:
+        value = float(value)
     apart = exact(value) - exact(limit)
     if not limit and 0 < abs(apart) < 1e-12:
         raise Failure("%s is too close to 0 for a comparison" % value)
     rounded = isinstance(value, float) or isinstance(limit, float)
     return 0 if rounded and abs(apart) * 10**12 <= abs(limit) else apart
+
+
+def decimal_of(fraction):
+    """A fraction as a decimal number."""
+    value = float(fraction)
+    return value if fractions.Fraction(str(value)) == fraction else Rounded(value, fraction)
 
 
 def calculated(compute, what):
@@ -71,7 +96,9 @@ def calculated(compute, what):
             whole = value.denominator == 1
             if not whole and not float(value):
                 raise Failure("cannot calculate %s: the value is too small" % what)
-            value = int(value) if whole else float(value)
+            value = int(value) if whole else decimal_of(value)
+        elif isinstance(value, float) and not value.is_integer():
+            value = Rounded(value)
         value = number_of(value, what)
         if isinstance(value, int) and value.bit_length() > 14000:
             raise OverflowError
@@ -84,8 +111,9 @@ def calculated(compute, what):
 
 def square_root(value):
     """The square root of a number, exact if it is a whole number."""
-    root = math.isqrt(value) if isinstance(value, int) else math.sqrt(value)
-    return root if root * root == value else math.sqrt(value)
+    value = exact(value)
+    root = fractions.Fraction(math.isqrt(value.numerator), math.isqrt(value.denominator))
+    return calculated(lambda: root if root * root == value else Rounded(math.sqrt(value)), "the square root")
 
 
 def check_claim(value, claim, text):
@@ -120,12 +148,6 @@ def read_text(path):
         raise Failure("%s is not a text file" % display_path(path)) from None
 
 
-def text_file(path):
-    """The path of a text file."""
-    read_text(path)
-    return path
-
-
 def lines_of(path):
     """The lines of a text file, without their ends."""
     lines = read_text(path).split("\n")
@@ -146,6 +168,8 @@ def kept(path):
     ignored = pathlib.Path("/workspace/.workspaceignore")
     if ignored.is_file():
         rules += [rule.strip() for rule in ignored.read_text(encoding="utf-8", errors="replace").split("\n")]
+    if path.endswith("/"):
+        raise Failure("%s is a directory, not a file" % display_path(path))
     parts = display_path(path).split("/")
     for end in range(1, len(parts) + 1):
         for rule in rules:
@@ -205,7 +229,7 @@ def place_of(source, target):
     file = pathlib.Path(target)
     if file.is_dir():
         file = file / pathlib.Path(source).name
-    elif pathlib.Path(source).suffix and not file.suffix:
+    elif target.endswith("/") or pathlib.Path(source).suffix and not file.suffix:
         raise Failure("%s is not a directory" % display_path(target))
     return free(str(file))
 
@@ -247,6 +271,13 @@ def files_in(path):
                   if f.is_file() and not f.name.startswith(".") and f.name not in hidden)
 
 
+def count_files(path):
+    """The number of a directory's files."""
+    count = len(files_in(path))
+    print("Counted are the files in", display_path(path), "itself, not in its directories, and no hidden ones.")
+    return count
+
+
 def lines_with(path, text):
     return [line for line in lines_of(path) if text in line]
 
@@ -264,14 +295,6 @@ def load(path):
         raise Failure("%s is nested too deeply" % display_path(path)) from None
 
 
-def load_or_new(path):
-    """The object in a JSON file; a missing file is an empty object."""
-    document = load(path) if pathlib.Path(path).exists() else {}
-    if not isinstance(document, dict):
-        raise Failure("%s holds no object with fields" % display_path(path))
-    return document
-
-
 def name_in(names, name):
     """The one of names that is name, or else the only one that is in another case, or else None."""
     found = [key for key in names if str(key).lower() == name.lower()]
@@ -282,15 +305,42 @@ def name_in(names, name):
     return found[0]
 
 
-def named(document, name):
+def whole(document, words, of):
+    """A document, unless one of the words may mean one of its fields."""
+    for word in words:
+        key = name_in(document, word) if isinstance(document, dict) else None
+        if key is not None:
+            raise Failure("%s has a field %s: name the field or the file" % (of, key))
+    return document
+
+
+def text_file(path, word=""):
+    """The path of a text file, of which the word may mean a field."""
+    read_text(path)
+    if word and path.endswith(".json"):
+        whole(load(path), [word], display_path(path))
+    return path
+
+
+def load_or_new(path):
+    """The object in a JSON file; a missing file is an empty object."""
+    document = load(path) if pathlib.Path(path).exists() else {}
+    if not isinstance(document, dict):
+        raise Failure("%s holds no object with fields" % display_path(path))
+    return document
+
+
+def named(document, name, of):
     """The key of a field that may be new."""
-    key = name_in(document, name)
+    key, outer = name_in(document, name), name.partition(".")[0]
+    if key is None and outer != name and name_in(document, outer) is not None:
+        raise Failure("%s has no field %s, only %s" % (of, name, outer))
     return name if key is None else key
 
 
 def with_fields(document, value, path):
     """An object with the fields of value. Its other fields stay, also those of objects in it."""
-    fields = {named(document, name): new for name, new in value.items()}
+    fields = {named(document, name, display_path(path)): new for name, new in value.items()}
     if len(fields) < len(value):
         raise Failure("fields for %s differ only in case: %s" % (display_path(path), listed(value)))
     for name, new in fields.items():
@@ -365,10 +415,33 @@ def put(document, name, value, of):
     """Sets a field."""
     if not isinstance(document, dict):
         raise Failure("%s holds no object with fields" % of)
-    key, outer = named(document, name), name.partition(".")[0]
-    if key not in document and outer != name and name_in(document, outer) is not None:
-        raise Failure("%s has no field %s, only %s" % (of, name, outer))
-    document[key] = value
+    document[named(document, name, of)] = value
+
+
+def check_differ(name, other):
+    """Stops if a task sets one field twice."""
+    if name.lower() == other.lower():
+        raise Failure("the task sets %s twice" % other)
+
+
+def put_new(document, name, value, of, by=""):
+    """Sets a field that does not exist yet, or has this value. A total is replaced by the sum."""
+    old = name_in(document, name) if isinstance(document, dict) else None
+    if (name.lower(), by.lower()) != ("total", "sum") and old is not None and json.dumps(document[old]) != json.dumps(value):
+        raise Failure("%s already has a field %s; name it with save or set to replace it" % (of, old))
+    put(document, name, value, of)
+
+
+def added(path, value):
+    """The document of a JSON file with new fields: those of value."""
+    if not pathlib.Path(path).exists():
+        return value
+    document = load(path)
+    if not isinstance(document, dict) or not isinstance(value, dict):
+        return merged(path, value)
+    for name, new in value.items():
+        put_new(document, name, new, display_path(path))
+    return document
 
 
 def remove(document, name, of):
@@ -399,6 +472,13 @@ def rows_of(ask):
     return rows
 
 
+def columns_of(rows, table):
+    """The names of a table's columns."""
+    if not rows:
+        raise Failure("%s has no rows: its columns are unknown" % table)
+    return sorted(dict.fromkeys(key for row in rows for key in row))
+
+
 def table_rows(ask, table):
     """All rows of a table."""
     rows = rows_of(lambda: ask(sql='SELECT * FROM "%s"' % table))
@@ -408,13 +488,15 @@ def table_rows(ask, table):
 
 def csv_rows(path):
     """The rows of a CSV file with a header. Values that are numbers are converted."""
-    reader = csv.DictReader(io.StringIO(read_text(path).lstrip("\ufeff"), newline=""))
+    reader = csv.DictReader(io.StringIO(read_text(path).lstrip("\ufeff"), newline=""), restval="")
     try:
         rows, names = list(reader), reader.fieldnames or []
     except csv.Error as error:
         raise Failure("%s is not CSV: %s" % (display_path(path), error)) from None
     if not rows:
         raise Failure("%s has no rows below a header" % display_path(path))
+    if len(names) == 1 and not all(line.strip() for line in read_text(path).strip().split("\n")):
+        raise Failure("%s has an empty row" % display_path(path))
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise Failure("%s has several columns %s" % (display_path(path), twice[0]))
@@ -446,7 +528,12 @@ def column(rows, name):
 
 def column_values(rows, name):
     """The values of a column, without missing ones."""
-    return [value for value in column(rows, name) if value is not None]
+    values = [value for value in column(rows, name) if value is not None]
+    if rows and not values:
+        raise Failure("there are no values of %s" % name)
+    if len(values) < len(rows):
+        print("Rows without a value of %s: %d of %d" % (name, len(rows) - len(values), len(rows)))
+    return values
 
 
 def compared(rows, name, compare, limit):
@@ -483,31 +570,44 @@ def ordered(rows, name, reverse):
 
 def marked(rows, word):
     """The rows to which a word such as active applies: by a column active or is_active with yes and no, or by a column
-    status or state with the value active."""
+    status or state with the value active. No other column may tell it, too."""
+    families = ("active inactive enabled disabled blocked deleted archived open closed",
+                "published draft archived deleted", "approved rejected pending",
+                "open closed pending done completed complete finished started stopped running failed succeeded "
+                "cancelled")
+    opposite = word[2:] if word.startswith("in") else None
+    related = {word, opposite}.union(*(family.split() for family in families if word in family.split()))
     names = dict.fromkeys(key for row in rows for key in row)
-    yes, no = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no", "none", "")
-
-    def flag(name):
-        for key in (name_in(names, name), name_in(names, "is_" + name)):
-            if key is not None:
-                said = [str(row.get(key)).lower() for row in rows]
-                if all(text in yes + no for text in said):
-                    return [text in yes for text in said]
-        return None
-
     if not rows:
         return []
-    is_so = flag(word)
-    if is_so is None and word.startswith("in") and flag(word[2:]) is not None:
-        is_so = [not so for so in flag(word[2:])]
-    for key in ("status", "state"):
-        said = [str(row.get(name_in(names, key))).lower() for row in rows]
-        if is_so is None and word in said:
-            is_so = [text == word for text in said]
-    if is_so is None:
-        raise Failure("cannot tell which rows are %s: no column says so; the columns are: %s"
-                      % (word, listed(names)))
-    return [row for row, so in zip(rows, is_so) if so]
+
+    def plain(value):
+        return str(value).strip().lower()
+
+    def fail(why):
+        raise Failure("cannot tell which rows are %s: %s" % (word, why))
+
+    def flag(name):
+        return plain(name).removeprefix("is_")
+
+    told = [name for name in names if flag(name) in related or any(plain(row.get(name)) in related for row in rows)]
+    if len(told) > 1:
+        fail(" and ".join(map(str, told)) + " may say so")
+    values = [row.get(told[0]) for row in rows] if told else []
+    by_name = told and flag(told[0]) in (word, opposite)
+    if not by_name and not (told and plain(told[0]) in ("status", "state") and word in map(plain, values)):
+        fail("no column says so; the columns are: %s" % listed(names))
+    for missing, what in ((lambda value: value is None, "NULL"), (lambda value: plain(value) == "", "empty")):
+        count = sum(map(missing, values))
+        if count:
+            raise Failure("the column %s is %s in %d row%s" % (told[0], what, count, "s" if count > 1 else ""))
+    if not by_name:
+        return [row for row, value in zip(rows, values) if plain(value) == word]
+    for value in values:
+        if plain(value) not in ("1", "1.0", "true", "yes", "0", "0.0", "false", "no"):
+            raise Failure("the column %s has the value %s, neither yes nor no" % (told[0], value))
+    so = flag(told[0]) == word
+    return [row for row, value in zip(rows, values) if (plain(value) in ("1", "1.0", "true", "yes")) == so]
 
 
 def statistics_of(rows):
@@ -520,6 +620,8 @@ def statistics_of(rows):
         values = [row[key] for row in rows if row.get(key) is not None]
         if values and all(is_number(value) for value in values):
             found[key] = {name: measure(values, name, key) for name in ("min", "max", "mean", "median", "sum")}
+            if len(values) < len(rows):
+                found[key]["missing"] = len(rows) - len(values)
     return found
 
 

@@ -75,6 +75,11 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 		{"a.csv", "price\nnan\n", "What is the average price in a.csv?", `a value of price is "nan", not a number`},
 		{"a.csv", "price\n1e999\n", "What is the average price in a.csv?", `a value of price is "1e999", not a number`},
 		{"a.csv", "price\n1_0\n", "What is the average price in a.csv?", `a value of price is "1_0", not a number`},
+		{"a.csv", "name,price\na,1\nb\n", "What is the average price in a.csv?", `a value of price is "", not a number`},
+		{"a.csv", "name,price\na,1\nb\n", "What is the total price in a.csv?", `a value of price is "", not a number`},
+		{"a.csv", "price\n1\n\n3\n", "What is the average price in a.csv?", "a.csv has an empty row"},
+		{"a.csv", "price\n1\n3\n\n", "What is the average price in a.csv?", "2"},
+		{"docs/b.txt", "x", "List files in docs/", `{"items":["b.txt"],"path":"DIR/workspace/docs/","recursive":false}`},
 		{"a.csv", "price,price\n1,2\n", "What is the average price in a.csv?", "a.csv has several columns price"},
 		{"a.csv", "Price,price\n1,5\n3,7\n", "What is the average price in a.csv?", "6"},
 		{"a.csv", "Price,price\n1,5\n", "What is the average PRICE in a.csv?", "PRICE can mean Price, price"},
@@ -118,9 +123,13 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 			lines := strings.Split(strings.TrimSpace(output), "\n")
 			got = []byte(strings.TrimPrefix(lines[len(lines)-1], "Failure: "))
 		}
-		if string(got) != c.want {
+		if got := strings.ReplaceAll(string(got), h.dir, "DIR"); got != c.want {
 			t.Errorf("%q with %s %.40q = %s, want %s", c.task, c.file, c.content, got, c.want)
 		}
+	}
+	_, output, _ := everydayHarness(t).try("How many files are there?")
+	if !strings.Contains(output, "itself, not in its directories") {
+		t.Errorf("number of files: printed %q, want it to say which files", output)
 	}
 	h := everydayHarness(t)
 	h.write("workspace/a.csv", "price\n9007199254740993\n")

@@ -12,28 +12,20 @@ import (
 
 // wordSlots are the kinds of values in a sentence that are one token.
 var wordSlots = map[string]func(w *writer, t token) (python string, ok bool){
-	"key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile,
-	"text":      readText,
-	"count":     literal(number, `^[1-9]\d{0,2}$`),
-	"positive":  literal(number, `^\d+(?:\.\d*[1-9])?$`),
+	"key": readKey, "field": readField, "name": readName, "noun": readNoun, "file": readFile, "text": readText,
+	"count": literal(number, `^[1-9]\d{0,2}$`), "positive": literal(number, `^\d+(?:\.\d*[1-9])?$`),
+	"object": literal(jsonText, `^\{`), "document": literal(jsonText, ``), "skill": readSkill,
 	"quoted":    literal(quoted, ``),
 	"select":    literal(quoted, `(?i)^\s*(?:select|with)\b`),
 	"change":    literal(quoted, `(?i)^\s*(?:insert|update|delete|create|drop|alter)\b`),
-	"object":    literal(jsonText, `^\{`),
-	"document":  literal(jsonText, ``),
-	"skill":     readSkill,
-	"text-file": literal(path, `\.(?:txt|csv|md|log|yaml|yml|xml|html|py|tsv|db)$|/[^.]*$`),
-	"json-file": literal(path, `\.json$`),
-	"csv-file":  literal(path, `\.csv$`),
-	"bare":      literal(path, `^[^/]*$`),
+	"text-file": literal(path, `\.(?:txt|csv|md|log|yaml|yml|xml|html|py|tsv|db)$|/[^./]+$`),
+	"json-file": literal(path, `\.json$`), "csv-file": literal(path, `\.csv$`), "bare": literal(path, `^[^/]*$`),
 }
 
 // slots are the other kinds of values, besides the phrases of the grammar.
 var slots = map[string]func(w *writer, t []token) (value, bool){
-	"number": readNumber, "numbers": readNumbers, "expr": readExpression,
-	"operand": readOperand, "reference": readReference, "value": readValue,
-	"places": readPlaces, "city": readCity,
-	"call": readCall,
+	"number": readNumber, "numbers": readNumbers, "expr": readExpression, "operand": readOperand, "value": readValue,
+	"reference": readReference, "places": readPlaces, "city": readCity, "call": readCall,
 }
 
 // read reads tokens as the value of a slot or of a phrase.

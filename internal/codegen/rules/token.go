@@ -45,15 +45,15 @@ var closingMarks = map[rune]string{'"': `"`, '“': "”", '‘': "’", '\'': "
 
 // The patterns of tokens. The group of pathPattern is the text.
 var (
-	pathPattern = regexp.MustCompile(`^((?:~|\.{1,2})?/[\w.\-]+(?:/[\w.\-]+)*` +
-		`|[\w\-]+(?:/[\w.\-]+)*\.` + extension + `)(?:$|[^\w/\-])`)
+	pathPattern = regexp.MustCompile(`^((?:~|\.{1,2})?/[\w.\-]+(?:/[\w.\-]+)*/?` +
+		`|[\w\-]+(?:/[\w.\-]+)*(?:/|\.` + extension + `))(?:$|[^\w/\-])`)
 	quotedPath  = regexp.MustCompile(`^[\w./-][\w./ -]*\.` + extension + `$`) // may have spaces
 	escaped     = regexp.MustCompile(`\\[ntr]`)                               // a new line, or a backslash
 	datePattern = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}(?:$|[^\w-])`)
 	numberToken = regexp.MustCompile(`^(?:\d+(?:[.,]\d+)*|\.\d+)`)
 	wordToken   = regexp.MustCompile(`^(?:St\.|[\pL\d_][\pL\pM\d_]*(?:['’-][\pL\pM\d_]+)*)`)
 	wordStart   = regexp.MustCompile(`^[\pL_]`)
-	symbolToken = regexp.MustCompile(`^(?:\*\*|//|[<>=!]=|\n|.)`)
+	symbolToken = regexp.MustCompile(`^(?:\*\*|//|--|\+-|[<>=!]=|\n|.)`)
 
 	// plainNumber matches numbers with separators in the right places and without leading zeros, which a code may have.
 	plainNumber = regexp.MustCompile(`^(?:0|[1-9]\d*|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?$`)

@@ -234,10 +234,13 @@ func functionsOf(code string) (functions string) {
 	return functions
 }
 
-// result returns the program's result: the document if the task is about one, else the only output, else all outputs by
-// name.
+// result returns the program's result: the document if the task is about one, or all documents by file, else the only
+// output, else all outputs by name.
 func (w *writer) result() string {
 	if doc := w.vars["doc"]; doc != "" {
+		if w.vars["docs"] != "" {
+			doc = "{" + strings.TrimSuffix(w.vars["documents"], ", ") + "}"
+		}
 		if !slices.ContainsFunc(w.outputs, func(o output) bool { return !isStep.MatchString(o.key) }) {
 			return doc
 		}
