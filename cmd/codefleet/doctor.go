@@ -132,6 +132,9 @@ func showCheckResults(w io.Writer, results []checkResult) {
 // checkConfig loads the settings, and returns its result with them. If it cannot load them, the settings are nil.
 func (a *app) checkConfig() ([]checkResult, *config.Config) {
 	c, err := a.loadSilently()
+	if err == nil {
+		err = c.CheckLiveFolder()
+	}
 	if err != nil {
 		return []checkResult{
 			{"config", problem, strings.ReplaceAll(err.Error(), "\n  ", "; "), "codefleet config check"},

@@ -160,7 +160,8 @@ func cannotStart(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	if invalid, ok := errors.AsType[*config.InvalidError](err); ok { // the live folder
-		return usage("%v", invalid).try("use a directory of its own, as in --workspace ./workspace")
+		return usage("%v", invalid).try("give the live folder (execution.workspace_dir, WORKSPACE_DIR) a directory " +
+			"that nothing else names")
 	}
 	f := &failure{code: errcode.ExitFailed, message: "start the fleet", err: err, hint: "codefleet doctor"}
 	if errors.Is(err, up.ErrInUse) {

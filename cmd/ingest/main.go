@@ -48,6 +48,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 }
 
 func serve(ctx context.Context, p *process.Process, stdout io.Writer) error {
+	p.Config.Execution.WorkspaceDir = "" // only `codefleet up` has a live folder
 	options, err := assembly.Ingest(p.Config, p.Telemetry, p.Fleet)
 	if err != nil {
 		return err

@@ -169,7 +169,7 @@ var imports = map[string][]string{
 	"internal/bridge": {"client", "internal/form", "internal/httpserve"},
 	"internal/page":   {"client", "schemas", "internal/form", "internal/workflow"},
 	"internal/assembly": {
-		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress",
+		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/dirsync", "internal/egress",
 		"internal/environments", "internal/executor", "internal/executor/drivers", "internal/filelock",
 		"internal/form", "internal/guardrails", "internal/guardrails/privacy", "internal/httpserve", "internal/ingest",
 		"internal/jobs", "internal/page", "internal/pipeline", "internal/pluginhost", "internal/state",

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/guardrails/privacy"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/limited"
@@ -48,6 +49,9 @@ func hostKey(path string) ([]byte, error) {
 		return key, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	if err := dirsync.MarkDataDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "privacy-*")

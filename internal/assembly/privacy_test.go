@@ -34,8 +34,8 @@ func TestHostKey(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file has the mode %v (%v), want 0600", info, err)
 	}
-	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
-		t.Errorf("the directory contains %v (%v), want the key only", left, err)
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 2 {
+		t.Errorf("the directory contains %v (%v), want its mark and the key only", left, err)
 	}
 }
 

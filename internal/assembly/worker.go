@@ -225,12 +225,8 @@ func live(c *config.Config) *worker.Live {
 	if c.Execution.WorkspaceDir == "" {
 		return nil
 	}
-	dir, err := filepath.Abs(c.Execution.WorkspaceDir)
-	if err != nil {
-		dir = c.Execution.WorkspaceDir
-	}
 	return &worker.Live{
-		Dir: dir, StatePath: filepath.Join(c.Data, "live.json"),
+		Dir: c.LiveFolder(), StatePath: filepath.Join(c.Data, "live.json"),
 		Ref: state.Ref{Tenant: config.DefaultTenant, Workspace: "main"},
 	}
 }

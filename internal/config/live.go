@@ -7,15 +7,17 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // CheckLiveFolder checks that the live folder, in which programs write, has nothing that the fleet's processes on this
 // host read or run: no path of the settings, of the programs that they start, or of this process may lead into or
 // through it. It looks at the file system, where the folder should exist. The error is an *InvalidError.
 func (c *Config) CheckLiveFolder() error {
-	dir := c.Execution.WorkspaceDir
+	dir := c.LiveFolder()
 	if dir == "" {
 		return nil
 	}
@@ -29,7 +31,11 @@ func (c *Config) CheckLiveFolder() error {
 		k.bad(key, "%s is not a directory", dir)
 	default:
 		for _, p := range c.ownPaths() {
-			if leadsThrough(p.path, folder) {
+			switch {
+			case !leadsThrough(p.path, folder):
+			case p.hidden:
+				k.bad(key, "%s leads into it, so programs could change what runs on this host", p.what)
+			default:
 				k.bad(key, "%s (%s) is in it, so programs could read or change it", p.path, p.what)
 			}
 		}
@@ -39,50 +45,82 @@ func (c *Config) CheckLiveFolder() error {
 			k.bad(key, "it is in %s (%s), whose files programs could change", p.path, p.what)
 		}
 	}
-	if len(k.problems) > 0 {
-		return &InvalidError{Problems: k.problems}
+	slices.SortFunc(k.problems, func(a, b Problem) int { return strings.Compare(a.Message, b.Message) })
+	if problems := slices.Compact(k.problems); len(problems) > 0 {
+		return &InvalidError{Problems: problems}
 	}
 	return nil
 }
 
-// ownPath is a path that the fleet reads or runs, and what it is.
-type ownPath struct{ what, path string }
-
-// directories returns the directories of the fleet.
-func (c *Config) directories() []ownPath {
-	return []ownPath{
-		{"data", c.Data},
-		{"execution.servers_dir", c.Execution.ServersDir},
-		{"execution.skills_dir", c.Execution.SkillsDir},
+// LiveFolder returns the absolute path of the live folder, or an empty string. It resolves .. as the kernel does.
+func (c *Config) LiveFolder() string {
+	dir := c.Execution.WorkspaceDir
+	if dir == "" {
+		return ""
 	}
+	if slices.Contains(strings.Split(dir, "/"), "..") {
+		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = resolved
+		}
+	}
+	if full, err := filepath.Abs(dir); err == nil {
+		return full
+	}
+	return dir
 }
+
+// ownPath is a path that the fleet reads or runs, and what it is.
+type ownPath struct {
+	what, path string
+	hidden     bool // path may be a secret
+}
+
+// directories returns the directories of the fleet, and of the file systems of boxes.
+func (c *Config) directories() []ownPath {
+	e := c.Execution
+	out := []ownPath{
+		own("data", c.Data), own("execution.servers_dir", e.ServersDir), own("execution.skills_dir", e.SkillsDir),
+		own("execution.rootfs", e.Rootfs), own("execution.sandbox_image", e.SandboxImage),
+	}
+	for name, pool := range c.Pools {
+		out = append(out, own("pools."+name+".image", pool.Image))
+	}
+	return out
+}
+
+func own(what, path string) ownPath { return ownPath{what: what, path: path} }
 
 // ownPaths returns the paths that the settings name, and those that this process depends on.
 func (c *Config) ownPaths() []ownPath {
 	e := c.Execution
 	paths := append(c.directories(),
-		ownPath{"the working directory, whose config.yaml and .env the next start reads", "."},
-		ownPath{"logging.file", c.Logging.File}, ownPath{"http.tls_cert", c.HTTP.TLSCert},
-		ownPath{"http.tls_key", c.HTTP.TLSKey}, ownPath{"nats.creds", c.NATS.Creds},
-		ownPath{"nats.tls_ca", c.NATS.TLSCA}, ownPath{"nats.tls_cert", c.NATS.TLSCert},
-		ownPath{"nats.tls_key", c.NATS.TLSKey}, ownPath{"execution.runsc", e.Runsc}, ownPath{"execution.msb", e.Msb},
-		ownPath{"execution.rootfs", e.Rootfs}, ownPath{"execution.sandbox_image", e.SandboxImage},
-		ownPath{"execution.requirements", e.Requirements},
+		own("the working directory, whose config.yaml and .env the next start reads", "."),
+		own("logging.file", c.Logging.File), own("http.tls_cert", c.HTTP.TLSCert), own("http.tls_key", c.HTTP.TLSKey),
+		own("nats.creds", c.NATS.Creds), own("nats.tls_ca", c.NATS.TLSCA), own("nats.tls_cert", c.NATS.TLSCert),
+		own("nats.tls_key", c.NATS.TLSKey), own("execution.runsc", e.Runsc), own("execution.msb", e.Msb),
+		own("execution.requirements", e.Requirements),
 	)
 	for _, name := range c.filesRead {
-		paths = append(paths, ownPath{"the configuration, or a file that it names", name})
+		paths = append(paths, own("the configuration, or a file that it names", name))
 	}
 	for name, pool := range c.Pools {
-		paths = append(paths, ownPath{"pools." + name, pool.Image}, ownPath{"pools." + name, pool.Requirements})
+		paths = append(paths, own("pools."+name+".requirements", pool.Requirements))
 	}
 	if path, err := os.Executable(); err == nil {
-		paths = append(paths, ownPath{"this program, and those that it starts", filepath.Dir(path)})
+		paths = append(paths, own("this program, and those that it starts", filepath.Dir(path)))
 	}
-	for _, dir := range filepath.SplitList(parseEnv(c.source.Env)["PATH"]) {
-		paths = append(paths, ownPath{"PATH", dir})
+	for name, value := range parseEnv(c.source.Env) {
+		if fileVariables.MatchString(name) {
+			for _, path := range filepath.SplitList(value) {
+				paths = append(paths, own(name, path))
+			}
+		}
 	}
 	if home, err := os.UserHomeDir(); err == nil {
-		paths = append(paths, ownPath{"the home directory", home})
+		paths = append(paths, own("the home directory", home))
+	}
+	if u, err := user.Current(); err == nil {
+		paths = append(paths, own("the home directory", u.HomeDir))
 	}
 	for _, s := range c.MCPServers {
 		if s.Command != "" && (s.Enabled == nil || *s.Enabled) {
@@ -92,42 +130,45 @@ func (c *Config) ownPaths() []ownPath {
 	return slices.DeleteFunc(paths, func(p ownPath) bool { return p.path == "" })
 }
 
+// fileVariables matches the environment variables with files and directories that the fleet, pip or a registry's client
+// reads.
+var fileVariables = regexp.MustCompile(`^(?:PATH|DOCKER_CONFIG|REGISTRY_AUTH_FILE|XDG_RUNTIME_DIR|SSL_CERT_FILE|` +
+	`SSL_CERT_DIR|OTEL_EXPORTER_OTLP_.*|PIP_.*)$`)
+
 // paths returns what in the settings of a server may be a path: an interpreter runs what its arguments and environment
-// name, in many ways.
+// name, in many ways. It cannot know them all.
 func (s *MCPServer) paths() []ownPath {
-	what := "the MCP server " + s.Name
 	cwd := cmp.Or(s.Cwd, ".")
-	paths := []ownPath{{what + ": cwd", cwd}}
-	add := func(word string) {
-		if word != "" && !strings.Contains(word, "://") {
-			if !filepath.IsAbs(word) {
-				word = cwd + "/" + word // not cleaned: .. goes up from where a link leads
-			}
-			paths = append(paths, ownPath{what, word})
+	paths := []ownPath{own("the cwd of the MCP server "+s.Name, cwd)}
+	add := func(what, word string) {
+		if !filepath.IsAbs(word) {
+			word = cwd + "/" + word // not cleaned: .. goes up from where a link leads
 		}
+		paths = append(paths, ownPath{what + " of the MCP server " + s.Name, word, true})
 	}
 	if strings.Contains(s.Command, "/") {
-		add(s.Command)
+		add("the command", s.Command)
 	} else if found, err := exec.LookPath(s.Command); err == nil {
-		add(found)
+		add("the command", found)
 	}
-	words := slices.Clone(s.Args)
-	for _, v := range s.Env {
-		words = append(words, string(v))
+	separators := func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("=,:;&|<>()@\"'`", r) }
+	addWords := func(what, text string) {
+		words := append(strings.FieldsFunc(text, separators), text)
+		for _, word := range words {
+			if strings.HasPrefix(word, "-") && len(word) > 2 {
+				add(what, word[2:]) // as in -I./lib
+			}
+			add(what, word)
+		}
 	}
-	for _, word := range words {
-		add(word)
-		_, value, _ := strings.Cut(word, "=")
-		add(value)
-		for _, part := range filepath.SplitList(word) {
-			add(part)
-		}
-		for part := range strings.FieldsSeq(word) { // of sh -c
-			add(strings.Trim(part, `"';`))
-		}
+	for _, arg := range s.Args {
+		addWords("an argument", arg)
+	}
+	for name, value := range s.Env {
+		addWords("the variable "+name, string(value))
 	}
 	if u, err := user.Lookup(s.User); err == nil {
-		paths = append(paths, ownPath{what + ": home directory", u.HomeDir})
+		paths = append(paths, own("the home directory of the MCP server "+s.Name, u.HomeDir))
 	}
 	return paths
 }
@@ -144,6 +185,9 @@ func leadsThrough(path string, dir os.FileInfo) bool {
 	}
 	if !filepath.IsAbs(path) {
 		path = wd + "/" + path
+	}
+	if root, err := os.Lstat("/"); err != nil || os.SameFile(root, dir) {
+		return true
 	}
 	at, rest, links := "/", strings.Split(path, "/"), 0
 	for len(rest) > 0 {

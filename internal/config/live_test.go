@@ -49,17 +49,23 @@ func TestLiveFolder(t *testing.T) {
 		{"..", "", "(the working directory"},
 		{"home", "", "(the home directory) is in it"},
 		{"bin", "", "(PATH) is in it"},
-		{"work", server(", cwd: work/sub"), "work/sub (the MCP server a: cwd) is in it"},
-		{"work", server(", cwd: chain"), "chain (the MCP server a: cwd) is in it"}, // a program could replace the link
-		{"work", server(", args: [-u, work/server.py]"), "work/server.py (the MCP server a) is in it"},
-		{"work", server(", args: [work/missing.py]"), "work/missing.py (the MCP server a) is in it"},
-		{"work", server(", args: [--directory, work, run]"), "./work (the MCP server a) is in it"},
-		{"work", server(", args: [--import=./work/x.mjs]"), "work/x.mjs (the MCP server a) is in it"},
-		{"work", server(", args: [-c, 'exec work/x']"), "work/x (the MCP server a) is in it"},
-		{"work", server(", cwd: elsewhere, args: [../work/server.py]"), "../work/server.py (the MCP"},
-		{"work", server(", cwd: up, args: [../../token]"), "up (the MCP server a: cwd) is in it"},
-		{"work", server(", env: {PYTHONPATH: '/x:DIR/work'}"), "/work (the MCP server a) is in it"},
-		{"work", "mcp_servers: [{name: a, command: ./work/server.py}]\n", "work/server.py (the MCP server a) is in it"},
+		{"work", server(", cwd: work/sub"), "work/sub (the cwd of the MCP server a) is in it"},
+		// A program could replace the link.
+		{"work", server(", cwd: chain"), "chain (the cwd of the MCP server a) is in it"},
+		{"work", server(", args: [-u, work/server.py]"), "an argument of the MCP server a leads into it"},
+		{"work", server(", args: [work/missing.py]"), "an argument of the MCP server a leads into it"},
+		{"work", server(", args: [--directory, work, run]"), "an argument of the MCP server a leads into it"},
+		{"work", server(", args: [--import=./work/x.mjs]"), "an argument of the MCP server a leads into it"},
+		{"work", server(", args: [-c, 'exec work/x']"), "an argument of the MCP server a leads into it"},
+		{"work", server(", cwd: elsewhere, args: [../work/server.py]"), "an argument of the MCP"},
+		{"work", server(", cwd: up, args: [../../token]"), "up (the cwd of the MCP server a) is in it"},
+		{"work", server(", args: [--mount, 'type=bind,source=DIR/work,target=/x']"), "an argument of the MCP server a"},
+		{"work", server(", args: [-c, 'cd ./work&&python s.py']"), "an argument of the MCP server a"},
+		{"work", server(", args: [-I./work/lib]"), "an argument of the MCP server a"},
+		{"work", server(", env: {DSN: 'sqlite:///DIR/work/a.db?key=s3cr3t'}"), "the variable DSN of the MCP server a"},
+		{"/", "", "the working directory"},
+		{"work", server(", env: {PYTHONPATH: '/x:DIR/work'}"), "the variable PYTHONPATH of the MCP server a leads"},
+		{"work", "mcp_servers: [{name: a, command: ./work/server.py}]\n", "the command of the MCP server a leads"},
 		{"work", "http: {tls_cert: work/cert.pem, tls_key: key.pem}\n", "work/cert.pem (http.tls_cert) is in it"},
 		{"work", "llm: {openai_api_key_file: work/key}\n", "work/key (the configuration, or"},
 		{"work", "auth: {operators: [{name: o, file: work/key}]}\n", "work/key (the configuration, or"},
@@ -68,13 +74,16 @@ func TestLiveFolder(t *testing.T) {
 		{"work", "privacy: {key_file: work/key}\n", "work/key (the configuration, or"},
 		{"work", "tenants: {default: {tokens: [{name: t, file: work/key}]}}\n", "work/key (the configuration, or"},
 		{"work", "logging: {file: work/log/fleet.log}\n", "work/log/fleet.log (logging.file) is in it"},
-		{"work", "pools: {p: {image: work/image}}\n", "work/image (pools.p) is in it"},
+		{"work", "pools: {p: {image: work/image}}\n", "work/image (pools.p.image) is in it"},
 	} {
 		settings := strings.ReplaceAll(c.settings, "DIR", dir)
 		write(t, "c.yaml", "data: data\nexecution: {servers_dir: tools, workspace_dir: "+c.folder+"}\n"+settings)
 		t.Setenv("HOME", filepath.Join(dir, "home"))
 		loaded := load(t, config.Source{File: "c.yaml", Env: []string{"HOME=" + dir, "PATH=/usr/bin:" + dir + "/bin"}})
 		err := loaded.CheckLiveFolder()
+		if err != nil && strings.Contains(err.Error(), "s3cr3t") {
+			t.Errorf("%s: %v, which has a secret", settings, err)
+		}
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s, %s: %v, want %q", c.folder, settings, err, c.want)
 		}
@@ -99,7 +108,8 @@ func TestReloadWithLiveFolder(t *testing.T) {
 	const settings = "data: data\nexecution: {workspace_dir: work}\n"
 	write(t, "c.yaml", settings)
 	reloader := config.NewReloader(load(t, config.Source{File: "c.yaml"}))
-	write(t, "c.yaml", settings+"llm: {openai_api_key_file: work/key}\n")
+	// The folder is served until the restart.
+	write(t, "c.yaml", "data: data\nllm: {openai_api_key_file: work/key}\n")
 	if c, err := reloader.Changed(); err == nil || !strings.Contains(err.Error(), "work/key") {
 		t.Errorf("Changed() = %v, %v, want an error about work/key", c, err)
 	}

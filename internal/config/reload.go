@@ -13,7 +13,7 @@ type Reloader struct {
 	mu     sync.Mutex
 	source Source
 	files  map[string]fileStamp
-	live   bool // this process serves the live folder
+	live   string // the live folder that this process serves
 }
 
 // fileStamp identifies the content of a file. The zero value is that of a missing file.
@@ -24,7 +24,7 @@ type fileStamp struct {
 
 // NewReloader returns a reloader of settings that Load returned. Settings that did not come from Load never change.
 func NewReloader(c *Config) *Reloader {
-	return &Reloader{source: c.source, files: c.files, live: c.Execution.WorkspaceDir != ""}
+	return &Reloader{source: c.source, files: c.files, live: c.LiveFolder()}
 }
 
 // Changed loads the settings again if one of these files has changed since the last call. Otherwise it returns nil. A
@@ -44,10 +44,10 @@ func (r *Reloader) Changed() (*Config, error) {
 	if len(l.problems) > 0 {
 		return nil, &InvalidError{Problems: l.problems}
 	}
-	if r.live {
-		if err := l.cfg.CheckLiveFolder(); err != nil {
-			return nil, err
-		}
+	served := *l.cfg
+	served.Execution.WorkspaceDir = r.live // a restart serves the one of the new settings
+	if err := served.CheckLiveFolder(); err != nil {
+		return nil, err
 	}
 	return l.cfg, nil
 }

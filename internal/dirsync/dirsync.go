@@ -157,7 +157,7 @@ func MarkDataDir(dir string) error {
 
 // ErrDataDir is returned by Open for the data directory of a fleet, which contains its credentials. Such a directory
 // below the opened one is skipped.
-var ErrDataDir = errors.New("it is the data directory of a fleet")
+var ErrDataDir = errors.New("it is the data directory of a fleet, by its file " + DataDirMarker)
 
 // Folder is one directory. It must not be used by two goroutines or two processes at once.
 type Folder struct {

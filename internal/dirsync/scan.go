@@ -103,16 +103,25 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 	return found, skipped, errors.Join(err, rules.Err())
 }
 
-// isDataDir reports whether a directory is the data directory of a fleet, which contains its credentials.
-func (f *Folder) isDataDir(p string) bool {
-	_, err := f.root.Lstat(path.Join(p, DataDirMarker))
-	return err == nil
+// isDataDir reports whether a directory is the data directory of a fleet, which contains its credentials. Earlier
+// versions of codefleet do not mark theirs, which have a lock besides. Files of the workspace do not count.
+func (f *Folder) isDataDir(dir string) bool {
+	if _, err := f.root.Lstat(path.Join(dir, DataDirMarker)); err == nil {
+		return true
+	}
+	for _, name := range []string{"credentials.json", "lock"} {
+		p := path.Join(dir, name)
+		if info, err := f.root.Lstat(p); err != nil || !info.Mode().IsRegular() || f.base.Paths[p] != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // syncable reports whether both sides can have a path: it must be clean, valid UTF-8 without control and format
 // characters, within the length limits, and outside the directories that the fleet mounts for its tools. No component
-// may name .git on a file system that ignores case or has short names. A replacement character stands for bytes that
-// are not UTF-8, so a path with one does not name a file of the workspace.
+// may name .git, or mark a data directory, on a file system that ignores case or has short names. A replacement
+// character stands for bytes that are not UTF-8, so a path with one does not name a file of the workspace.
 func syncable(p string) bool {
 	const maxName, maxPath = 255, 4096
 	if first, _, _ := strings.Cut(p, "/"); first == "servers" || first == "client" {
@@ -120,7 +129,7 @@ func syncable(p string) bool {
 	}
 	refused := func(name string) bool {
 		return len(name) > maxName || name != ".git" && strings.EqualFold(name, ".git") ||
-			strings.EqualFold(name, "git~1")
+			strings.EqualFold(name, "git~1") || strings.EqualFold(name, DataDirMarker)
 	}
 	hidden := func(r rune) bool {
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' ||
