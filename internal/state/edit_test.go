@@ -1,10 +1,13 @@
 package state_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -318,6 +321,47 @@ func TestWorkspaces(t *testing.T) {
 	pins, err := history.Pins(t.Context(), s.Repo(), state.Ref{Tenant: "acme", Workspace: "main"})
 	if diff := cmp.Diff([]history.Pinned{{Name: "v1", Generation: 1}}, pins); diff != "" || err != nil {
 		t.Errorf("Pins() %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// countedLists counts listings.
+type countedLists struct {
+	*mem.Objects
+	lists int
+}
+
+func (c *countedLists) List(ctx context.Context, prefix, after string) iter.Seq2[objects.ObjectInfo, error] {
+	c.lists++
+	return c.Objects.List(ctx, prefix, after)
+}
+
+// TestWorkspacesAreListedAtOnce checks that the number of listings does not grow with that of the workspaces, but with
+// that of large ones, whose objects are skipped.
+func TestWorkspacesAreListedAtOnce(t *testing.T) {
+	bucket := &countedLists{Objects: mem.New()}
+	s := state.New(bucket, state.Options{})
+	for _, name := range []string{"a", "a-b", "a0", "b"} {
+		if _, err := s.Edit(t.Context(), state.Ref{Tenant: "acme", Workspace: name}, state.EditOptions{},
+			edits(put("f", name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 500 {
+		for _, workspace := range []string{"a", "gone" + strconv.Itoa(i)} {
+			key := fmt.Sprintf("acme/w/%s/m/%04d", workspace, i)
+			if err := bucket.Put(t.Context(), key, nil, objects.Sum(nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	bucket.lists = 0
+	list, err := history.Workspaces(t.Context(), s.Repo(), "acme")
+	var found []string
+	for _, w := range list {
+		found = append(found, w.Name)
+	}
+	if want := []string{"a", "a-b", "a0", "b"}; err != nil || !slices.Equal(found, want) || bucket.lists != 2 {
+		t.Errorf("Workspaces() = %q, %v, with %d listings, want %q with 2", found, err, bucket.lists, want)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/state/format"
 	"github.com/codefleet/codefleet/internal/state/repo"
@@ -39,46 +41,65 @@ func infoOf(ref format.Ref, h *format.Head) Info {
 	return Info{ref.Workspace, h.Generation, h.Commit, h.Time, h.Files, h.Bytes}
 }
 
-// Workspaces returns a tenant's workspaces, sorted by name, without deleted ones. It sends two small requests for each.
+// Workspaces returns a tenant's workspaces, sorted by name, without deleted ones. Deleted workspaces have objects for a
+// while, so it sends a small request for each of them, too.
 func Workspaces(ctx context.Context, r *repo.Repo, tenant string) ([]Info, error) {
 	if err := names.Check("tenant", tenant); err != nil {
 		return nil, err
 	}
-	var list []Info
-	prefix := tenant + "/w/"
-	after := ""
-	for {
-		name, err := nextWorkspace(ctx, r, prefix, after)
-		if err != nil {
-			return nil, fmt.Errorf("list workspaces of %s: %w", tenant, err)
-		}
-		if name == "" {
-			slices.SortFunc(list, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
-			return list, nil
-		}
-		after = prefix + name + "/~" // greater than all keys of the workspace
-		ref := format.Ref{Tenant: tenant, Workspace: name}
-		if ref.Check() != nil {
-			continue
-		}
-		h, _, err := r.ReadHead(ctx, ref, "")
-		if err != nil {
-			return nil, fmt.Errorf("list workspaces of %s: %w", tenant, err)
-		}
-		if h.Manifest != nil {
-			list = append(list, infoOf(ref, &h))
-		}
+	found, err := workspaceNames(ctx, r, tenant+"/w/")
+	if err != nil {
+		return nil, fmt.Errorf("list workspaces of %s: %w", tenant, err)
 	}
+	infos := make([]Info, len(found))
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(listParallel)
+	for i, name := range found {
+		group.Go(func() error {
+			ref := format.Ref{Tenant: tenant, Workspace: name}
+			h, _, err := r.ReadHead(gctx, ref, "")
+			if err == nil && h.Manifest != nil {
+				infos[i] = infoOf(ref, &h)
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, fmt.Errorf("list workspaces of %s: %w", tenant, err)
+	}
+	infos = slices.DeleteFunc(infos, func(i Info) bool { return i.Name == "" })
+	slices.SortFunc(infos, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
+	return infos, nil
 }
 
-// nextWorkspace returns the name of the first workspace that has a key greater than after, or "".
-func nextWorkspace(ctx context.Context, r *repo.Repo, prefix, after string) (string, error) {
-	for o, err := range r.Bucket.List(ctx, prefix, after) {
-		if err != nil {
-			return "", err
+const (
+	listParallel = 8   // HEADs that are read at the same time
+	maxListed    = 200 // objects of one workspace that a listing reads before it starts again after the workspace
+)
+
+// workspaceNames returns the names of the workspaces that have objects below prefix. A workspace may have very many, and
+// there may be many workspaces with a few: each listing costs the store much more than a few objects of it.
+func workspaceNames(ctx context.Context, r *repo.Repo, prefix string) (found []string, err error) {
+	after, last, listed := "", "", 0
+	for again := true; again; {
+		again = false
+		for o, err := range r.Bucket.List(ctx, prefix, after) {
+			if err != nil {
+				return nil, err
+			}
+			name, _, _ := strings.Cut(strings.TrimPrefix(o.Key, prefix), "/")
+			if name != last {
+				last, listed = name, 0
+				if (format.Ref{Tenant: "t", Workspace: name}).Check() == nil {
+					found = append(found, name)
+				}
+				continue
+			}
+			if listed++; listed == maxListed {
+				after, again = prefix+name+"/~", true // greater than all keys of the workspace
+				break
+			}
 		}
-		name, _, _ := strings.Cut(strings.TrimPrefix(o.Key, prefix), "/")
-		return name, nil
 	}
-	return "", nil
+	return found, nil
 }
