@@ -53,6 +53,9 @@ const FleetUser = "fleet"
 
 const maxPayload = 1<<20 + 64<<10 // bytes of a message: 1 MiB of task data, and headers
 
+// maxConsumers is the maximum number of consumers of a stream. Each client that watches a task has one.
+const maxConsumers = 100_000
+
 // StartNATS starts a JetStream server and returns when it is ready. Acknowledged writes are on disk (sync always), and
 // every connection needs a password. If the address is in use, the error is syscall.EADDRINUSE.
 func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
@@ -129,6 +132,7 @@ func serverOptions(ctx context.Context, opts NATSOptions) (*server.Options, erro
 	}
 	conf.ServerName = "codefleet"
 	conf.JetStream, conf.StoreDir, conf.SyncAlways = true, opts.Dir, true
+	conf.JetStreamLimits.DefaultMaxConsumers = maxConsumers
 	conf.JetStreamMaxStore = opts.MaxStoreBytes
 	if conf.JetStreamMaxStore == 0 {
 		if conf.JetStreamMaxStore, err = storeLimitIn(opts.Dir); err != nil {

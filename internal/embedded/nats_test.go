@@ -272,3 +272,23 @@ func TestRestartKeepsData(t *testing.T) {
 		n.Close()
 	}
 }
+
+// TestManyConsumers checks that a stream can have more consumers than the server allows by default: each client that
+// watches a task has one.
+func TestManyConsumers(t *testing.T) {
+	n := start(t, embedded.NATSOptions{})
+	js, err := jetstream.New(dial(t, n, n.Fleet(), "_INBOX"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MANY", Storage: jetstream.MemoryStorage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1001 {
+		_, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{MemoryStorage: true})
+		if err != nil {
+			t.Fatalf("consumer %d: %v", i, err)
+		}
+	}
+}

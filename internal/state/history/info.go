@@ -77,8 +77,8 @@ const (
 	maxListed    = 200 // objects of one workspace that a listing reads before it starts again after the workspace
 )
 
-// workspaceNames returns the names of the workspaces that have objects below prefix. A workspace may have very many, and
-// there may be many workspaces with a few: each listing costs the store much more than a few objects of it.
+// workspaceNames returns the names of the workspaces that have objects below prefix. A workspace may have very many,
+// and there may be many workspaces with a few: each listing costs the store much more than a few objects of it.
 func workspaceNames(ctx context.Context, r *repo.Repo, prefix string) (found []string, err error) {
 	after, last, listed := "", "", 0
 	for again := true; again; {
