@@ -26,6 +26,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/mutex"
 	"github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -43,6 +44,10 @@ type Service struct {
 	now    func(context.Context, *jobs.Automations) (time.Time, error) // the fleet's time
 	sender *http.Client
 	runs   *engine.Engine
+
+	// changing is held while an automation is added or removed together with what the queue keeps for it: another change
+	// in between could end what this one needs.
+	changing *mutex.Mutex
 }
 
 // New returns a service. It submits tasks to the queue, advances workflow runs with the engine runs, and may send to
@@ -52,7 +57,9 @@ func New(queue *jobs.Client, runs *engine.Engine, private []netip.Prefix, log *s
 		now, _, err := b.Now(ctx)
 		return now, err
 	}
-	return &Service{queue: queue, log: log, now: now, sender: newSender(private), runs: runs}
+	return &Service{
+		queue: queue, log: log, now: now, sender: newSender(private), runs: runs, changing: mutex.New(),
+	}
 }
 
 // open returns the bucket and the time.
@@ -182,7 +189,7 @@ func (s *Service) RemoveAll(ctx context.Context, tenant string) error {
 			}
 		}
 	}
-	return s.forgetResults(ctx, tenant)
+	return s.forgetUnused(ctx, tenant)
 }
 
 func checkName(name string) error {

@@ -161,6 +161,10 @@ func (s *Service) AddTrigger(ctx context.Context, tenant string, in schemas.Trig
 		return schemas.Trigger{}, err
 	}
 	if names.MatchPattern(in.Type, schemas.TypeResult) {
+		if err := s.changing.Lock(ctx); err != nil {
+			return schemas.Trigger{}, err
+		}
+		defer s.changing.Unlock()
 		// What is left of an earlier trigger would deliver the results since then.
 		if err := errors.Join(s.forgetResults(ctx, tenant), s.queue.KeepResults(ctx, tenant)); err != nil {
 			return schemas.Trigger{}, err
@@ -235,6 +239,15 @@ func (s *Service) RemoveTrigger(ctx context.Context, tenant, name string) error 
 	if err := s.remove(ctx, key{kindTrigger, tenant, name}); err != nil {
 		return err
 	}
+	return s.forgetUnused(ctx, tenant)
+}
+
+// forgetUnused calls forgetResults while no automation is added.
+func (s *Service) forgetUnused(ctx context.Context, tenant string) error {
+	if err := s.changing.Lock(ctx); err != nil {
+		return err
+	}
+	defer s.changing.Unlock()
 	return s.forgetResults(ctx, tenant)
 }
 

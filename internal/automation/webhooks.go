@@ -76,6 +76,10 @@ func (s *Service) AddWebhook(ctx context.Context, tenant string, in schemas.Webh
 		}
 	}
 	if names.MatchPattern(in.Type, schemas.TypeResult) {
+		if err := s.changing.Lock(ctx); err != nil {
+			return schemas.Webhook{}, err
+		}
+		defer s.changing.Unlock()
 		if err := errors.Join(s.forgetResults(ctx, tenant), s.keepWebhookResults(ctx, tenant)); err != nil {
 			return schemas.Webhook{}, err
 		}
@@ -175,7 +179,7 @@ func (s *Service) RemoveWebhook(ctx context.Context, tenant, name string) error 
 	if err := s.remove(ctx, key{kindWebhook, tenant, name}); err != nil {
 		return err
 	}
-	return s.forgetResults(ctx, tenant)
+	return s.forgetUnused(ctx, tenant)
 }
 
 // deliverOrdered stores the deliveries of an event that has a partition key. It considers all webhooks that exist

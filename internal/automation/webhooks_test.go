@@ -19,6 +19,7 @@ import (
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/schemas"
@@ -342,6 +343,43 @@ func TestRemovedWebhookLeavesNothing(t *testing.T) {
 	publish("new")
 	if ev := next(got); ev.ID != "new" {
 		t.Errorf("the new webhook got %q first, want new", ev.ID)
+	}
+}
+
+// TestConcurrentChanges adds and removes webhooks and triggers of results at the same time: each may be the first or the
+// last one for which the queue keeps results.
+func TestConcurrentChanges(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	s := newService(w.queue, loopback)
+	var changes errgroup.Group
+	for i := range 4 {
+		changes.Go(func() error {
+			name := fmt.Sprintf("a%d", i)
+			for range 25 {
+				_, err := s.AddWebhook(t.Context(), "acme", schemas.WebhookSpec{
+					Name: name, URL: "https://127.0.0.1:1/", NoHandshake: true,
+				})
+				if err == nil {
+					err = s.RemoveWebhook(t.Context(), "acme", name)
+				}
+				if err != nil {
+					return err
+				}
+				_, err = s.AddTrigger(t.Context(), "acme", schemas.TriggerSpec{
+					Name: name, Type: schemas.TypeResult, Task: json.RawMessage(`{"code":"1"}`),
+				})
+				if err == nil {
+					err = s.RemoveTrigger(t.Context(), "acme", name)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := changes.Wait(); err != nil {
+		t.Errorf("a change failed: %v", err)
 	}
 }
 
