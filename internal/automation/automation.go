@@ -45,8 +45,8 @@ type Service struct {
 	sender *http.Client
 	runs   *engine.Engine
 
-	// changing is held while an automation is added or removed together with what the queue keeps for it: another change
-	// in between could end what this one needs.
+	// changing is held while an automation is added or removed together with what the queue keeps for it: another
+	// change in between could end what this one needs.
 	changing *mutex.Mutex
 }
 

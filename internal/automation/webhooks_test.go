@@ -346,8 +346,8 @@ func TestRemovedWebhookLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestConcurrentChanges adds and removes webhooks and triggers of results at the same time: each may be the first or the
-// last one for which the queue keeps results.
+// TestConcurrentChanges adds and removes webhooks and triggers of results at the same time: each may be the first or
+// the last one for which the queue keeps results.
 func TestConcurrentChanges(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	s := newService(w.queue, loopback)
