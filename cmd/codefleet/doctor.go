@@ -133,7 +133,9 @@ func showCheckResults(w io.Writer, results []checkResult) {
 func (a *app) checkConfig() ([]checkResult, *config.Config) {
 	c, err := a.loadSilently()
 	if err == nil {
-		err = c.CheckLiveFolder()
+		if err := c.CheckLiveFolder(); err != nil {
+			return []checkResult{{"config", problem, strings.ReplaceAll(err.Error(), "\n  ", "; "), ""}}, c
+		}
 	}
 	if err != nil {
 		return []checkResult{

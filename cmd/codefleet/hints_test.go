@@ -24,7 +24,10 @@ func TestHintsHaveFlags(t *testing.T) {
 			"workspace log --workspace A", "codefleet workspace log  (lists the kept versions)",
 			"codefleet workspace log --workspace A  (lists the kept versions)",
 		},
-		{"workspace check -w $(x)", "see `codefleet workspace check`", "see `codefleet workspace check --workspace '$(x)'`"},
+		{
+			"workspace check -w $(x)", "see `codefleet workspace check`",
+			"see `codefleet workspace check --workspace '$(x)'`",
+		},
 		{"up --config c.yaml --workspace d", "codefleet config check", "codefleet config check --config c.yaml"},
 		{"run --fleet f.json x", "start one with `codefleet up`", "start one with `codefleet up`"},
 		{"run --config c.yaml x", "start one with `codefleet up`", "start one with `codefleet up --config c.yaml`"},

@@ -45,6 +45,10 @@ const (
 // hostKey returns the secret in a file. If the file does not exist, hostKey creates it with a random secret.
 func hostKey(path string) ([]byte, error) {
 	key, err := readKey(path)
+	if err == nil {
+		_ = dirsync.MarkDataDir(filepath.Dir(path)) // fails if the directory can only be read
+		return key, nil
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}

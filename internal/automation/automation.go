@@ -45,8 +45,8 @@ type Service struct {
 	sender *http.Client
 	runs   *engine.Engine
 
-	// changing is held while an automation is added or removed together with what the queue keeps for it: another
-	// change in between could end what this one needs.
+	// changing is held while this process decides whether the queue keeps a tenant's results: an automation that is
+	// added meanwhile would lose them. It does not exclude other processes.
 	changing *mutex.Mutex
 }
 

@@ -29,6 +29,8 @@ func (c *Config) CheckLiveFolder() error {
 		k.bad(key, "%v", err)
 	case !folder.IsDir():
 		k.bad(key, "%s is not a directory", dir)
+	case isRoot(folder):
+		k.bad(key, "it is the root of the file system, which has all that the fleet reads and runs")
 	default:
 		for _, p := range c.ownPaths() {
 			switch {
@@ -72,7 +74,7 @@ func (c *Config) LiveFolder() string {
 // ownPath is a path that the fleet reads or runs, and what it is.
 type ownPath struct {
 	what, path string
-	hidden     bool // path may be a secret
+	hidden     bool // path is not shown: it may be a secret
 }
 
 // directories returns the directories of the fleet, and of the file systems of boxes.
@@ -112,7 +114,9 @@ func (c *Config) ownPaths() []ownPath {
 	for name, value := range parseEnv(c.source.Env) {
 		if fileVariables.MatchString(name) {
 			for _, path := range filepath.SplitList(value) {
-				paths = append(paths, own(name, path))
+				if strings.Contains(path, "/") { // else it is a number or a word
+					paths = append(paths, ownPath{"the variable " + name, path, name != "PATH"})
+				}
 			}
 		}
 	}
@@ -136,7 +140,7 @@ var fileVariables = regexp.MustCompile(`^(?:PATH|DOCKER_CONFIG|REGISTRY_AUTH_FIL
 	`SSL_CERT_DIR|OTEL_EXPORTER_OTLP_.*|PIP_.*)$`)
 
 // paths returns what in the settings of a server may be a path: an interpreter runs what its arguments and environment
-// name, in many ways. It cannot know them all.
+// name, in many ways. It does not find paths that a program composes.
 func (s *MCPServer) paths() []ownPath {
 	cwd := cmp.Or(s.Cwd, ".")
 	paths := []ownPath{own("the cwd of the MCP server "+s.Name, cwd)}
@@ -153,9 +157,12 @@ func (s *MCPServer) paths() []ownPath {
 	}
 	separators := func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("=,:;&|<>()@\"'`", r) }
 	addWords := func(what, text string) {
-		words := append(strings.FieldsFunc(text, separators), text)
+		words := strings.FieldsFunc(text, separators)
+		if text != "" {
+			words = append(words, text)
+		}
 		for _, word := range words {
-			if strings.HasPrefix(word, "-") && len(word) > 2 {
+			if strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") && len(word) > 2 {
 				add(what, word[2:]) // as in -I./lib
 			}
 			add(what, word)
@@ -176,6 +183,11 @@ func (s *MCPServer) paths() []ownPath {
 // maxLinks is how many symbolic links the kernel follows in one path.
 const maxLinks = 40
 
+func isRoot(dir os.FileInfo) bool {
+	root, err := os.Lstat("/")
+	return err != nil || os.SameFile(root, dir)
+}
+
 // leadsThrough reports whether a path, as far as it exists, is a directory, is in it, or passes through it by way of
 // symbolic links: who can write in the directory can change where the path leads.
 func leadsThrough(path string, dir os.FileInfo) bool {
@@ -186,7 +198,7 @@ func leadsThrough(path string, dir os.FileInfo) bool {
 	if !filepath.IsAbs(path) {
 		path = wd + "/" + path
 	}
-	if root, err := os.Lstat("/"); err != nil || os.SameFile(root, dir) {
+	if isRoot(dir) {
 		return true
 	}
 	at, rest, links := "/", strings.Split(path, "/"), 0

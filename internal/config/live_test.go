@@ -48,7 +48,7 @@ func TestLiveFolder(t *testing.T) {
 		{".", "", ". (the working directory, whose config.yaml and .env the next start reads) is in it"},
 		{"..", "", "(the working directory"},
 		{"home", "", "(the home directory) is in it"},
-		{"bin", "", "(PATH) is in it"},
+		{"bin", "", "(the variable PATH) is in it"},
 		{"work", server(", cwd: work/sub"), "work/sub (the cwd of the MCP server a) is in it"},
 		// A program could replace the link.
 		{"work", server(", cwd: chain"), "chain (the cwd of the MCP server a) is in it"},
@@ -59,11 +59,12 @@ func TestLiveFolder(t *testing.T) {
 		{"work", server(", args: [-c, 'exec work/x']"), "an argument of the MCP server a leads into it"},
 		{"work", server(", cwd: elsewhere, args: [../work/server.py]"), "an argument of the MCP"},
 		{"work", server(", cwd: up, args: [../../token]"), "up (the cwd of the MCP server a) is in it"},
+		{"work", server(", args: [--work, /srv/x, '']"), ""},
 		{"work", server(", args: [--mount, 'type=bind,source=DIR/work,target=/x']"), "an argument of the MCP server a"},
 		{"work", server(", args: [-c, 'cd ./work&&python s.py']"), "an argument of the MCP server a"},
 		{"work", server(", args: [-I./work/lib]"), "an argument of the MCP server a"},
 		{"work", server(", env: {DSN: 'sqlite:///DIR/work/a.db?key=s3cr3t'}"), "the variable DSN of the MCP server a"},
-		{"/", "", "the working directory"},
+		{"/", "", "it is the root of the file system"},
 		{"work", server(", env: {PYTHONPATH: '/x:DIR/work'}"), "the variable PYTHONPATH of the MCP server a leads"},
 		{"work", "mcp_servers: [{name: a, command: ./work/server.py}]\n", "the command of the MCP server a leads"},
 		{"work", "http: {tls_cert: work/cert.pem, tls_key: key.pem}\n", "work/cert.pem (http.tls_cert) is in it"},
@@ -79,7 +80,8 @@ func TestLiveFolder(t *testing.T) {
 		settings := strings.ReplaceAll(c.settings, "DIR", dir)
 		write(t, "c.yaml", "data: data\nexecution: {servers_dir: tools, workspace_dir: "+c.folder+"}\n"+settings)
 		t.Setenv("HOME", filepath.Join(dir, "home"))
-		loaded := load(t, config.Source{File: "c.yaml", Env: []string{"HOME=" + dir, "PATH=/usr/bin:" + dir + "/bin"}})
+		env := []string{"HOME=" + dir, "PATH=/usr/bin:" + dir + "/bin", "PIP_TIMEOUT=work"}
+		loaded := load(t, config.Source{File: "c.yaml", Env: env})
 		err := loaded.CheckLiveFolder()
 		if err != nil && strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("%s: %v, which has a secret", settings, err)

@@ -45,7 +45,7 @@ func (r *Reloader) Changed() (*Config, error) {
 		return nil, &InvalidError{Problems: l.problems}
 	}
 	served := *l.cfg
-	served.Execution.WorkspaceDir = r.live // a restart serves the one of the new settings
+	served.Execution.WorkspaceDir = r.live // until the restart
 	if err := served.CheckLiveFolder(); err != nil {
 		return nil, err
 	}

@@ -157,7 +157,8 @@ func MarkDataDir(dir string) error {
 
 // ErrDataDir is returned by Open for the data directory of a fleet, which contains its credentials. Such a directory
 // below the opened one is skipped.
-var ErrDataDir = errors.New("it is the data directory of a fleet, by its file " + DataDirMarker)
+var ErrDataDir = errors.New("it is the data directory of a fleet: it has " + DataDirMarker +
+	", or credentials.json and lock")
 
 // Folder is one directory. It must not be used by two goroutines or two processes at once.
 type Folder struct {
@@ -226,7 +227,7 @@ func Open(dir string, remote Remote, o Options) (*Folder, error) {
 		base: base{Format: 1, Workspace: o.Workspace, Paths: map[string]*basePath{}},
 	}
 	err = f.load()
-	if err == nil && f.isDataDir(".") {
+	if err == nil && (f.isDataDir(".") || isInDataDir(dir)) {
 		err = fmt.Errorf("%s: %w", dir, ErrDataDir)
 	}
 	if err != nil {
@@ -234,6 +235,23 @@ func Open(dir string, remote Remote, o Options) (*Folder, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// isInDataDir reports whether a directory above dir is marked as the data directory of a fleet.
+func isInDataDir(dir string) bool {
+	full, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		full, err = filepath.Abs(full)
+	}
+	if err != nil {
+		return false
+	}
+	for parent := filepath.Dir(full); parent != full; full, parent = parent, filepath.Dir(parent) {
+		if _, err := os.Lstat(filepath.Join(parent, DataDirMarker)); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // Close releases the directory.

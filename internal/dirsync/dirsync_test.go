@@ -956,9 +956,11 @@ func TestDataDirs(t *testing.T) {
 			}
 		}
 	}
-	if _, err := dirsync.Open(filepath.Join(w.dir, "fleet"), w.remote, dirsync.Options{}); !errors.Is(err,
-		dirsync.ErrDataDir) {
-		t.Errorf("Open() of a data directory = %v, want %v", err, dirsync.ErrDataDir)
+	for _, dir := range []string{"fleet", "a/b", "a/b/servers"} {
+		if _, err := dirsync.Open(filepath.Join(w.dir, dir), w.remote, dirsync.Options{}); !errors.Is(err,
+			dirsync.ErrDataDir) {
+			t.Errorf("Open(%s), in a data directory = %v, want %v", dir, err, dirsync.ErrDataDir)
+		}
 	}
 }
 

@@ -1,6 +1,6 @@
 // Command bench runs measurements for the project's own developers: the fleet beside other programs, the selection on
-// data sets, and many clients. `codefleet bench` measures on any user's host what the fleet promises. The reports of both
-// programs have the same shape. docs/benchmarks.md explains the numbers.
+// data sets, and many clients. `codefleet bench` measures on any user's host what the fleet promises. The reports of
+// both programs have the same shape. docs/benchmarks.md explains the numbers.
 //
 //	make build yardsticks
 //	go run ./test/bench --scenario workspace -n 3

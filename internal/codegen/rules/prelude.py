@@ -29,7 +29,7 @@ def show(label, value):
 
 
 class Rounded(float):
-    """The decimal number next to a value that is none. Its fraction is the exact value, or None if it has none."""
+    """A rounded number. fraction is the exact value, or None if no fraction is exact, as for a root."""
 
     def __new__(cls, value, fraction=None):
         number = super().__new__(cls, value)
@@ -274,7 +274,7 @@ def files_in(path):
 def count_files(path):
     """The number of a directory's files."""
     count = len(files_in(path))
-    print("Counted are the files in", display_path(path), "itself, not in its directories, and no hidden ones.")
+    print("Only files in %s itself count, no hidden ones." % display_path(path))
     return count
 
 

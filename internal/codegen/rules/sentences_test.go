@@ -128,7 +128,7 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 		}
 	}
 	_, output, _ := everydayHarness(t).try("How many files are there?")
-	if !strings.Contains(output, "itself, not in its directories") {
+	if !strings.Contains(output, "itself count, no hidden ones") {
 		t.Errorf("number of files: printed %q, want it to say which files", output)
 	}
 	h := everydayHarness(t)
