@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,10 +30,18 @@ func TestReadingIsInterruptible(t *testing.T) {
 // testInterrupt runs a command, which reads from an end of a pipe, and sends it a signal once reads has returned.
 func testInterrupt(t *testing.T, args string, stdin io.Reader, write io.Closer, reads func() error) {
 	t.Helper()
-	var errs bytes.Buffer
+	var (
+		mu   sync.Mutex // a pipe's end does not order the two reports for the race detector
+		errs bytes.Buffer
+	)
+	stderr := writerFunc(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return errs.Write(p)
+	})
 	signals, exited := make(chan os.Signal, 2), make(chan int, 2)
 	a := &app{
-		stdin: stdin, stdout: io.Discard, stderr: &errs, env: os.Environ(), signals: signals,
+		stdin: stdin, stdout: io.Discard, stderr: stderr, env: os.Environ(), signals: signals,
 		exit: func(code int) { exited <- code; write.Close() },
 	}
 	done, began := make(chan struct{}), make(chan error, 1)
