@@ -174,7 +174,7 @@ func (d *natsConn) watch(ctx context.Context, id string, after uint64, fn func(E
 		return Record{TaskID: id}, fleetOnly()
 	}
 	var fnErr error
-	err := d.jobs.Watch(ctx, d.tenant, id, after, func(seq uint64, p Progress) error {
+	err := d.jobs.Watch(ctx, d.tenant, id, after, nil, func(seq uint64, p Progress) error {
 		fnErr = fn(Event{Seq: seq, Progress: p})
 		return fnErr
 	})

@@ -47,22 +47,29 @@ func (s *Server) getTaskEvents(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
 
-	out := newStream(w)
-	defer clock.Repeat(ctx, s.o.Limits.Heartbeat, func() {
-		if out.write(": alive\n\n") != nil {
-			cancel() // the client has disconnected
-		}
-	})()
-	err := s.queue.Watch(ctx, tenant, id, from, func(seq uint64, p schemas.Progress) error {
+	var out *stream // nil as long as the response can still have an error status
+	stopHeartbeat := func() {}
+	defer func() { stopHeartbeat() }()
+	err := s.queue.Watch(ctx, tenant, id, from, func() {
+		out = newStream(w)
+		stopHeartbeat = clock.Repeat(ctx, s.o.Limits.Heartbeat, func() {
+			if out.write(": alive\n\n") != nil {
+				cancel() // the client has disconnected
+			}
+		})
+	}, func(seq uint64, p schemas.Progress) error {
 		return out.send(strconv.FormatUint(seq, 10), "progress", p)
 	})
+	if out == nil {
+		return err
+	}
 	if err == nil {
 		err = s.sendRecord(ctx, out, id)
 	}
 	if err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		s.o.Telemetry.Log.WarnContext(r.Context(), "event stream interrupted", "task_id", id, "error", err.Error())
 	}
-	return nil // the response has begun, so it cannot become an error response
+	return nil
 }
 
 func (s *Server) sendRecord(ctx context.Context, out *stream, id string) error {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
@@ -108,6 +110,28 @@ func TestEventStream(t *testing.T) {
 	}
 	if resp, _ := follow(t, f, r.TaskID, "end"); resp.StatusCode != http.StatusNoContent {
 		t.Errorf("events after the end = %d, want 204", resp.StatusCode)
+	}
+}
+
+// TestEventStreamThatCannotBegin checks that the response has an error status if the queue does not deliver progress.
+func TestEventStreamThatCannotBegin(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	r := submit(t, f, "?wait=20s", `{"code":"print hello"}`)
+	user := f.NATS.Fleet()
+	nc, err := nats.Connect(f.NATS.URL(), nats.UserInfo(user.User, user.Password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), "LOGS"); err != nil {
+		t.Fatal(err)
+	}
+	if resp, _ := follow(t, f, r.TaskID, ""); resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("events without a stream of progress = %d, want 503", resp.StatusCode)
 	}
 }
 

@@ -19,8 +19,9 @@ const lastProgress = 300 * time.Millisecond
 // starts with the oldest piece that is kept. It returns nil when the task has ended and all progress was delivered, or
 // fn's error, ErrUnknownTask, or the cause of ctx's end. Progress is not durable: pieces may be missing, but none is
 // repeated. If the run that ended the task had any progress, the last piece has the terminal status as its Stage.
+// Watch calls began once the queue delivers, before the first call of fn; nil is allowed.
 func (c *Client) Watch(
-	ctx context.Context, tenant, id string, from uint64, fn func(seq uint64, p schemas.Progress) error,
+	ctx context.Context, tenant, id string, from uint64, began func(), fn func(seq uint64, p schemas.Progress) error,
 ) error {
 	if _, err := c.find(ctx, tenant, id); err != nil {
 		return err
@@ -48,6 +49,9 @@ func (c *Client) Watch(
 	})
 	if err != nil {
 		return fmt.Errorf("watch task %s: %w", id, err)
+	}
+	if began != nil {
+		began()
 	}
 	defer func() {
 		cancel()

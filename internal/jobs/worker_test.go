@@ -768,7 +768,7 @@ func TestWatch(t *testing.T) {
 	}})
 	rec := f.submit(t, "1", `{"code":"x"}`)
 	watch := func(from uint64) (seqs []uint64, text string) {
-		err := f.Watch(t.Context(), "acme", rec.TaskID, from, func(seq uint64, p schemas.Progress) error {
+		err := f.Watch(t.Context(), "acme", rec.TaskID, from, nil, func(seq uint64, p schemas.Progress) error {
 			seqs, text = append(seqs, seq), text+p.Stage+p.Text+" "
 			return nil
 		})
@@ -785,11 +785,11 @@ func TestWatch(t *testing.T) {
 		t.Errorf("Watch from %d = %q, want 3 and 4, and the end", seqs[3], text)
 	}
 	enough := errors.New("enough")
-	if err := f.Watch(t.Context(), "acme", rec.TaskID, 0,
+	if err := f.Watch(t.Context(), "acme", rec.TaskID, 0, nil,
 		func(uint64, schemas.Progress) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("Watch = %v, want the callback's error", err)
 	}
-	if err := f.Watch(t.Context(), "acme", TaskID("a", "b", "c"), 0, nil); !errors.Is(err, ErrUnknownTask) {
+	if err := f.Watch(t.Context(), "acme", TaskID("a", "b", "c"), 0, nil, nil); !errors.Is(err, ErrUnknownTask) {
 		t.Errorf("Watch = %v, want %v", err, ErrUnknownTask)
 	}
 	// The server has room for a thousand consumers of a stream, so none may stay.
