@@ -488,7 +488,7 @@ def table_rows(ask, table):
 
 def csv_rows(path):
     """The rows of a CSV file with a header. Values that are numbers are converted."""
-    reader = csv.DictReader(io.StringIO(read_text(path).lstrip("\ufeff"), newline=""), restval="")
+    reader = csv.DictReader(io.StringIO(read_text(path).lstrip("\ufeff"), newline=""), restval="", strict=True)
     try:
         rows, names = list(reader), reader.fieldnames or []
     except csv.Error as error:

@@ -90,6 +90,7 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 			"a.csv", "a\n" + strings.Repeat("1", 140_000), "How many rows are in a.csv?",
 			"a.csv is not CSV: field larger than field limit (131072)",
 		},
+		{"a.csv", "a,b\n1,\"x\n2,y\n", "How many rows are in a.csv?", "a.csv is not CSV: unexpected end of data"},
 		{"a.txt", "a\u2028b\x0cc\r\nd", "How many lines are in a.txt?", "2"},
 		{"a.txt", "a\u2028b\r\nc\r\n", "Find lines containing 'b' in a.txt", `["a\u2028b"]`},
 		{"a.txt", "a\r\nb\r\n", "How many characters are in a.txt?", "6"},
