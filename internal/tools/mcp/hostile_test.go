@@ -285,6 +285,8 @@ func (h *hostile) call(m rpc) {
 		n := len(h.cancelled)
 		h.mu.Unlock()
 		h.respond(m.ID, fmt.Sprintf(`{"content":[],"structuredContent":{"n":%d}}`, n))
+	case "-32001", "-32002", "-32003", "-32004", "-32005", "-32006", "-32097", "-32098", "-32099":
+		h.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":%s,"message":"code %[2]s"}}`, m.ID, m.Params.Name)
 	default:
 		h.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"unknown tool"}}`, m.ID)
 	}

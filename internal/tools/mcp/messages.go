@@ -19,6 +19,7 @@ import (
 const (
 	codeTooLarge  = -32099 // the response exceeds the limit
 	codeMalformed = -32098 // the response is not valid JSON, or not a result that the SDK can decode
+	codeServer    = -32097 // the server's error has a code that here means something else
 )
 
 // messageReader reads a server's messages, one per line, and filters those that would end the connection. A
@@ -122,11 +123,24 @@ func decodable(message []byte, open *requests) (out []byte, err error) {
 	if request, ok := decoded.(*jsonrpc.Request); ok {
 		return served(request)
 	}
+	if response, ok := decoded.(*jsonrpc.Response); ok && response.Error != nil {
+		return encodeError(response)
+	}
 	exact := exactSchemas(exactContent(message))
 	if err := checkResult(exact); err != nil {
 		return nil, errMalformed(err)
 	}
 	return exact, nil
+}
+
+// encodeError encodes an error response. It replaces the codes that the SDK and this package use for errors of their
+// own: servers use them, too, such as -32002 for a resource that does not exist.
+func encodeError(response *jsonrpc.Response) ([]byte, error) {
+	wire, ok := errors.AsType[*jsonrpc.Error](response.Error)
+	if ok && (transportCode(wire.Code) || wire.Code >= codeTooLarge && wire.Code <= codeServer) {
+		wire.Code = codeServer
+	}
+	return jsonrpc.EncodeMessage(response)
 }
 
 // errMalformed returns the error of a response that the SDK cannot decode, without types of this program.
