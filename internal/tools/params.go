@@ -2,7 +2,6 @@ package tools
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/text"
@@ -26,8 +25,8 @@ func (t Tool) Params() []Param {
 	}
 	var schema struct {
 		Properties map[string]struct {
-			Description string `json:"description"`
-			Enum        []any  `json:"enum"`
+			Description string            `json:"description"`
+			Enum        []json.RawMessage `json:"enum"`
 		} `json:"properties"`
 	}
 	_ = json.Unmarshal(t.InputSchema, &schema) // an invalid schema adds nothing
@@ -46,11 +45,29 @@ func (t Tool) Params() []Param {
 		property := schema.Properties[name]
 		p.Description = text.Printable(property.Description)
 		for _, e := range property.Enum {
-			p.Enum = append(p.Enum, text.Printable(fmt.Sprint(e)))
+			p.Enum = append(p.Enum, text.Printable(enumValue(e)))
 		}
 		out = append(out, p)
 	}
 	return out
+}
+
+// enumValue returns a value of an enum as a reader of Python expects it, a string without quotes. Numbers keep all their
+// digits.
+func enumValue(raw json.RawMessage) string {
+	var s string
+	switch value := string(raw); {
+	case value == "null":
+		return "None"
+	case value == "true":
+		return "True"
+	case value == "false":
+		return "False"
+	case json.Unmarshal(raw, &s) == nil:
+		return s
+	default:
+		return value
+	}
 }
 
 // splitParams splits a list of parameters at the commas outside of brackets and strings. The list ends with the bracket

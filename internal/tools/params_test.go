@@ -8,12 +8,16 @@ import (
 )
 
 func TestParams(t *testing.T) {
-	schema := json.RawMessage(`{"properties": {"units": {"description": "Unit", "enum": ["c", "f"]}}}`)
+	schema := json.RawMessage(`{"properties": {"units": {"description": "Unit", "enum": ["c", "f"]},
+		"id": {"enum": [9007199254740993, null, true, {"k": 1}]}}}`)
 	for signature, want := range map[string][]Param{
-		"f()":                            nil,
-		"f":                              nil,
-		"f(a":                            nil,
-		"f(a, b=2)":                      {{Name: "a", Required: true}, {Name: "b"}},
+		"f()":       nil,
+		"f":         nil,
+		"f(a":       nil,
+		"f(a, b=2)": {{Name: "a", Required: true}, {Name: "b"}},
+		"f(id)": {
+			{Name: "id", Required: true, Enum: []string{"9007199254740993", "None", "True", `{"k": 1}`}},
+		},
 		"f(a: Dict[str, int], /) -> int": {{Name: "a", Type: "Dict[str, int]", Required: true}},
 		`f(q: str = "a,)b\"c", *, units: Literal["c", "f"] = UNSET, **rest)`: {
 			{Name: "q", Type: "str"},

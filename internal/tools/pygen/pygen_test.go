@@ -154,6 +154,11 @@ func TestSignatures(t *testing.T) {
 			"f(a: List[str], b: Dict[str, int], c: Tuple[str, int]) -> Any",
 		},
 		{
+			"names with a pattern", `{"properties":{"a":{"type":"object","patternProperties":{"^x":{"type":"integer"}},` +
+				`"additionalProperties":false},"b":{"type":"object","patternProperties":{"^x":{"type":"integer"}}}}}`, "",
+			"f(a: Dict[str, int] = UNSET, b: Dict[str, Any] = UNSET) -> Any",
+		},
+		{
 			"allOf at the top",
 			`{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},` +
 				`{"properties":{"b":{"type":"integer"}}}]}`, "",
@@ -164,6 +169,20 @@ func TestSignatures(t *testing.T) {
 			`{"type":"object","oneOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},` +
 				`{"properties":{"b":{"type":"integer"}},"required":["b"]}]}`, "",
 			"f(a: str = UNSET, b: int = UNSET) -> Any",
+		},
+		{
+			"conditions",
+			`{"properties":{"kind":{"type":"string"}},"required":["kind"],"allOf":[` +
+				`{"if":{"properties":{"kind":{"const":"file"},"mode":{"const":1}}},` +
+				`"then":{"properties":{"path":{"type":"string"},"n":{"type":"integer"}},"required":["path"]}},` +
+				`{"if":{"properties":{"kind":{"const":"url"}}},` +
+				`"then":{"properties":{"n":{"type":"string"}},"required":["url"]},"else":{"required":["n"]}}]}`, "",
+			"f(kind: str, mode: Any = UNSET, n: Union[int, str] = UNSET, path: str = UNSET, url: Any = UNSET) -> Any",
+		},
+		{
+			"integers of any length", `{"properties":{"a":{"enum":[9007199254740993,18446744073709551617,-0,1e3]}}}`,
+			"",
+			"f(a: Union[float, Literal[18446744073709551617, 9007199254740993]] = UNSET) -> Any",
 		},
 		{
 			"local reference",
@@ -232,6 +251,8 @@ func TestClasses(t *testing.T) {
 	const item = `{"properties":{"items":{"type":"array","items":{"type":"object","properties":` +
 		`{"a-b":{"type":"string","description":"Both."},"str":{"type":"integer"}}}}}}`
 	const other = `{"properties":{"node":{"$ref":"#/$defs/n","enum":["x"]}},"$defs":{"n":{"type":"string"}}}`
+	dependent := `{"properties":{"a":{"type":"object","properties":{"x":{"type":"string"}},` +
+		`"dependentSchemas":{"x":{"properties":{"y":{"type":"integer","description":"With x."}}}}}}}`
 	for _, test := range []struct {
 		schema, signature string
 		classes           []string
@@ -244,6 +265,9 @@ func TestClasses(t *testing.T) {
 				"}, total=False)\n",
 		}},
 		{other, `f(node: Literal["x"] = UNSET) -> Any`, nil},
+		{dependent, "f(a: FA = UNSET) -> Any", []string{
+			"class FA(TypedDict, total=False):\n    x: str\n    y: int  # With x.\n",
+		}},
 	} {
 		m := newModule(Source{Server: "s"}, "f", def("f", test.schema))
 		if m.signature != test.signature {
@@ -402,6 +426,7 @@ func TestDefaultsAreSent(t *testing.T) {
 		"scale": `{"enum":["css","device"],"default":"css"}`,
 		"list":  `{"type":"array","default":["a",{"b":[true,null,1.5]}]}`,
 		"ref":   `{"$ref":"#/$defs/n"}`,
+		"part":  `{"allOf":[{"$ref":"#/$defs/n"}],"default":8}`,
 		"type":  `{"anyOf":[{"type":"string"},{"type":"boolean"}],"default":false}`,
 		"text":  `{"type":"string","default":` + quote("\"\u202e\n{}%s") + `}`,
 	}
@@ -432,7 +457,7 @@ func TestDefaultsAreSent(t *testing.T) {
 			got.Error, got.Value.Arguments)
 	}
 	want := map[string]any{
-		"scale": "device", "list": []any{"a", map[string]any{"b": []any{true, nil, 1.5}}}, "ref": 7.0, "type": false,
+		"scale": "device", "list": []any{"a", map[string]any{"b": []any{true, nil, 1.5}}}, "ref": 7.0, "part": 8.0, "type": false,
 		"text": "\"\u202e\n{}%s",
 	}
 	if diff := cmp.Diff(want, sent); diff != "" {

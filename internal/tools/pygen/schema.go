@@ -82,34 +82,109 @@ func (d document) lookup(ref string) (any, bool) {
 	return at, true
 }
 
-// resolve returns the schema with its reference resolved and its allOf merged. It returns nil for true and false, for
-// a reference that cannot be resolved, for a depth above maxDepth, and when the steps are spent.
+// resolve returns the schema with its reference resolved, its allOf merged, and the members of its conditions as
+// optional properties. It returns nil for true and false, for a reference that cannot be resolved, for a depth above
+// maxDepth, and when the steps are spent.
 func (d document) resolve(schema any, depth int) object {
+	s, conditions := d.flatten(schema, depth)
+	if len(conditions) == 0 {
+		return s
+	}
+	return d.withMembersOf(s, conditions, depth)
+}
+
+// flatten is resolve without the conditions of a schema, which it returns beside it: the schemas of if, then, else and
+// dependentSchemas.
+func (d document) flatten(schema any, depth int) (s object, conditions []any) {
 	s, ok := schema.(object)
 	if !ok || depth > maxDepth || !d.step(s) {
-		return nil
+		return nil, nil
 	}
 	if ref, isRef := s["$ref"].(string); isRef {
 		target, found := d.lookup(ref)
 		if !found {
-			return nil
+			return nil, nil
 		}
-		resolved := d.resolve(target, depth+1)
+		resolved, inner := d.flatten(target, depth+1)
 		if resolved == nil {
-			return nil
+			return nil, nil
 		}
-		s = merge(resolved, without(s, "$ref"))
+		s, conditions = merge(resolved, without(s, "$ref")), inner
 	}
-	all, _ := s["allOf"].([]any)
-	if all == nil {
+	out := s
+	if all, _ := s["allOf"].([]any); all != nil {
+		out = without(s, "allOf")
+		for _, part := range all {
+			properties, _ := out["properties"].(object)
+			*d.stepsLeft -= len(properties) / 100 // merge copies them
+			resolved, inner := d.flatten(part, depth+1)
+			out, conditions = merge(out, resolved), append(conditions, inner...)
+		}
+		for _, key := range annotations { // those of the schema itself precede those of its parts
+			if own, has := s[key]; has {
+				out[key] = own
+			}
+		}
+	}
+	dependent, _ := s["dependentSchemas"].(object)
+	for _, key := range slices.Sorted(maps.Keys(dependent)) {
+		conditions = append(conditions, dependent[key])
+	}
+	if condition, ok := s["if"].(object); ok { // another value than it names is possible
+		tested, _ := condition["properties"].(object)
+		names := object{}
+		for name := range tested {
+			names[name] = true
+		}
+		conditions = append(conditions, object{"properties": names})
+	}
+	for _, key := range []string{"then", "else"} {
+		if condition, ok := s[key].(object); ok {
+			conditions = append(conditions, condition)
+		}
+	}
+	if len(conditions) == 0 {
+		return out, nil
+	}
+	return without(out, "if", "then", "else", "dependentSchemas"), conditions
+}
+
+// annotations are the keywords that do not concern which values a schema accepts.
+var annotations = []string{"title", "description", "default", "examples"}
+
+// withMembersOf returns the schema with the properties that conditions name and it does not have. They are optional, and
+// accept what any of the conditions says.
+func (d document) withMembersOf(s object, conditions []any, depth int) object {
+	own, _ := s["properties"].(object)
+	members := object{}
+	for _, condition := range conditions {
+		resolved := d.resolve(condition, depth+1)
+		if resolved == nil {
+			continue
+		}
+		properties, required := d.topProperties(resolved, 0)
+		for _, name := range required {
+			if _, has := properties[name]; !has {
+				properties[name] = true
+			}
+		}
+		*d.stepsLeft -= len(properties)
+		for name, schema := range properties {
+			was, both := members[name]
+			switch {
+			case !both || was == true:
+				members[name] = schema
+			case schema != true && !reflect.DeepEqual(was, schema):
+				members[name] = object{"anyOf": []any{was, schema}}
+			}
+		}
+	}
+	maps.Copy(members, own)
+	if len(members) == 0 {
 		return s
 	}
-	out := without(s, "allOf")
-	for _, part := range all {
-		properties, _ := out["properties"].(object)
-		*d.stepsLeft -= len(properties) / 100 // merge copies them
-		out = merge(out, d.resolve(part, depth+1))
-	}
+	out := maps.Clone(s)
+	out["properties"] = members
 	return out
 }
 
@@ -180,7 +255,7 @@ func (d document) branches(s object, depth int) []object {
 		if len(alternatives) == 0 {
 			continue
 		}
-		base := without(s, key, "title", "description", "default", "examples")
+		base := without(s, append([]string{key}, annotations...)...)
 		var out []object
 		for _, alternative := range alternatives {
 			if !d.step(base) {

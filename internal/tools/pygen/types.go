@@ -189,8 +189,14 @@ func (v *view) object(s object, name string, depth int) string {
 		}
 		return class
 	}
+	more := s["additionalProperties"]
+	if patterns, _ := s["patternProperties"].(object); more == false && len(patterns) == 1 {
+		for _, schema := range patterns {
+			more = schema
+		}
+	}
 	value := v.typing("Any")
-	if more, ok := s["additionalProperties"].(object); ok {
+	if more, ok := more.(object); ok {
 		value = v.typeOf(more, name+"Value", depth+1)
 	}
 	return v.typing("Dict") + "[str, " + value + "]"
@@ -282,6 +288,11 @@ func comment(schema any) string {
 	return "  # " + text
 }
 
+// integer matches the integers whose Python literal is their JSON. Python refuses to read one with more than maxDigits.
+var integer = regexp.MustCompile(`^(-?[1-9][0-9]*|0)$`)
+
+const maxDigits = 4300
+
 // literal returns a type for the given values. A value that Literal does not support is replaced by its
 // type. If the values are too many or too long, the type is Any.
 func (v *view) literal(values []any) string {
@@ -301,7 +312,7 @@ func (v *view) literal(values []any) string {
 		case nil:
 			fixed = append(fixed, "None")
 		case json.Number:
-			if _, err := x.Int64(); err == nil && !strings.HasPrefix(x.String(), "-0") {
+			if integer.MatchString(x.String()) && len(x) <= maxDigits {
 				fixed = append(fixed, x.String())
 			} else {
 				wide = append(wide, "float")
