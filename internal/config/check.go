@@ -374,11 +374,17 @@ func (k *checker) servers() {
 }
 
 func (k *checker) server(key string, s MCPServer) {
-	if s.User != "" && s.Command == "" {
-		k.bad(key+".user", "%q has no command, so it cannot have a user", s.Name)
-	}
-	if s.Cwd != "" && s.Command == "" {
-		k.bad(key+".cwd", "%q has no command, so it cannot have a working directory", s.Name)
+	for _, of := range []struct {
+		setting, of string
+		set, needed bool
+	}{
+		{"user", "command", s.User != "", s.Command != ""}, {"cwd", "command", s.Cwd != "", s.Command != ""},
+		{"args", "command", len(s.Args) > 0, s.Command != ""}, {"env", "command", len(s.Env) > 0, s.Command != ""},
+		{"headers", "url", len(s.Headers) > 0, s.URL != ""},
+	} {
+		if of.set && !of.needed {
+			k.bad(key+"."+of.setting, "%q has no %s, so %s would have no effect", s.Name, of.of, of.setting)
+		}
 	}
 	switch {
 	case s.ConnectionType == "":

@@ -304,7 +304,8 @@ func TestSecrets(t *testing.T) {
 	}
 
 	write(t, "both.yaml", "s3:\n  secret_key: a\n  secret_key_file: key\nmcp_servers:\n"+
-		"- {name: a, url: 'https://a', user: me, headers: {K: a, K_file: key, L_file: nowhere}}\n")
+		"- {name: a, url: 'https://a', user: me, args: [x], headers: {K: a, K_file: key, L_file: nowhere}}\n"+
+		"- {name: b, command: b, headers: {K: a}}\n")
 	got := problems(t, config.Source{File: "both.yaml", Env: []string{
 		"CODEFLEET_NATS_TOKEN=a", "CODEFLEET_NATS_TOKEN_FILE=key", "LLM_API_KEY_FILE=nowhere",
 	}})
@@ -314,7 +315,9 @@ func TestSecrets(t *testing.T) {
 		"both.yaml:5: mcp_servers[0].headers.L_file: open nowhere: no such file or directory",
 		"CODEFLEET_NATS_TOKEN: nats.token: both CODEFLEET_NATS_TOKEN and CODEFLEET_NATS_TOKEN_FILE are set",
 		"LLM_API_KEY_FILE: llm.api_key_file: open nowhere: no such file or directory",
-		`both.yaml:5: mcp_servers[0].user: "a" has no command, so it cannot have a user`,
+		`both.yaml:5: mcp_servers[0].user: "a" has no command, so user would have no effect`,
+		`both.yaml:5: mcp_servers[0].args: "a" has no command, so args would have no effect`,
+		`both.yaml:6: mcp_servers[1].headers: "b" has no url, so headers would have no effect`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)

@@ -249,7 +249,8 @@ type Tools struct {
 	// docs/tools.md). Tools of an MCP server count as destructive unless they declare otherwise.
 	Destructive string `yaml:"destructive"`
 	// Policies for single tools or servers, such as `git/*: approve` and `git/git_log: allow`,
-	// regardless of what the tools declare.
+	// regardless of what the tools declare. Names may be those of the MCP server, or those that
+	// programs import.
 	Policy map[string]string `yaml:"policy"`
 	// Maximum number of calls in one execution.
 	MaxCalls int `yaml:"max_calls"`

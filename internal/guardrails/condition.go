@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/codefleet/codefleet/internal/expression"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -34,6 +34,7 @@ type Data struct {
 	Tenant       string
 	Inputs       json.RawMessage
 	Server, Tool string
+	Names        []string // the tool's names in the form server/tool
 	Args         json.RawMessage
 	Result       json.RawMessage
 	Output       string
@@ -56,7 +57,7 @@ const maxRuleName = 100
 
 // compile checks a condition and compiles its expression.
 func compile(c Condition) (condition, error) {
-	names, ok := variables[c.On]
+	vars, ok := variables[c.On]
 	if !ok {
 		return condition{}, fmt.Errorf("rule %q: on is %q; want %s, %s or %s",
 			c.Name, c.On, OnInputs, OnArguments, OnResult)
@@ -67,7 +68,7 @@ func compile(c Condition) (condition, error) {
 	case len(c.Tools) > 0 && c.On != OnArguments:
 		return condition{}, fmt.Errorf("rule %q: tools has no effect with on: %s", c.Name, c.On)
 	}
-	holds, err := expression.Compile(c.Require, names...)
+	holds, err := expression.Compile(c.Require, vars...)
 	if err != nil {
 		return condition{}, fmt.Errorf("rule %q: %w", c.Name, err)
 	}
@@ -112,10 +113,8 @@ func (r *Rules) Has(on string) bool {
 
 // appliesTo reports whether the condition is about the tool of a call.
 func (c condition) appliesTo(d Data) bool {
-	return len(c.Tools) == 0 || slices.ContainsFunc(c.Tools, func(id string) bool {
-		server, all := strings.CutSuffix(id, "/*")
-		return id == d.Server+"/"+d.Tool || all && server == d.Server
-	})
+	return len(c.Tools) == 0 ||
+		slices.ContainsFunc(c.Tools, func(pattern string) bool { return names.MatchTool(pattern, d.Names) })
 }
 
 // values returns the values of all variables.

@@ -186,7 +186,7 @@ func TestProgram(t *testing.T) {
 
 // pay returns the data of a call of bank/pay.
 func pay(args string) guardrails.Data {
-	return guardrails.Data{Server: "bank", Tool: "pay", Args: []byte(args)}
+	return guardrails.Data{Server: "bank", Tool: "pay", Names: []string{"Bank/pay", "bank/pay"}, Args: []byte(args)}
 }
 
 func TestConditions(t *testing.T) {
@@ -218,15 +218,15 @@ func TestConditions(t *testing.T) {
 			pay(`{}`),
 			"the program breaks the rule small: arguments must satisfy args.amount <= 1000 (no such key: amount)",
 		},
-		{"another tool", guardrails.OnArguments, guardrails.Data{Server: "bank", Tool: "list", Args: []byte(`{}`)}, ""},
+		{"another tool", guardrails.OnArguments, guardrails.Data{Names: []string{"bank/list"}, Args: []byte(`{}`)}, ""},
 		{
 			"own data", guardrails.OnArguments,
-			guardrails.Data{Tenant: "a", Server: "crm", Tool: "x", Args: []byte(`{"tenant":"a"}`)},
+			guardrails.Data{Tenant: "a", Names: []string{"crm/x"}, Args: []byte(`{"tenant":"a"}`)},
 			"",
 		},
 		{
 			"another's data", guardrails.OnArguments,
-			guardrails.Data{Tenant: "a", Server: "crm", Tool: "x", Args: []byte(`{"tenant":"b"}`)},
+			guardrails.Data{Tenant: "a", Names: []string{"crm/x"}, Args: []byte(`{"tenant":"b"}`)},
 			"the program breaks the rule own: ask for your own data",
 		},
 		{

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -211,12 +211,12 @@ func (c *Client) uncount(ctx context.Context, counter string) error {
 	return nil
 }
 
-// AwaitToolRate waits until the tenant's rates permit another call of a tool, and counts the call. If ctx ends first,
-// it returns the cause.
-func (j *Job) AwaitToolRate(ctx context.Context, server, tool string) error {
+// AwaitToolRate waits until the tenant's rates permit another call of the tool with these names, and counts the call. If
+// ctx ends first, it returns the cause.
+func (j *Job) AwaitToolRate(ctx context.Context, tool []string) error {
 	w, tenant := j.r.w, j.r.tenant
 	for pattern, rate := range w.limitsOf(tenant).ToolRates {
-		if s, name, _ := strings.Cut(pattern, "/"); s != server || name != "*" && name != tool {
+		if !names.MatchTool(pattern, tool) {
 			continue
 		}
 		for {

@@ -334,14 +334,14 @@ func TestToolRate(t *testing.T) {
 			if tool == "c" {
 				cancel(errors.New("the task's time is up"))
 			}
-			texts = append(texts, j.AwaitToolRate(limited, "crm", tool))
+			texts = append(texts, j.AwaitToolRate(limited, []string{"crm/" + tool}))
 		}
 		begin := time.Now()
 		for range 2 {
-			texts = append(texts, j.AwaitToolRate(ctx, "web", "get"))
+			texts = append(texts, j.AwaitToolRate(ctx, []string{"site/read", "web/get"}))
 		}
 		waited := time.Now().Truncate(time.Second).After(begin.Truncate(time.Second))
-		texts = append(texts, waited, j.AwaitToolRate(ctx, "web", "put"))
+		texts = append(texts, waited, j.AwaitToolRate(ctx, []string{"web/put"}))
 		return &schemas.Result{Status: schemas.Succeeded, Output: fmt.Sprint(texts...)}, nil
 	}})
 	rec := f.await(t, f.submit(t, "x", `{"code":"x"}`).TaskID)

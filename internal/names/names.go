@@ -4,6 +4,7 @@ package names
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -47,6 +48,14 @@ func IsToolPattern(s string) bool { return tools.MatchString(s) }
 
 // IsToolFilter reports whether s is a tool pattern, or * for all tools of all servers.
 func IsToolFilter(s string) bool { return s == "*" || IsToolPattern(s) }
+
+// MatchTool reports whether a tool filter names a tool, of which names has each name in the form server/tool.
+func MatchTool(filter string, names []string) bool {
+	server, all := strings.CutSuffix(filter, "/*")
+	return filter == "*" || slices.ContainsFunc(names, func(name string) bool {
+		return name == filter || all && strings.HasPrefix(name, server+"/")
+	})
+}
 
 // Check returns an error that quotes s and Rule unless s is a name. The error begins with kind, such as "tenant".
 func Check(kind, s string) error {

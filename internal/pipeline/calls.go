@@ -81,13 +81,14 @@ func spill(tree *state.Tree) broker.Spill {
 
 // callHook returns the executor's hook for tool calls.
 func (p *Pipeline) callHook(
-	t task, calls *broker.Execution, g *guard,
+	s steps, calls *broker.Execution, g *guard,
 ) func(context.Context, executor.Call) (executor.CallResult, error) {
 	return func(ctx context.Context, c executor.Call) (executor.CallResult, error) {
 		call := broker.Call{
-			Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.progressEmitter(ctx, c),
+			Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: s.task.progressEmitter(ctx, c),
 		}
-		r, err := calls.Call(ctx, g.reviewCall(ctx, p.reviewCall(ctx, t, call)))
+		call = g.reviewCall(ctx, p.reviewCall(ctx, s.task, call), s.tools.names(c.Server, c.Tool))
+		r, err := calls.Call(ctx, call)
 		if e, ok := errors.AsType[*broker.Error](err); ok {
 			err = &executor.CallError{Code: e.Code, Err: e, Structured: e.Structured, Content: e.Content}
 		}

@@ -37,7 +37,7 @@ func (p *Pipeline) execute(ctx context.Context, s steps, a attempt) (e execution
 	g := p.guard(s.task)
 	var hooks executor.Hooks
 	if calls != nil {
-		hooks.Call = p.callHook(s.task, calls, g)
+		hooks.Call = p.callHook(s, calls, g)
 		hooks.Called = func(c executor.LocalCall) { calls.AddLocal(c.Server, c.Tool, c.MS, c.OK) }
 	}
 	var proxy *egress.Proxy

@@ -114,10 +114,10 @@ func refusal(f schemas.Finding) error {
 	return &executor.Failure{Code: errcode.GuardrailRefused, Message: f.Message, Line: f.Line, Hint: hintStrict}
 }
 
-// reviewCall applies the guardrails to a call. If there are findings, strict guardrails mark the call as refused.
-func (g *guard) reviewCall(ctx context.Context, c broker.Call) broker.Call {
+// reviewCall applies the guardrails to a call of a tool with these names. If there are findings, strict guardrails mark the call as refused.
+func (g *guard) reviewCall(ctx context.Context, c broker.Call, names []string) broker.Call {
 	d := g.data
-	d.Server, d.Tool, d.Args = c.Server, c.Tool, c.Args
+	d.Server, d.Tool, d.Names, d.Args = c.Server, c.Tool, names, c.Args
 	found := g.rules.Data(ctx, guardrails.OnArguments, d)
 	g.note(found)
 	if len(found) > 0 && g.strict() && c.Refused == nil {

@@ -17,7 +17,7 @@ func TestFindingsOfCallsAreBounded(t *testing.T) {
 	}
 	g := &guard{rules: rules}
 	for range guardrails.MaxFindings + 10 {
-		g.reviewCall(t.Context(), broker.Call{Server: "s", Tool: "t"})
+		g.reviewCall(t.Context(), broker.Call{Server: "s", Tool: "t"}, nil)
 	}
 	if n := len(g.findings()); n != guardrails.MaxFindings {
 		t.Errorf("%d findings, want %d", n, guardrails.MaxFindings)

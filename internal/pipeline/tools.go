@@ -102,6 +102,18 @@ func (s toolset) unmatched(patterns []string) []string {
 	return slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return matched[p] })
 }
 
+// names returns the names of a tool that a program calls, in the form server/tool.
+func (s toolset) names(server, name string) []string {
+	if s.index == nil {
+		return nil
+	}
+	tool, err := s.index.Listing.Lookup(server, name)
+	if err != nil {
+		return []string{server + "/" + name} // the broker refuses the call
+	}
+	return tool.Names()
+}
+
 // mutates reports whether a call may have changed something.
 func (s toolset) mutates(e broker.AuditRecord) bool {
 	if s.index == nil {

@@ -147,6 +147,16 @@ func (t Tool) Usable() bool {
 // ID returns "server/tool", the form that allow-lists, results and the command line use.
 func (t Tool) ID() string { return t.Server + "/" + t.Name }
 
+// Names returns the tool's names in the form server/tool: ID, and the one that programs import, if it is another one.
+// Settings may use both.
+func (t Tool) Names() []string {
+	list := []string{t.ID()}
+	if imported := t.Package() + "/" + t.Function; t.Module != "" && imported != list[0] {
+		list = append(list, imported)
+	}
+	return list
+}
+
 // Import returns the Python statement that imports the tool's function.
 func (t Tool) Import() string { return "from servers." + t.Package() + " import " + t.Function }
 

@@ -99,8 +99,8 @@ type Hooks struct {
 	// Restore does not know these values.
 	Seal func(recorded ...[]byte) ([]byte, error)
 	Open func(sealed []byte) error
-	// Rate waits until a call of the tool may begin, or returns why it may not.
-	Rate    func(ctx context.Context, server, tool string) error
+	// Rate waits until a call of the tool with these names may begin, or returns why it may not.
+	Rate    func(ctx context.Context, names []string) error
 	Approve Approver // decides about calls for RequireApproval
 	Spill   Spill    // stores results that are too large, or not JSON
 	// Excerpt returns the arguments or the result of a call with privacy tokens in place of values, for Calls.

@@ -442,8 +442,18 @@ func TestPolicies(t *testing.T) {
 			},
 			drop: true,
 		},
+		{ // the names that programs import
+			policy: broker.Policy{
+				Destructive: broker.Deny, Tools: map[string]broker.Decision{"py/put_": broker.Deny, "py/*": broker.Allow},
+			},
+			drop: true, silent: true,
+		},
 	} {
 		w := newWorld(t)
+		for i := range w.cfg.Catalogue.Tools {
+			tool := &w.cfg.Catalogue.Tools[i]
+			tool.Module, tool.Function = "servers.py."+tool.Name, tool.Name+"_"
+		}
 		w.cfg.Policy = test.policy
 		if test.outcome != "" {
 			w.cfg.Hooks.Approve = func(_ context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
@@ -889,7 +899,7 @@ func TestBudgetOfErrors(t *testing.T) {
 func TestAuditAfterRate(t *testing.T) {
 	w := newWorld(t)
 	refuse := errors.New("not now")
-	w.cfg.Hooks.Rate = func(context.Context, string, string) error { return refuse }
+	w.cfg.Hooks.Rate = func(context.Context, []string) error { return refuse }
 	e := w.open()
 	if _, err := w.call(e, "put", `{"i":1}`); code(err) != errcode.OverBudget {
 		t.Errorf("call that the rate refuses = %v, want over_budget", err)

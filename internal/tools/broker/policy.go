@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 )
@@ -26,7 +27,7 @@ var Decisions = []Decision{Allow, Deny, RequireApproval}
 // that they delete or overwrite something.
 type Policy struct {
 	Destructive Decision
-	Tools       map[string]Decision // by "server/tool" or "server/*"; takes precedence over Destructive
+	Tools       map[string]Decision // by "server/tool" or "server/*", see tools.Tool.Names; precedes Destructive
 }
 
 func (p Policy) check() error {
@@ -46,8 +47,15 @@ func checkDecision(what string, d Decision) error {
 
 // decide returns the decision for the tool, or else for its server, or else for its effects.
 func (p Policy) decide(c Call) Decision {
-	for _, id := range []string{c.ID(), c.Server + "/*"} {
-		if d, ok := p.Tools[id]; ok {
+	names := c.def.Names()
+	for _, name := range names {
+		if d, ok := p.Tools[name]; ok {
+			return d
+		}
+	}
+	for _, name := range names {
+		server, _, _ := strings.Cut(name, "/")
+		if d, ok := p.Tools[server+"/*"]; ok {
 			return d
 		}
 	}

@@ -12,7 +12,7 @@ func rate(cfg Config) layer {
 		if cfg.Hooks.Rate == nil {
 			return next(ctx, c)
 		}
-		if err := cfg.Hooks.Rate(ctx, c.Server, c.Tool); err != nil {
+		if err := cfg.Hooks.Rate(ctx, c.def.Names()); err != nil {
 			return Result{}, fail(c, errcode.OverBudget, "the call waited for the tenant's rate of calls: %s", err)
 		}
 		return next(ctx, c)
