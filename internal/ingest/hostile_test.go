@@ -116,7 +116,15 @@ func TestLongMessage(t *testing.T) {
 
 // TestNamesOfFilesAreNotLogged checks that the log has the paths of requests without file names, which are tenant data.
 func TestNamesOfFilesAreNotLogged(t *testing.T) {
-	f := ingesttest.Start(t, 0, nil)
+	page := http.NewServeMux()
+	page.HandleFunc("GET /ui/tasks/{id}", func(http.ResponseWriter, *http.Request) {})
+	page.HandleFunc("/ui/", func(http.ResponseWriter, *http.Request) {})
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Mounted.Page = noPage{page} })
+	for _, path := range []string{"/ui/tasks/t1", "/ui/jane-doe", "/ui/tasks/jane-doe.pdf", "/ui/"} {
+		if resp, _ := request(t, f, "GET", path, nil, nil); resp.StatusCode != 200 {
+			t.Errorf("GET %s = %d, want 200", path, resp.StatusCode)
+		}
+	}
 	wantStatus(t, f, 200, nil, "PUT", main+"/files/patients/jane-doe.pdf", nil, "1")
 	wantStatus(t, f, 404, nil, "GET", main+"/files/patients/jane-doe.txt", nil, "")
 	wantStatus(t, f, 404, nil, "GET", "/v1/state/state/jane-doe.json", nil, "")
@@ -125,16 +133,24 @@ func TestNamesOfFilesAreNotLogged(t *testing.T) {
 		"PATCH " + main + "/files/jane-doe.pdf", "GET /v1//jane-doe", "GET /v1/tasks/../jane-doe", "GET /jane-doe",
 		"GET /v2/jane-doe", "GET /v1/workspaces/main/jane-doe", "PUT /v1/workspaces/jane-doe/nothing/x",
 		"GET /v1/tasks/jane-doe.pdf", "GET /v1/tasks/jane-doe%2Fx", "GET /v1/tools/jane-doe.pdf/x",
-		"PUT /v1/tasks/jane-doe/artifacts/x",
+		"PUT /v1/tasks/jane-doe/artifacts/x", "jane-doe /v1/tasks",
 	} {
 		method, path, _ := strings.Cut(line, " ")
 		if resp, _ := request(t, f, method, path, nil, nil); resp.StatusCode < 400 {
 			t.Errorf("%s = %d, want an error", line, resp.StatusCode)
 		}
 	}
-	if text := f.Log.String(); strings.Contains(text, "jane-doe") ||
-		!strings.Contains(text, `"path":"/v1/workspaces/main/files/…"`) ||
-		!strings.Contains(text, `"path":"/v1/workspaces/…"`) {
-		t.Errorf("want a log with … for the names of files:\n%s", text)
+	text := f.Log.String()
+	if strings.Contains(text, "jane-doe") {
+		t.Errorf("want a log without the name:\n%s", text)
+	}
+	for _, want := range []string{
+		`"path":"/v1/workspaces/main/files/…"`, `"path":"/v1/workspaces/…"`, `"path":"/ui/tasks/t1"`, `"path":"/ui/tasks/…"`,
+		`"path":"/ui/…"`, `"path":"/ui/"`,
+		`"method":"_OTHER","path":"/v1/tasks"`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log lacks %s:\n%s", want, text)
+		}
 	}
 }

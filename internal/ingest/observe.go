@@ -30,7 +30,7 @@ func (s *Server) observe(next func(*recorder, *http.Request)) http.Handler {
 		start := time.Now()
 		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		ctx = context.WithValue(ctx, tracedKey{}, trace.SpanContextFromContext(ctx).IsValid())
-		ctx, span := s.o.Telemetry.Tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
+		ctx, span := s.o.Telemetry.Tracer.Start(ctx, loggedMethod(r), trace.WithSpanKind(trace.SpanKindServer))
 		defer span.End()
 		r = r.WithContext(ctx)
 		rec := &recorder{ResponseWriter: w, rc: http.NewResponseController(w), timeout: s.o.Limits.BodyTime}
@@ -70,7 +70,7 @@ func (s *Server) logRequest(w *recorder, r *http.Request, duration time.Duration
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{
-		slog.String("method", r.Method), slog.String("path", s.loggedPath(r, w.route)),
+		slog.String("method", loggedMethod(r)), slog.String("path", s.loggedPath(r, w.route)),
 		slog.Int("status", w.status), slog.Int64("bytes", w.bytes),
 		slog.Float64("ms", float64(duration.Microseconds())/1000), slog.String("remote", r.RemoteAddr),
 	}
@@ -81,6 +81,17 @@ func (s *Server) logRequest(w *recorder, r *http.Request, duration time.Duration
 		attrs = append(attrs, slog.String("code", w.code))
 	}
 	s.o.Telemetry.Log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+// loggedMethod returns the method of a request for logs and traces. One that the fleet does not know may be any text, and
+// becomes _OTHER, as OpenTelemetry's conventions want it.
+func loggedMethod(r *http.Request) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace:
+		return r.Method
+	}
+	return "_OTHER"
 }
 
 // loggedPath returns the path of a request for the log. It has the constant segments, and the segments that are valid
@@ -98,8 +109,11 @@ func (s *Server) loggedPath(r *http.Request, route string) string {
 	var logged strings.Builder
 	for i, part := range strings.Split(strings.TrimSuffix(pattern, "{$}"), "/") {
 		segment := "…"
-		if !strings.HasPrefix(part, "{") || i+1 < len(segments) && names.IsSlug(segments[i+1]) &&
-			!strings.HasSuffix(part, "...}") {
+		switch {
+		case part == "" && i+1 < len(segments) && segments[i+1] == "": // the root of a subtree
+			segment = ""
+		case part == "", strings.HasSuffix(part, "...}"):
+		case !strings.HasPrefix(part, "{"), i+1 < len(segments) && names.IsSlug(segments[i+1]):
 			segment = segments[i+1]
 		}
 		logged.WriteString("/" + segment)
@@ -129,7 +143,7 @@ func describeSpan(span trace.Span, w *recorder, r *http.Request) {
 	if w.route != "" {
 		span.SetName(w.route)
 	}
-	span.SetAttributes(attribute.String("http.request.method", r.Method), attribute.String("http.route", w.route),
+	span.SetAttributes(attribute.String("http.request.method", loggedMethod(r)), attribute.String("http.route", w.route),
 		attribute.Int("http.response.status_code", w.status), attribute.String("codefleet.tenant", w.id.tenant))
 	if w.status >= 500 {
 		span.SetStatus(codes.Error, w.code)

@@ -23,6 +23,9 @@ func (s *Server) toPage(w http.ResponseWriter, _ *http.Request) error {
 
 func (s *Server) servePage(w http.ResponseWriter, r *http.Request) error {
 	s.o.Mounted.Page.ServeHTTP(w, r)
+	if rec, ok := w.(*recorder); ok {
+		rec.route = r.Pattern // the page's own
+	}
 	return nil
 }
 
