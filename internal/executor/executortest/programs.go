@@ -130,6 +130,35 @@ Pair = collections.namedtuple('Pair', 'a b')
 		"SystemExit(text)", "exit('no more')",
 		want{status: "failed", code: "exit_code", message: "exit code 1", stderr: "no more\n"},
 	},
+	{
+		"SystemExit(text) without standard error", "import sys\nsys.stderr.close()\nsys.exit('no more')",
+		want{status: "failed", code: "exit_code", message: "exit code 1"},
+	},
+	{
+		"SystemExit of what has no text",
+		"class X:\n  def __str__(self): raise ValueError\nimport sys\nsys.exit(X())",
+		want{status: "failed", code: "exit_code", message: "exit code 1"},
+	},
+	{"no standard output", "import sys\ndel sys.stdout, sys.stderr\n5", want{result: "5"}},
+	{
+		"a standard output that raises",
+		"import sys\nclass X:\n  def write(self, s): raise SystemExit\n  flush = write\nsys.stdout = sys.stderr = X()\n5",
+		want{result: "5"},
+	},
+	{
+		"an exit handler that raises without standard error",
+		"import atexit, sys\natexit.register(lambda: 1/0)\nsys.stderr.close()\n5", want{result: "5"},
+	},
+	{
+		"a mapping above the memory limit", "import mmap\nmmap.mmap(-1, 1 << 33)",
+		want{status: "failed", code: "memory_limit", line: 2},
+	},
+	{
+		"an exception whose class has no name",
+		"class M(type):\n  __name__ = property(lambda cls: 1/0)\nclass E(OSError, metaclass=M):\n" +
+			"  errno = property(lambda self: 1/0)\nraise E",
+		want{status: "failed", code: "exception", message: "E", line: 5},
+	},
 	{"os._exit(7)", "import os\nos._exit(7)", want{status: "failed", code: "exit_code", message: "exit code 7"}},
 	{"os._exit(0)", "import os\nos._exit(0)", want{}},
 	{

@@ -5,6 +5,7 @@ It has no privileges. Once the program has started, nothing that this process se
 
 import ast
 import atexit
+import errno
 import io
 import itertools
 import json
@@ -407,7 +408,7 @@ class Program:
         if code is None or code == 0:
             return None
         if not isinstance(code, int):
-            print(code, file=sys.stderr)
+            quietly(lambda: print(code, file=sys.stderr))
             code = 1
         return {"code": "exit_code", "message": "the program ended with exit code %d" % code}
 
@@ -435,7 +436,7 @@ class Program:
         try:
             atexit._run_exitfuncs()
         except BaseException:
-            traceback.print_exc()
+            quietly(traceback.print_exc)
         flush()
         header = {"t": "end"}
         if failure:
@@ -501,11 +502,16 @@ def leave():
 
 
 def flush():
-    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-        try:
-            stream.flush()
-        except Exception:
-            pass
+    for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
+        quietly(lambda: getattr(sys, name).flush())
+
+
+def quietly(fn):
+    """Calls a function that uses what the program may have replaced, closed or deleted."""
+    try:
+        fn()
+    except BaseException:
+        pass
 
 
 def unparsed(error, code, memory):
@@ -532,21 +538,21 @@ def is_out_of_memory(error, memory):
     """Reports whether an exception was raised for want of memory. In a deep recursion the interpreter may lose the
     MemoryError, and raise a SystemError that says so."""
     lost = isinstance(error, SystemError) and "without" in str(error) and "exception" in str(error)
-    return isinstance(error, MemoryError) or lost and has_used_half(memory)
+    mapping = isinstance(error, OSError) and error.errno == errno.ENOMEM  # of mmap, for example
+    return isinstance(error, MemoryError) or mapping or lost and has_used_half(memory)
 
 
 def uncaught(error, names, memory):
     """Returns the failure for an uncaught exception. memory is the program's limit, in bytes."""
-    failure = {"code": "exception", "message": type(error).__name__}
-    if is_out_of_memory(error, memory):
-        failure["code"] = "memory_limit"
+    failure = {"code": "exception", "message": "an exception"}
+    # All of this may raise: memory is exhausted, or the exception or its class has methods that raise.
+    quietly(lambda: failure.update(message=str(type(error).__name__)))
+    quietly(lambda: failure.update(code="memory_limit" if is_out_of_memory(error, memory) else "exception"))
+    if failure["code"] == "memory_limit":
         names.clear()
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
-    try:
-        describe(error, failure)
-    except BaseException:  # out of memory, or an exception whose methods raise
-        pass
+    quietly(lambda: describe(error, failure))
     return failure
 
 

@@ -59,8 +59,12 @@ func testStrangeTree(t *testing.T, ws *workspace) {
 	b.Write("lost+found/x", "left")
 	b.Write("__pycache__/x.pyc", "left")
 	b.Write("dir/__pycache__/x.pyc", "left")
+	b.Write("dir/.venv", "left")
+	if err := os.Symlink("dir", filepath.Join(b.Dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
 	if c := b.Commit("task-2"); !c.NoChange {
-		t.Errorf("Commit() = %+v, want reserved and excluded names left out", c)
+		t.Errorf("Commit() = %+v, want reserved and excluded names left out, whatever has them", c)
 	}
 	b.Checkout() // checks out the same version
 	b.Want(want)
