@@ -18,6 +18,7 @@
 //	catalogue.py   tool modules, compiled in advance
 //	child.py       the process of a program
 //	confine.py     keeps programs from leaving anything behind in the box
+//	zeros.py       frees pages of zeros before forks
 //	runner.py      the parent of these processes
 //	network.py     a program's connections; loaded for the first program that needs it
 //
@@ -62,7 +63,7 @@ const lazyModule = "network"
 // modules are all modules but boot and lazyModule, in loading order. Each may import those before it.
 var modules = []string{
 	"frames", "facts", "jsonable", "mcp_client", "session", "statevar", "pictures", "catalogue", "child", "confine",
-	"runner",
+	"zeros", "runner",
 }
 
 // Boot is the runner's configuration.
