@@ -77,7 +77,11 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 		return tools.Result{}, u.classify(ctx, c, s, httpRefusal, err)
 	}
 	c.markUsed(s)
-	return convert(r, res)
+	out, err := convert(r, res)
+	if out.IsError {
+		u.redactor.redactResult(&out)
+	}
+	return out, err
 }
 
 // watchProgress passes a token's progress notifications to report until stop is called. When stop returns,

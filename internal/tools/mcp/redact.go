@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"maps"
 	"net/url"
@@ -17,7 +18,7 @@ import (
 )
 
 // A redactor removes the secrets in a server's settings from texts that leave this package: errors, which
-// reach programs, and the server's output, which is logged. It is not used for tool results.
+// reach programs, and the server's output, which is logged. It is not used for the results of calls that succeed.
 type redactor struct {
 	secrets *strings.Replacer
 	texts   []string // all that secrets replaces
@@ -29,6 +30,17 @@ var sessionID = regexp.MustCompile(` \(session ID: [^)]*\)`)
 // redact returns the text without secrets.
 func (r redactor) redact(text string) string {
 	return sessionID.ReplaceAllString(r.secrets.Replace(text), "")
+}
+
+// redactResult removes the secrets from a result that is an error.
+func (r redactor) redactResult(result *tools.Result) {
+	for i := range result.Content {
+		c := &result.Content[i]
+		c.Text = r.redact(c.Text)
+	}
+	if result.Structured != nil { // what replaces a secret needs no escapes in JSON
+		result.Structured = json.RawMessage(r.secrets.Replace(string(result.Structured)))
+	}
 }
 
 const (
