@@ -141,7 +141,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 			_, err := callHostile(t, m, "echo", `{}`)
 			if err == nil {
 				res, _ := callHostile(t, m, "confess", `{}`)
-				if got := fmt.Sprintf("%s %s", res.Content, res.Structured); strings.Contains(got, "s3cr3t") ||
+				if got := fmt.Sprintf("%+v %s", res.Content, res.Structured); strings.Contains(got, "s3cr3t") ||
 					!strings.Contains(got, `my token is (hidden)`) || !strings.Contains(got, `{"token":"(hidden)"}`) {
 					t.Errorf("an error result has %s, want the secrets redacted", got)
 				}
