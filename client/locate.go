@@ -28,8 +28,9 @@ type FleetFile struct {
 
 // Locate finds a fleet as the command line does. It uses the first of these that is set: the fleet.json at path, the
 // fleet.json that CODEFLEET_FLEET names, CODEFLEET_URL with CODEFLEET_TOKEN, the fleet.json in CODEFLEET_DATA or in the
-// default data directory. It does not connect to the fleet. If the fleet.json does not exist, Locate returns,
-// with the error, Options that contain its path. A client created with them connects once the fleet runs.
+// default data directory. It does not connect to the fleet. If the fleet.json does not exist, Locate returns
+// ErrNoFleet, or fs.ErrNotExist if the file was named, with Options that contain its path. A client created with them
+// connects once the fleet runs.
 func Locate(path string) (Options, error) {
 	return locate(path, os.Getenv) //nolint:forbidigo // reading the environment is its purpose
 }

@@ -37,7 +37,8 @@ func (c *Client) RunWorkflow(ctx context.Context, in WorkflowRequest) (WorkflowR
 	return sendJSON[WorkflowRun](ctx, c, http.MethodPost, in, "workflows", "runs")
 }
 
-// ValidateWorkflow checks a definition. Nothing is run.
+// ValidateWorkflow checks a definition and runs nothing. If it is not valid, the error has the code "bad_workflow" and
+// lists everything that is wrong.
 func (c *Client) ValidateWorkflow(ctx context.Context, definition json.RawMessage) (WorkflowCheck, error) {
 	in := WorkflowRequest{Workflow: definition}
 	return sendJSON[WorkflowCheck](ctx, c, http.MethodPost, in, "workflows", "validate")

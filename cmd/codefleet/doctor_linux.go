@@ -27,14 +27,14 @@ func (p *hostCheck) userNamespaces(context.Context) checkResult {
 		if data, err := os.ReadFile(c.file); err == nil && strings.TrimSpace(string(data)) == c.bad {
 			return checkResult{
 				name, problem, fmt.Sprintf("restricted: %s is %s", c.file, c.bad),
-				c.fix + "  (to persist: a file in /etc/sysctl.d), or run as root",
+				c.fix + "  (to make it permanent, set it in a file in /etc/sysctl.d), or run as root",
 			}
 		}
 	}
 	return passed(name, "allowed for unprivileged users")
 }
 
-// cgroups checks whether control groups can limit the memory and CPU of boxes.
+// cgroups checks whether control groups can limit the memory of boxes.
 func (p *hostCheck) cgroups(context.Context) checkResult {
 	const name = "cgroups"
 	if !p.root {
@@ -53,7 +53,7 @@ func (p *hostCheck) cgroups(context.Context) checkResult {
 	}
 }
 
-// writable returns the result of the check name, which warns unless dir is writable.
+// writable returns the result of the check with this name, which warns unless dir is writable.
 func writable(name, dir, detail string) checkResult {
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return checkResult{
@@ -94,15 +94,29 @@ func (p *hostCheck) disk(context.Context) checkResult {
 
 // openFiles checks how many files a process may open.
 func (p *hostCheck) openFiles(context.Context) checkResult {
-	const name, warnBelow = "open files", 8192
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-		return checkResult{name, warning, err.Error(), ""}
+		return checkResult{openFilesCheck, warning, err.Error(), ""}
 	}
-	// The Go runtime raises the soft limit to the hard limit.
-	r := passed(name, "the limit is %d", l.Max)
-	if l.Max < warnBelow {
-		r.Status, r.Fix = warning, "ulimit -Hn 65536, or LimitNOFILE=65536 in the service's unit"
+	return openFiles(l.Max, p.root) // the Go runtime raises the soft limit to the hard limit
+}
+
+const openFilesCheck = "open files"
+
+// openFiles judges the hard limit, which only root can raise.
+func openFiles(limit uint64, root bool) checkResult {
+	const warnBelow = 8192
+	if limit == unix.RLIM_INFINITY {
+		return passed(openFilesCheck, "unlimited")
+	}
+	r := passed(openFilesCheck, "the limit is %d", limit)
+	if limit < warnBelow {
+		r.Status, r.Fix = warning, "LimitNOFILE=65536 in the service's unit, or "
+		if root {
+			r.Fix += "ulimit -Hn 65536"
+		} else {
+			r.Fix += "as root, a line \"* hard nofile 65536\" in /etc/security/limits.conf; then log in again"
+		}
 	}
 	return r
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// This file explains flags whose values cannot be parsed, and refuses flags that might not do what the user meant. If a
-// flag were repeated, only its last value would count. An empty flag, or zero, would select the default, or everything.
+// This file explains why a flag's value cannot be parsed, and refuses flags that might not do what the user meant. If a
+// flag were repeated, only its last value would count. An empty value or zero would silently select the default, or
+// everything.
 
 // wanted says what a flag of each type accepts.
 var wanted = map[string]string{

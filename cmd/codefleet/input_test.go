@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
 )
@@ -138,5 +140,22 @@ func TestRerunReplacesFiles(t *testing.T) {
 	}
 	if len(s.Files) != 1 || s.Files[0].Name != "image.png" || s.Files[0].Text != nil || s.Files[0].Base64 == nil {
 		t.Errorf("files = %+v, want image.png with its bytes only", s.Files)
+	}
+}
+
+// A variable and a limit are added to the others of a submission, or replace their values.
+func TestRerunMergesVariablesAndLimits(t *testing.T) {
+	s := &client.Submission{Task: client.Task{
+		Code: "1", Env: map[string]string{"A": "1", "B": "2"}, Limits: &client.Limits{TimeoutS: 5, MemoryMB: 64},
+	}}
+	if err := (&taskFlags{env: []string{"B=3", "C=4"}, memory: 128}).change(s, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := client.Task{
+		Code: "1", Env: map[string]string{"A": "1", "B": "3", "C": "4"},
+		Limits: &client.Limits{TimeoutS: 5, MemoryMB: 128},
+	}
+	if diff := cmp.Diff(want, s.Task); diff != "" {
+		t.Errorf("task (-want +got):\n%s", diff)
 	}
 }

@@ -157,8 +157,10 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			address := cmp.Or(s.url, s.env["CODEFLEET_URL"])
-			if u, err := url.Parse(address); err != nil || u.User != nil || u.Opaque != "" {
+			address := cmp.Or(strings.TrimSuffix(s.url, bridge.PathMCP), s.env["CODEFLEET_URL"])
+			u, err := url.Parse(address)
+			if err != nil || u.User != nil || u.Opaque != "" ||
+				http && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 				return usage("fleet address %q: want http:// or https:// and a host, without a user",
 					text.HideCredentials(address)).
 					try("use the fleet's HTTP address, with the token in CODEFLEET_TOKEN")
@@ -187,7 +189,13 @@ func (a *app) mcpServer(http bool) (mcpServer, error) {
 		s.url = strings.TrimSuffix(options.URL, "/") + bridge.PathMCP
 		return s, nil
 	}
-	if file := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET")); file != "" {
+	file, address := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET")), a.lookup("CODEFLEET_URL")
+	if file == "" && address == "" && (a.lookup("CODEFLEET_DATA") != "" || a.lookup("XDG_DATA_HOME") != "") {
+		options, _ := a.locate() // the fleet may not have started yet
+		file = options.Located.Path
+	}
+	switch {
+	case file != "":
 		if strings.Contains(file, "://") {
 			return s, usage("fleet file %q is an address; want the path of a file", text.HideCredentials(file)).
 				try("set CODEFLEET_URL and CODEFLEET_TOKEN")
@@ -196,8 +204,8 @@ func (a *app) mcpServer(http bool) (mcpServer, error) {
 			return s, err
 		}
 		s.args = append(s.args, "--fleet", file)
-	} else if u := a.lookup("CODEFLEET_URL"); u != "" {
-		s.env = map[string]string{"CODEFLEET_URL": u}
+	case address != "":
+		s.env = map[string]string{"CODEFLEET_URL": address}
 		if a.lookup("CODEFLEET_TOKEN") != "" {
 			s.env["CODEFLEET_TOKEN"] = tokenPlaceholder
 		}

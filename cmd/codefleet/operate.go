@@ -17,8 +17,8 @@ func (a *app) whyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "why ID",
 		Short: "Show what a task waits for",
-		Long: "Show what a task waits for: the reason, how many tasks start before it, and when it will\n" +
-			"start, if that can be estimated.",
+		Long: "Show what a task waits for: the reason, how many tasks of its tenant, task pool and priority\n" +
+			"start before it, and when it will start, if that can be estimated.",
 		Args:              oneTask,
 		ValidArgsFunction: a.completeTasks(client.Queued, client.Running, client.RetryWait),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {

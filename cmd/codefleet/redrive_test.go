@@ -87,3 +87,28 @@ func TestRedriveCommand(t *testing.T) {
 		}
 	}
 }
+
+// TestRetryCompletion checks that the shell offers each task that can be retried.
+func TestRetryCompletion(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var ids []string
+	for range 2 {
+		rec, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "print 1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, rec.TaskID)
+	}
+	if _, err := c.Cancel(t.Context(), ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := command(t, f, "__complete", "retry", "")
+	if code != 0 || !strings.Contains(out, ids[0]+"\tcancelled") || strings.Contains(out, ids[1]) {
+		t.Errorf("completion of retry: exit code %d, %s%s, want %s and not %s", code, out, errs, ids[0], ids[1])
+	}
+}

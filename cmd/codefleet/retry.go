@@ -25,7 +25,7 @@ const lastOutput = 4 << 10
 func (a *app) deadShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show ID",
-		Short: "Show a dead-lettered task with its attempts and its last output",
+		Short: "Show a dead-lettered task with its runs and its last output",
 		Args:  oneTask,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			d, err := c.DeadLetter(ctx, args[0])
@@ -105,8 +105,9 @@ func (a *app) retryCommand() *cobra.Command {
 			"as with `codefleet dead redrive`. Any other has a final result, which its caller, triggers and\n" +
 			"webhooks may have acted on, so it is submitted again as a new task; repeating the command shows\n" +
 			"the same new task.",
-		Args:              oneTask,
-		ValidArgsFunction: a.completeTasks(client.Failed, client.Timeout, client.Dead, client.Blocked),
+		Args: oneTask,
+		ValidArgsFunction: a.completeTasks(
+			client.Failed, client.Blocked, client.Timeout, client.Cancelled, client.Expired, client.Dead),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			rec, err := c.Retry(ctx, args[0])
 			if err != nil {
@@ -130,9 +131,10 @@ func (a *app) rerunCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rerun ID",
 		Short: "Submit a new task like an old one, perhaps changed",
-		Long: "Submit a new task like an old one and print its id. Flags replace parts of it; --edit\n" +
-			"opens its submission, as JSON, in $EDITOR. With --at-generation, the task runs in a fork\n" +
-			"of its workspace as of that generation, so the workspace itself does not change.",
+		Long: "Submit a new task like an old one and print its id. Flags replace parts of it, but --env adds\n" +
+			"variables or replaces their values. --edit opens its submission, as JSON, in $EDITOR. With\n" +
+			"--at-generation, the task runs in a fork of its workspace as of that generation, so the\n" +
+			"workspace itself does not change.",
 		Example: "  codefleet rerun a2wntt52fwmbq3ezlg6zelfsfu --inputs '{\"n\": 2}'\n" +
 			"  codefleet rerun a2wntt52fwmbq3ezlg6zelfsfu --edit",
 		Args: oneTask,
@@ -177,7 +179,7 @@ func (a *app) rerunCommand() *cobra.Command {
 	return c
 }
 
-// change replaces the parts of a submission for which flags are given.
+// change replaces the parts of a submission for which flags are given. --env adds variables or replaces their values.
 func (f *taskFlags) change(s *client.Submission, stdin io.Reader) error {
 	if f.code != "" || f.file != "" || f.skill != "" {
 		s.Description, s.Code, s.Skill, s.Workflow = "", "", "", nil
@@ -204,7 +206,7 @@ func (f *taskFlags) change(s *client.Submission, stdin io.Reader) error {
 	if len(parts.Files) > 0 {
 		s.Files = nil // otherwise each new file would be merged into an old one
 	}
-	return json.Unmarshal(data, s) // keeps what parts lacks
+	return json.Unmarshal(data, s) // keeps what parts lacks, also of Env and Limits
 }
 
 // edit opens a submission in the editor that VISUAL or EDITOR names, and replaces it with the edited one. It returns an

@@ -144,7 +144,7 @@ func compact(data json.RawMessage) string {
 	if err != nil {
 		return ""
 	}
-	return string(out)
+	return string(text.UnescapeHTML(out))
 }
 
 // oneSchedule makes c a command with the name of a schedule as its argument.

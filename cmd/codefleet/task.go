@@ -122,7 +122,10 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		Workspace: f.workspace, Session: f.session, Priority: f.priority, IdempotencyKey: f.key,
 		PartitionKey: f.partition,
 	}
-	if err := cmp.Or(f.acceptFileName(args, &s), f.checkUTF8(s.Description)); err != nil {
+	if err := f.acceptFileName(args, &s); err != nil {
+		return s, err
+	}
+	if err := f.checkUTF8(s.Description); err != nil {
 		return s, err
 	}
 	given := 0
@@ -322,7 +325,9 @@ const (
 )
 
 func (f *taskFlags) readLimits(s *client.Submission) error {
-	set := func(name string, value bool) bool { return value || f.flags != nil && f.flags.Changed(name) }
+	set := func(name string, nonzero bool) bool { // --timeout 0 is set, too
+		return nonzero || f.flags != nil && f.flags.Changed(name)
+	}
 	switch {
 	case set("timeout", f.timeout != 0) && (f.timeout < shortestTimeout || f.timeout > longestTimeout):
 		return usage("--timeout %s: want a time from %s to %s (7 days)", f.timeout, shortestTimeout, longestTimeout)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,8 +30,8 @@ type toolSource interface {
 }
 
 // fromTools calls fn with the fleet's tools or, with --local or without a fleet, with the tools of
-// execution.servers_dir. If a fleet that was found only by its fleet.json does not respond, it was probably killed.
-// fromTools then prints a note and uses execution.servers_dir.
+// execution.servers_dir. If a fleet that neither a flag nor the environment names (its fleet.json was in the data
+// directory) does not respond, it was probably killed. fromTools then prints a note and uses execution.servers_dir.
 func fromTools[T any](ctx context.Context, a *app, flags toolFlags, fn func(toolSource) (T, error)) (v T, err error) {
 	options, err := a.locate()
 	if flags.local || errors.Is(err, client.ErrNoFleet) {
@@ -41,7 +40,7 @@ func fromTools[T any](ctx context.Context, a *app, flags toolFlags, fn func(tool
 	if err != nil {
 		return v, noFleet(err)
 	}
-	c, err := a.connect(ctx, retryTime) // over HTTP, it sends nothing
+	c, err := a.connect(ctx, retryTime) // makes no request over HTTP, so an unreachable fleet fails in fn
 	if err != nil {
 		return v, err
 	}
@@ -109,12 +108,16 @@ func (a localTools) catalogue(ctx context.Context) (*tools.Listing, error) {
 }
 
 // loadTools reads the configuration for the commands that change the servers directory. If --fleet or the environment
-// names the fleet.json of a fleet of this host, it is that fleet's directory, unless execution.servers_dir is set.
+// names the fleet.json of a fleet of this host, the servers directory is that fleet's, unless execution.servers_dir is
+// set.
 func (a *app) loadTools() (*config.Config, error) {
-	path := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET"))
+	path, origin := a.fleet, "--fleet "+a.fleet
+	if path == "" {
+		path, origin = a.lookup("CODEFLEET_FLEET"), "CODEFLEET_FLEET"
+	}
 	if path == "" && a.lookup("CODEFLEET_URL") != "" {
 		fmt.Fprintln(a.stderr, "note: the servers directory is that of this host; "+
-			"workers of other hosts get it by `codefleet tools publish`")
+			"to copy it to workers on other hosts, run `codefleet tools publish`")
 	}
 	if path == "" {
 		return a.load()
@@ -127,7 +130,7 @@ func (a *app) loadTools() (*config.Config, error) {
 	if err != nil || f.Data == "" || c.Execution.ServersDir != "" {
 		return c, err
 	}
-	return a.loadSilently(config.Flag{Key: "data", Value: f.Data, Name: "--fleet " + path})
+	return a.loadSilently(config.Flag{Key: "data", Value: f.Data, Name: origin})
 }
 
 // readCatalogue reads the servers directory.

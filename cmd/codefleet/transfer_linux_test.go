@@ -41,7 +41,10 @@ func TestTransfersShowProgress(t *testing.T) {
 	if code, _, errs := command(t, f, "workspace", "pull", "third"); code != 0 || errs != "" {
 		t.Errorf("pull without a terminal: exit code %d, standard error %q, want 0 and none", code, errs)
 	}
-	for n, want := range map[int64]string{999: "999 B", 1000: "1.0 kB", 2_345_678_901_234_567: "2345.7 TB"} {
+	for n, want := range map[int64]string{
+		999: "999 B", 1000: "1.0 kB", 999_949: "999.9 kB", 999_950: "1.0 MB", 999_950_000: "1.0 GB",
+		2_345_678_901_234_567: "2345.7 TB",
+	} {
 		if got := bytesText(n); got != want {
 			t.Errorf("bytesText(%d) = %q, want %q", n, got, want)
 		}

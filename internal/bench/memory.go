@@ -31,7 +31,7 @@ func (b *Bench) memory(ctx context.Context) error {
 	}
 	b.Summarise()
 	box := "box, charged to its cgroup"
-	if b.Median(box) == 0 {
+	if b.Median(box) == 0 { // not known: the cgroups have no memory controller
 		box = "box, by MemAvailable"
 	}
 	b.AtMost("N6b", box, b.Median(box), 35, "MB")
@@ -44,7 +44,7 @@ func (b *Bench) memory(ctx context.Context) error {
 	return nil
 }
 
-// boxMemory creates idle boxes and adds the memory of each of them.
+// boxMemory creates idle boxes and adds samples: their average by MemAvailable, and what each one's cgroup is charged.
 func (b *Bench) boxMemory(ctx context.Context) (err error) {
 	const boxes = 5
 	c, driver, err := b.newDriver()

@@ -105,7 +105,7 @@ func (o Options) unpackOnce(ctx context.Context, src source) (root Root, err err
 	sum := sha256.Sum256(src.config)
 	digest := hex.EncodeToString(sum[:])
 	root = Root{Dir: filepath.Join(o.Dir, digest[:nameLen]), Digest: "sha256:" + digest}
-	for {
+	for { // again if Prune removed it before it was locked
 		if root.lock, err = lock(ctx, root.Dir); !errors.Is(err, fs.ErrNotExist) {
 			return root, err
 		}
@@ -142,5 +142,5 @@ func (o Options) fill(ctx context.Context, src source, dir string) error {
 		}
 	}
 	now := time.Now()
-	return os.Chtimes(dir, now, now) // instead of the image's time
+	return os.Chtimes(dir, now, now) // Prune goes by this time, and a layer may have set an old one
 }

@@ -75,7 +75,7 @@ func (s *Server) writeLimits(
 		return err
 	}
 	var set schemas.TenantLimits
-	// Unlike readJSON, decodeJSON refuses an empty body, which would restore the limits of the settings.
+	// Unlike readJSON, decodeJSON refuses an empty body, which with PUT would restore the limits of the settings.
 	if err := decodeJSON(body, &set); err != nil {
 		return err
 	}
@@ -104,12 +104,12 @@ func (s *Server) getUsage(w http.ResponseWriter, r *http.Request) error {
 		e.Hint = "use a token of a tenant with the scope read, or all=true with the scope operator"
 		return e
 	}
-	now := time.Now().UTC()
-	from, err := dayOf(q.Get("since"), now.AddDate(0, 0, -30))
+	today := time.Now().UTC().Truncate(24 * time.Hour)
+	from, err := dayOf(q.Get("since"), today.AddDate(0, 0, -30))
 	if err != nil {
 		return badParameter("since", "it must be a day, as in 2026-11-23")
 	}
-	to, err := dayOf(q.Get("before"), now.AddDate(0, 0, 1))
+	to, err := dayOf(q.Get("before"), today.AddDate(0, 0, 1))
 	if err != nil {
 		return badParameter("before", "it must be a day, as in 2026-11-23")
 	}

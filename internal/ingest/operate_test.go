@@ -3,13 +3,15 @@ package ingest_test
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// TestUsageOfAll checks who may read the usage of all tenants.
+// TestUsageOfAll checks who may read the usage of all tenants, and of which days.
 func TestUsageOfAll(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
+	tomorrow := time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)
 	for _, c := range []struct {
 		token, query string
 		want         int
@@ -22,6 +24,7 @@ func TestUsageOfAll(t *testing.T) {
 		{ingesttest.Operator, "?all=maybe", http.StatusBadRequest},
 		{ingesttest.ReadOnly, "?since=2026-11-01&before=2026-11-02", http.StatusOK},
 		{ingesttest.ReadOnly, "?since=2026-11-02&before=2026-11-02", http.StatusBadRequest},
+		{ingesttest.ReadOnly, "?since=" + tomorrow, http.StatusBadRequest},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.HTTP.URL+"/v1/usage"+c.query, nil)
 		if err != nil {

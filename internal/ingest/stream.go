@@ -60,12 +60,12 @@ func (s *Server) getTaskEvents(w http.ResponseWriter, r *http.Request) error {
 	}, func(seq uint64, p schemas.Progress) error {
 		return out.send(strconv.FormatUint(seq, 10), "progress", p)
 	})
-	if out == nil && ctx.Err() == nil {
-		return err
-	}
-	if out == nil {
+	switch {
+	case out == nil && ctx.Err() != nil:
 		newStream(w) // it ends at once
 		return nil
+	case out == nil:
+		return err
 	}
 	if err == nil {
 		err = s.sendRecord(ctx, out, id)

@@ -37,7 +37,7 @@ type Delivery struct {
 
 // DeliverWebhook stores a delivery. It drops one that can never be stored, which would hold up others. If its event
 // has a partition key, the delivery waits for its turn, which comes when the webhook's earlier deliveries with this
-// key were sent or have expired. d.Since is ignored.
+// key have been sent or have expired. d.Since is ignored.
 func (c *Client) DeliverWebhook(ctx context.Context, d Delivery) error {
 	m, err := deliveryMessage(d)
 	if err != nil {

@@ -37,8 +37,8 @@ const (
 	roomParts = 9
 )
 
-// reserve counts data of an unfinished task that a tenant is about to store. It returns ErrStorageFull if the tenant
-// would exceed its limit until other tasks end, and a RefusedError if the data alone exceeds the limit.
+// reserve counts data of an unfinished task that a tenant is about to store. It returns ErrStorageFull if the data does
+// not fit until other tasks of the tenant end, and a RefusedError if the data alone exceeds the limit.
 func (c *Client) reserve(ctx context.Context, tenant string, size int64) error {
 	if limit := c.opts.Storage.PayloadBytes; size > limit {
 		r := refuse(errcode.TooLarge, "", "the data is %d bytes; the limit is %d (queue.payload_mb)", size, limit)
@@ -140,8 +140,8 @@ func (c *Client) removeOldest(ctx context.Context, tenant string, limit int64) e
 	return nil
 }
 
-// listObjects reads the descriptions of all objects. ObjectStore.List waits without end if the last object is removed
-// after List has seen it.
+// listObjects reads the descriptions of all objects. It does not use ObjectStore.List, which waits without end if the
+// last object is removed after List has seen it.
 func (c *Client) listObjects(ctx context.Context) (objects []jetstream.ObjectInfo, err error) {
 	err = c.readFrom(ctx, "OBJ_"+bucketObjects, "$O."+bucketObjects+".M.>", 0, func(m *nats.Msg) error {
 		var o jetstream.ObjectInfo
@@ -168,7 +168,7 @@ func (c *Client) dropData(ctx context.Context, tenant, ref string) {
 		err = c.dropObject(ctx, name)
 	}
 	if err != nil {
-		c.opts.Log.DebugContext(ctx, "data of an ended task not removed", "tenant", tenant, "error", err)
+		c.opts.Log.DebugContext(ctx, "unneeded data not removed", "tenant", tenant, "error", err)
 	}
 }
 

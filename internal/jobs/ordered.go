@@ -21,7 +21,7 @@ import (
 // First, events are matched with webhooks. Events with a key are matched one after another, by consumers that have at
 // most one message in flight: one for the events of all tenants, and one for the records of each tenant, which come in
 // the order in which the tasks ended. So each event has its deliveries before the next one is matched, even if the
-// process is lost. This step only stores deliveries, so no tenant's server can delay it.
+// process is lost. This step only stores deliveries, so no webhook's receiver can delay it.
 //
 // Second, deliveries are sent. Those of one webhook and key wait on one subject, in order. No consumer reads them:
 // another message, the key's permit, says that deliveries wait. The process that gets the permit sends the first
@@ -29,13 +29,15 @@ import (
 // a try fails, the queue delivers the permit again at the time of the next try. If the process had already sent others
 // with this permit, it stores a new permit instead. So a permit is as old as the turn of the delivery that is now
 // first. The delays between tries grow with this age; how long the delivery waited behind others does not count.
-// Deliveries that wait cause no work, and each key has its own permit. A delivery's turn ends when the delivery was
-// sent or has expired. So if two processes have the permit, because one of them was suspended, they may send a delivery
-// twice, but none before its predecessor.
+// Deliveries that wait cause no work, and each key has its own permit. A delivery's turn ends when the delivery has
+// been sent or has expired. So if two processes have the permit, because one of them was suspended, they may send a
+// delivery twice, but none before its predecessor.
 //
 // A subject has at most one permit, because permits are stored by compare-and-swap. A process that finds no delivery
 // removes the permit, and then looks again, because a delivery that was stored in between has no permit of its own. If
 // the process is lost before it looks, restorePermits stores the permit.
+//
+// Deliveries without a key wait, and have permits, in the same way: see retries.go.
 
 // A suffix of a subject is <tenant>.<webhook>.<hash of the key>, or ends as retries.go describes.
 const (
@@ -50,8 +52,8 @@ const (
 	failedDelay     = 2 * time.Second     // after a use in which tries failed, so that other webhooks have a turn
 	permitRestore   = 2 * time.Minute     // between two calls of restorePermits
 	orderedHeader   = "Codefleet-Ordered" // the event is in ORDERED, too
-	delayHeader     = "Codefleet-Pause"   // header of a permit: the delay before the permit is used
-	orderedRoom     = 1000                // messages of a subject above maxDeliveries before the oldest is dropped
+	delayHeader     = "Codefleet-Pause"   // header of a permit: the delay before its use (stored, so not renamed)
+	orderedRoom     = 1000                // messages beyond maxDeliveries that a subject holds; then the oldest goes
 )
 
 // InOrder reports whether an event is delivered in order, because it has a partition key.
@@ -109,7 +111,9 @@ func (c *Client) FollowOrderedEvents(
 	})
 }
 
-// KeepOrderedResults is like KeepResults, for FollowOrderedResults, until ForgetOrderedResults. Call KeepResults first.
+// KeepOrderedResults makes the queue remember which tasks of a tenant have ended, for FollowOrderedResults, until
+// ForgetOrderedResults. It begins with those that FollowResults has not handled yet, so call KeepResults first. It may
+// be called again.
 func (c *Client) KeepOrderedResults(ctx context.Context, tenant string) error {
 	conf := jetstream.ConsumerConfig{
 		Durable: orderedFollower + tenant, FilterSubject: recordPrefix + tenant + ".>",
@@ -120,8 +124,7 @@ func (c *Client) KeepOrderedResults(ctx context.Context, tenant string) error {
 		var results jetstream.Consumer
 		results, err = c.js.Consumer(ctx, streamRecords, resultsFollower+tenant)
 		if err == nil {
-			// Begin with the results that FollowResults has not handled yet: it leaves those with a key to
-			// FollowOrderedResults.
+			// FollowResults leaves the results with a key to FollowOrderedResults from now on.
 			conf.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
 			conf.OptStartSeq = results.CachedInfo().AckFloor.Stream + 1
 			_, err = c.js.CreateConsumer(ctx, streamRecords, conf)
@@ -162,7 +165,7 @@ func (c *Client) deliverInOrder(ctx context.Context, d Delivery, key string, m *
 
 // waiting says how a delivery waits in ORDERED.
 type waiting struct {
-	token string // the last one of the subject
+	token string // last token of the NATS subject
 	msgID string
 	life  time.Duration // after which the delivery expires
 }
@@ -213,8 +216,8 @@ func (c *Client) storePermit(ctx context.Context, suffix string, delay time.Dura
 }
 
 // FollowDeliveries calls fn with deliveries, several at once, as FollowEvents does. A delivery with a partition key
-// comes when its turn has come: the webhook's earlier ones with the key were sent or have expired. If fn returns a
-// *RetryError, the delivery is tried again after the error's time, until it is older than DeliveryTime.
+// comes when its turn has come: the webhook's earlier ones with the key have been sent or have expired. If fn returns
+// a *RetryError, the delivery is tried again after the error's time, until it is older than DeliveryTime.
 func (c *Client) FollowDeliveries(
 	ctx context.Context, fn func(ctx context.Context, d Delivery) error,
 ) error {
@@ -304,10 +307,11 @@ func (c *Client) restorePermits(ctx context.Context, stream jetstream.Stream) er
 	return nil
 }
 
-// sendWaiting calls fn with the deliveries that wait, one after another, and removes those for which fn returns nil,
-// and those without a key that wait for another try. since is when the turn of the first one came. sendWaiting returns
-// how many it has removed. The error is nil if no delivery is left, a *RetryError after permitTime or if the next
-// delivery is not due yet, and otherwise the first error.
+// sendWaiting calls fn with the deliveries that wait, one after another. It removes those for which fn returns nil,
+// those without a key whose try failed, after retryDelivery has stored them on the subject of their next delay, and
+// those that cannot be decoded. since is when the turn of the first one came. sendWaiting returns how many it has
+// removed. The error is nil if no delivery is left, a *RetryError after permitTime or if the next delivery is not due
+// yet, and otherwise the first error.
 func (c *Client) sendWaiting(
 	ctx context.Context, stream jetstream.Stream, suffix string, since time.Time,
 	fn func(ctx context.Context, d Delivery) error,
@@ -343,8 +347,10 @@ func (c *Client) sendWaiting(
 			}
 		}
 		if err := stream.DeleteMsg(ctx, m.Sequence); err != nil {
+			// It was trimmed, or has expired, while it was sent. If nothing was removed before, another cause, which
+			// lasts, is possible: then there is a warning, and the permit is not used again at once.
 			if removed > 0 && errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-				err = &RetryError{After: delay} // it was trimmed, or has expired, while it was sent
+				err = &RetryError{After: delay}
 			}
 			return removed, err
 		}

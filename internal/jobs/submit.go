@@ -65,34 +65,34 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNe
 	}
 	now := time.Now()
 	r := s.record(ctx, 0, now)
-	late := !s.expires.IsZero() && !now.Before(s.expires)
-	if !isNew || late {
+	expired := !s.expires.IsZero() && !now.Before(s.expires)
+	if !isNew || expired { // an expired event may repeat a submission that was in time
 		if found, err := c.existing(ctx, r); !errors.Is(err, ErrUnknownTask) {
 			return found, err
 		}
 	}
-	if late {
+	if expired {
 		return schemas.Record{}, refuse(errcode.Expired, "expirytime", "the time has passed")
 	}
-	// The message of the step that has ended is in TASKS until the next step is submitted: at the limit, steps would
-	// wait for each other.
+	// Tasks of workflows are exempt: the message of a step that has ended stays in TASKS until the next step is
+	// submitted, so at the limit no workflow could go on.
 	if !strings.HasPrefix(r.Source, WorkflowSource) {
 		if err := c.checkBacklog(ctx, tenant, &s.task); err != nil {
 			return schemas.Record{}, err
 		}
 	}
-	early, err := c.watchForClaim(&r)
+	claim, err := c.watchForClaim(&r)
 	if err != nil {
 		return schemas.Record{}, err
 	}
-	defer early.stop()
+	defer claim.stop()
 	// The message comes first: after a crash between the two writes the task runs without a record, whereas
 	// a record without a message would never run.
 	if r.QueueSeq, err = c.enqueue(ctx, &s); err != nil {
 		return schemas.Record{}, err
 	}
 	c.tel.submitted.Add(ctx, 1, attrPool(s.pool))
-	if claimed, ok := early.wait(ctx); ok {
+	if claimed, ok := claim.wait(ctx); ok {
 		return claimed.Record, nil
 	}
 	if c.opts.Producer {
@@ -116,9 +116,9 @@ func (c *Client) create(ctx context.Context, r storedRecord) (schemas.Record, er
 		case !errors.Is(err, errAmbiguous) && !errors.Is(err, errStale):
 			return schemas.Record{}, err
 		}
-		found, missing := c.existing(ctx, r) // created by a worker, by RecordTasks or by this call
-		if !errors.Is(missing, ErrUnknownTask) {
-			return found, missing
+		found, findErr := c.existing(ctx, r) // created by a worker, by RecordTasks or by this call
+		if !errors.Is(findErr, ErrUnknownTask) {
+			return found, findErr
 		}
 		if clock.Sleep(ctx, replicationPause) != nil {
 			return schemas.Record{}, fmt.Errorf("create record %s: %w", r.TaskID, err)
@@ -188,8 +188,8 @@ func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 	return seq, nil
 }
 
-// refersElsewhere reports whether message seq in TASKS is one of another submission, with data of its own: header is
-// that of a duplicate, which was not stored.
+// refersElsewhere reports whether message seq in TASKS refers to other data than header. It does if the server took our
+// message for a duplicate: then seq is the earlier submission's message, and our data is not needed.
 func (c *Client) refersElsewhere(ctx context.Context, seq uint64, header nats.Header) bool {
 	tasks, err := c.js.Stream(ctx, streamTasks)
 	if err != nil {

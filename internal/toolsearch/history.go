@@ -83,7 +83,7 @@ func (h *History) of(tenant string) *tenantHistory {
 	return t
 }
 
-// Record adds a succeeded task and the ids of the tools that it used. It does not wait for the server, so a message
+// Record adds a successful task and the ids of the tools that it used. It does not wait for the server, so a message
 // may be lost.
 func (h *History) Record(ctx context.Context, tenant, description string, ids []string) {
 	data, err := json.Marshal(selection.NewPast(description, ids[:min(len(ids), historyTools)]))

@@ -18,14 +18,14 @@ import (
 // Error codes of the responses that messageReader substitutes.
 const (
 	codeTooLarge  = -32099 // the response exceeds the limit
-	codeMalformed = -32098 // the response is not valid JSON, or not a result that the SDK can decode
+	codeMalformed = -32098 // the response is not valid JSON, not a result that the SDK can decode, or asks for input
 	codeServer    = -32097 // the server's error has a code that here means something else
 )
 
-// messageReader reads a server's messages, one per line, and filters those that would end the connection. A
+// messageReader reads a server's messages, one per line, and filters most of those that would end the connection. A
 // line that is not a message goes to onInvalid, because many servers print to the wrong stream. A response that
 // is too large or malformed (it may contain NaN) is replaced with an error response to the same
-// request, so that only one call fails, at once and without using memory.
+// request, so that only one call fails, at once and without keeping more than limit bytes.
 type messageReader struct {
 	source    io.ReadCloser
 	in        *bufio.Reader
@@ -99,10 +99,10 @@ func (r *messageReader) message(data []byte) ([]byte, error) {
 	return append(bytes.TrimSuffix(out, []byte("\n")), '\n'), nil
 }
 
-// decodable returns a message whose numbers have all their digits, in a form that the SDK can decode, or nil if the
-// SDK does not need it. It returns an error for a message that the SDK cannot decode, and, if that is a response with
-// an id, an error response to the same request. If the message is one request too many, the error is
-// errTooManyRequests.
+// decodable returns message in a form that the SDK decodes without losing digits of numbers (see exactContent), or nil
+// if the SDK does not need it. It returns an error for a message that the SDK cannot decode, or that asks for input,
+// and, if that is a response with an id, an error response to the same request. If the server has too many open
+// requests, the error is errTooManyRequests.
 func decodable(message []byte, open *requests) (out []byte, err error) {
 	defer func() {
 		if err != nil && !errors.Is(err, errTooManyRequests) {
@@ -127,7 +127,10 @@ func decodable(message []byte, open *requests) (out []byte, err error) {
 		return encodeError(response)
 	}
 	exact := exactSchemas(exactContent(message))
-	if err := checkResult(exact); err != nil {
+	switch err := checkResult(exact); {
+	case errors.Is(err, errNeedsInput):
+		return nil, err
+	case err != nil:
 		return nil, errMalformed(err)
 	}
 	return exact, nil
@@ -178,18 +181,38 @@ func served(r *jsonrpc.Request) ([]byte, error) {
 	return jsonrpc.EncodeMessage(&jsonrpc.Request{ID: r.ID, Method: "unsupported: " + r.Method})
 }
 
-// malformed returns an error response that replaces a malformed response, or nil if the request's id is not known.
-func malformed(response []byte, err error) []byte {
-	var m struct {
-		ID json.RawMessage `json:"id"`
+// malformed returns an error response that replaces a malformed response. It returns nil if the response's id is not
+// known, and for other messages, such as a malformed request, or a line of a log that has an id.
+func malformed(message []byte, err error) []byte {
+	var id json.RawMessage
+	if json.Valid(message) {
+		id = idOfResponse(message)
+	} else {
+		id = responseID(message, message[max(0, len(message)-tailBytes):])
 	}
-	if json.Unmarshal(response, &m) != nil || len(m.ID) == 0 || bytes.ContainsAny(m.ID[:1], "{[tfn") {
-		m.ID = responseID(response, response[max(0, len(response)-tailBytes):])
-	}
-	if m.ID == nil {
+	if id == nil {
 		return nil
 	}
-	return errorResponse(m.ID, codeMalformed, text.Truncate(err.Error(), 2*maxMessage)) // classify shortens it
+	return errorResponse(id, codeMalformed, text.Truncate(err.Error(), 2*maxMessage)) // classify shortens it
+}
+
+// idOfResponse returns the id in valid JSON, or nil if that is not a response.
+func idOfResponse(message []byte) json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(message, &m) != nil || m["method"] != nil || m["result"] == nil && m["error"] == nil {
+		return nil
+	}
+	id, hasVersion := m["id"], m["jsonrpc"] != nil
+	for _, name := range []string{"id", "result", "error"} {
+		delete(m, name)
+	}
+	if !hasVersion && len(m) > 0 { // a log line may have an id and an error, too
+		return nil
+	}
+	if len(id) == 0 || bytes.ContainsAny(id[:1], "{[tfn") { // not a string or number
+		return nil
+	}
+	return id
 }
 
 // errNeedsInput is the error of a call to which the server responds with questions.
@@ -271,17 +294,19 @@ func (r *messageReader) readLine() (line, tail []byte, size int, err error) {
 	}
 }
 
-// A response has its id before the result or at the end.
+// A response has its id before the result or at the end. A request may have its id at the end, too.
 var (
-	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?` +
+	resultFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"\s*:`)
+	idFirst     = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?` +
 		`"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*,\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"`)
 	idLast = regexp.MustCompile(`,\s*"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
 )
 
 // responseID finds a response's id in its first or last bytes. It returns nil if there is none.
 func responseID(line, tail []byte) []byte {
-	id := idFirst.FindSubmatch(line[:min(len(line), 1024)])
-	if id == nil {
+	head := line[:min(len(line), 1024)]
+	id := idFirst.FindSubmatch(head)
+	if id == nil && resultFirst.Match(head) {
 		id = idLast.FindSubmatch(tail)
 	}
 	if id == nil || !json.Valid(id[1]) {
