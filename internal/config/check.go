@@ -378,8 +378,10 @@ func (k *checker) server(key string, s MCPServer) {
 		setting, of string
 		set, needed bool
 	}{
-		{"user", "command", s.User != "", s.Command != ""}, {"cwd", "command", s.Cwd != "", s.Command != ""},
-		{"args", "command", len(s.Args) > 0, s.Command != ""}, {"env", "command", len(s.Env) > 0, s.Command != ""},
+		{"user", "command", s.User != "", s.Command != ""},
+		{"cwd", "command", s.Cwd != "", s.Command != ""},
+		{"args", "command", len(s.Args) > 0, s.Command != ""},
+		{"env", "command", len(s.Env) > 0, s.Command != ""},
 		{"headers", "url", len(s.Headers) > 0, s.URL != ""},
 	} {
 		if of.set && !of.needed {

@@ -83,8 +83,8 @@ func (s *Server) logRequest(w *recorder, r *http.Request, duration time.Duration
 	s.o.Telemetry.Log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
-// loggedMethod returns the method of a request for logs and traces. One that the fleet does not know may be any text, and
-// becomes _OTHER, as OpenTelemetry's conventions want it.
+// loggedMethod returns the method of a request for logs and traces. One that the fleet does not know may be any text.
+// It becomes _OTHER, as OpenTelemetry's conventions want it.
 func loggedMethod(r *http.Request) string {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
@@ -143,8 +143,8 @@ func describeSpan(span trace.Span, w *recorder, r *http.Request) {
 	if w.route != "" {
 		span.SetName(w.route)
 	}
-	span.SetAttributes(attribute.String("http.request.method", loggedMethod(r)), attribute.String("http.route", w.route),
-		attribute.Int("http.response.status_code", w.status), attribute.String("codefleet.tenant", w.id.tenant))
+	span.SetAttributes(attribute.String("http.request.method", loggedMethod(r)),
+		attribute.String("http.route", w.route), attribute.Int("http.response.status_code", w.status), attribute.String("codefleet.tenant", w.id.tenant))
 	if w.status >= 500 {
 		span.SetStatus(codes.Error, w.code)
 	}

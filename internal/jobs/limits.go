@@ -211,8 +211,8 @@ func (c *Client) uncount(ctx context.Context, counter string) error {
 	return nil
 }
 
-// AwaitToolRate waits until the tenant's rates permit another call of the tool with these names, and counts the call. If
-// ctx ends first, it returns the cause.
+// AwaitToolRate waits until the tenant's rates permit another call of the tool with these names, and counts the call.
+// If ctx ends first, it returns the cause.
 func (j *Job) AwaitToolRate(ctx context.Context, tool []string) error {
 	w, tenant := j.r.w, j.r.tenant
 	for pattern, rate := range w.limitsOf(tenant).ToolRates {

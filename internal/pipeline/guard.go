@@ -114,7 +114,8 @@ func refusal(f schemas.Finding) error {
 	return &executor.Failure{Code: errcode.GuardrailRefused, Message: f.Message, Line: f.Line, Hint: hintStrict}
 }
 
-// reviewCall applies the guardrails to a call of a tool with these names. If there are findings, strict guardrails mark the call as refused.
+// reviewCall applies the guardrails to a call of a tool with these names. If there are findings, strict guardrails mark
+// the call as refused.
 func (g *guard) reviewCall(ctx context.Context, c broker.Call, names []string) broker.Call {
 	d := g.data
 	d.Server, d.Tool, d.Names, d.Args = c.Server, c.Tool, names, c.Args

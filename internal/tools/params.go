@@ -52,8 +52,8 @@ func (t Tool) Params() []Param {
 	return out
 }
 
-// enumValue returns a value of an enum as a reader of Python expects it, a string without quotes. Numbers keep all their
-// digits.
+// enumValue returns a value of an enum as a reader of Python expects it, a string without quotes. Numbers keep all
+// their digits.
 func enumValue(raw json.RawMessage) string {
 	var s string
 	switch value := string(raw); {

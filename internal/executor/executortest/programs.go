@@ -142,12 +142,14 @@ Pair = collections.namedtuple('Pair', 'a b')
 	{"no standard output", "import sys\ndel sys.stdout, sys.stderr\n5", want{result: "5"}},
 	{
 		"a standard output that raises",
-		"import sys\nclass X:\n  def write(self, s): raise SystemExit\n  flush = write\nsys.stdout = sys.stderr = X()\n5",
+		"import sys\nclass X:\n  def write(self, s): raise SystemExit\n  flush = write\n" +
+			"sys.stdout = sys.stderr = X()\n5",
 		want{result: "5"},
 	},
 	{
 		"an exit handler that raises without standard error",
-		"import atexit, sys\natexit.register(lambda: 1/0)\nsys.stderr.close()\n5", want{result: "5"},
+		"import atexit, sys\natexit.register(lambda: 1/0)\nsys.stderr.close()\n5",
+		want{result: "5"},
 	},
 	{
 		"a mapping above the memory limit", "import mmap\nmmap.mmap(-1, 1 << 33)",

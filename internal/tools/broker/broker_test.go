@@ -444,7 +444,8 @@ func TestPolicies(t *testing.T) {
 		},
 		{ // the names that programs import
 			policy: broker.Policy{
-				Destructive: broker.Deny, Tools: map[string]broker.Decision{"py/put_": broker.Deny, "py/*": broker.Allow},
+				Destructive: broker.Deny,
+				Tools:       map[string]broker.Decision{"py/put_": broker.Deny, "py/*": broker.Allow},
 			},
 			drop: true, silent: true,
 		},

@@ -457,7 +457,8 @@ func TestDefaultsAreSent(t *testing.T) {
 			got.Error, got.Value.Arguments)
 	}
 	want := map[string]any{
-		"scale": "device", "list": []any{"a", map[string]any{"b": []any{true, nil, 1.5}}}, "ref": 7.0, "part": 8.0, "type": false,
+		"scale": "device", "list": []any{"a", map[string]any{"b": []any{true, nil, 1.5}}}, "ref": 7.0, "part": 8.0,
+		"type": false,
 		"text": "\"\u202e\n{}%s",
 	}
 	if diff := cmp.Diff(want, sent); diff != "" {
