@@ -144,7 +144,8 @@ func describeSpan(span trace.Span, w *recorder, r *http.Request) {
 		span.SetName(w.route)
 	}
 	span.SetAttributes(attribute.String("http.request.method", loggedMethod(r)),
-		attribute.String("http.route", w.route), attribute.Int("http.response.status_code", w.status), attribute.String("codefleet.tenant", w.id.tenant))
+		attribute.String("http.route", w.route), attribute.Int("http.response.status_code", w.status),
+		attribute.String("codefleet.tenant", w.id.tenant))
 	if w.status >= 500 {
 		span.SetStatus(codes.Error, w.code)
 	}
