@@ -318,6 +318,7 @@ const (
 	shortestTimeout = 100 * time.Millisecond
 	longestTimeout  = 7 * 24 * time.Hour
 	minMemoryMB     = 16
+	minCPUs         = 0.01
 	maxCPUs         = 1024
 )
 
@@ -326,8 +327,8 @@ func (f *taskFlags) readLimits(s *client.Submission) error {
 	switch {
 	case set("timeout", f.timeout != 0) && (f.timeout < shortestTimeout || f.timeout > longestTimeout):
 		return usage("--timeout %s: want a time from %s to %s (7 days)", f.timeout, shortestTimeout, longestTimeout)
-	case set("cpus", f.cpus != 0) && !(f.cpus > 0 && f.cpus <= maxCPUs): // this also refuses NaN
-		return usage("--cpus %v: want a number above 0, such as 0.5, up to %d", f.cpus, maxCPUs)
+	case set("cpus", f.cpus != 0) && !(f.cpus >= minCPUs && f.cpus <= maxCPUs): // this also refuses NaN
+		return usage("--cpus %v: want a number from %v to %d, such as 0.5", f.cpus, minCPUs, maxCPUs)
 	}
 	if f.timeout > 0 || f.memory > 0 || f.cpus > 0 {
 		s.Limits = &client.Limits{TimeoutS: f.timeout.Seconds(), MemoryMB: f.memory, CPUs: f.cpus}
