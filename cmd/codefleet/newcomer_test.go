@@ -39,6 +39,7 @@ func TestNewcomer(t *testing.T) {
 		{"run|./", 2, "./ is a directory, not a task"},
 		{"run|nosuch.py", 2, "nosuch.py: no such file"},
 		{"run|--net|https://example.org/x|--code|x", 2, "try: --net example.org\n"},
+		{"run|--net|example.org/x|--code|x", 2, `--net "example.org/x" has a path: want a host, such as example.org`},
 		{"run|--timeout|9999h|--code|x", 2, "want a time from 100ms to 168h0m0s (7 days)"},
 		{"run|--timeout|0s|--code|x", 2, "--timeout 0s: want a time from 100ms"},
 		{"run|--timeout|1ns|--code|x", 2, "--timeout 1ns: want a time from 100ms"},

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/limited"
 )
 
@@ -338,9 +339,12 @@ func (f *taskFlags) readLimits(s *client.Submission) error {
 
 func (f *taskFlags) readNetwork(s *client.Submission) error {
 	for _, host := range f.net {
-		if _, rest, isURL := strings.Cut(host, "://"); isURL {
-			name, _, _ := strings.Cut(rest, "/")
-			return usage("--net %s is a URL; want a host", host).try("--net " + name)
+		_, err := allowlist.Parse(host)
+		if name, isURL := allowlist.HostOfURL(host); isURL {
+			return usage("--net %v", err).try("--net " + cmp.Or(name, "example.org"))
+		}
+		if err != nil {
+			return usage("--net %v", err).try("--net example.org, or --net '*.example.org'")
 		}
 	}
 	if len(f.net) > 0 {
