@@ -70,6 +70,10 @@ func TestRedriveCommand(t *testing.T) {
 		t.Errorf("redrive --all: exit code %d, output %q, want 0 and a note that no task is dead-lettered", code, out)
 	}
 	dead, ok := runTask(t, f, "die"), runTask(t, f, "print 1")
+	const notDead = "is succeeded: only dead-lettered tasks have a dead letter\n  try: codefleet dead "
+	if code, _, errs := command(t, f, "dead", "show", ok.TaskID); code != 2 || !strings.Contains(errs, notDead) {
+		t.Errorf("show of a task that is not dead: exit code %d, %s, want 2 and %q", code, errs, notDead)
+	}
 	for name, c := range map[string]struct {
 		args []string
 		code int
