@@ -64,6 +64,8 @@ func TestNewcomer(t *testing.T) {
 		{"triggers|add|x|--type|y", 2, "try: codefleet triggers add invoice --type order.created --file invoice.py\n"},
 		{"submit", 2, "try: codefleet submit --code 'print(6*7)'\n"},
 		{"--version", 0, "codefleet dev ("},
+		{"up|--nats|foo", 2, "try: codefleet up --help\n"},
+		{"mcp|--transport|http|--http|banana", 2, "try: codefleet mcp --help\n"},
 		{"workspace|pull|--workspace|mistyped|dir", 2, "the workspace mistyped has no commits"},
 		{"workspace|log|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
 		{"workspace|ls|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
