@@ -44,6 +44,14 @@ func TestWrongAddresses(t *testing.T) {
 		{dead, "", "mcp test", 3, "the fleet does not respond: "},
 		{dead, "", "mcp test -o json", 3, `{"error":{"message":"the fleet does not respond: `},
 		{dead, "", "tasks -o json", 3, "\"code\":\"unavailable\",\"hint\":\"start one with `codefleet up`"},
+		{
+			strings.Replace(queue.URL(), "nats://", "http://", 1), "", "tasks", 3,
+			"codefleet: no fleet at this address: the server does not speak HTTP\n  try: check the address of the fleet\n",
+		},
+		{
+			strings.Replace(queue.URL(), "nats://", "https://", 1), "", "tasks", 3,
+			"codefleet: no fleet at this address: the server does not speak HTTPS\n",
+		},
 		{"nats://127.0.0.1:1", "", "mcp test", 3, "find a fleet: connect to NATS "},
 		{"nats://127.0.0.1:1", "", "tasks -o json", 3, `"code":"unavailable"`},
 		{
