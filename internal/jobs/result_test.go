@@ -94,3 +94,14 @@ func fillLarge(v reflect.Value, path string) {
 		panic("fillLarge does not know " + v.Type().String() + " of " + path)
 	}
 }
+
+// TestExhaustedCounts checks that the error of a task without attempts left counts them in words that fit.
+func TestExhaustedCounts(t *testing.T) {
+	for want, n := range map[string]int{"the fleet gave up after 1 attempt": 1, "the fleet gave up after 2 attempts": 2} {
+		r := &run{}
+		r.rec.Attempts = make([]schemas.Attempt, n)
+		if got := r.errorExhausted().Message; got != want {
+			t.Errorf("errorExhausted after %d = %q, want %q", n, got, want)
+		}
+	}
+}
