@@ -92,7 +92,7 @@ func TestWrongAddresses(t *testing.T) {
 		{dead, "", "--fleet scheme.json tasks", 2, `find a fleet: fleet address "ftp://127.0.0.1"`},
 		{dead, "", "--fleet empty.json tools", 2, "find a fleet: read fleet file empty.json: url is missing"},
 		{dead, "", "--fleet . tasks", 2, "find a fleet: read fleet file: read .: is a directory"},
-		{dead, "", "--fleet absent.json tasks", 3, "open absent.json: no such file"},
+		{dead, "", "--fleet absent.json tasks", 2, "open absent.json: no such file"},
 		{dead, "", "--fleet token.json tasks", 2, "find a fleet: token in token.json contains a newline"},
 		{
 			fleet.URL, "a\nb", "tasks", 2,

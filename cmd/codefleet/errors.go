@@ -71,6 +71,7 @@ func noFleet(err error) error {
 	case errors.Is(err, client.ErrNoFleet):
 		f.message, f.err = "no fleet found", nil
 	case errors.Is(err, fs.ErrNotExist):
+		f.code = errcode.ExitUsage
 		f.hint = "check the path: `codefleet up` writes the file into its data directory"
 	case !errors.Is(err, jobs.ErrServerTooOld): // any other error: the queue does not respond
 		f.refusal = errcode.Unavailable

@@ -151,6 +151,42 @@ func TestQueuedTasks(t *testing.T) {
 	}
 }
 
+// TestRunAt checks that a task that is not due yet is not waited for without a word.
+func TestRunAt(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	code, out, errs := command(t, f, "run", "--at", "+300ms", "--code", "print now")
+	if code != 0 || out != "now\n" || !strings.Contains(errs, "note: the task waits until 20") {
+		t.Errorf("run --at: exit code %d, output %q, %s, want 0, now, and a note with the time", code, out, errs)
+	}
+}
+
+// TestNoArtifacts checks that a task without artifacts is not answered with nothing.
+func TestNoArtifacts(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	task := runTask(t, f, "print 1")
+	for _, sub := range []string{"ls", "get"} {
+		code, out, errs := command(t, f, "artifacts", sub, task.TaskID)
+		if code != 0 || out != "" || errs != "note: the task has no artifacts\n" {
+			t.Errorf("artifacts %s: exit code %d, output %q, %q, want 0 and a note", sub, code, out, errs)
+		}
+	}
+}
+
+// TestWhyForTenants checks that only operators are advised to do what only operators may.
+func TestWhyForTenants(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	for token, want := range map[string]string{
+		ingesttest.Token: "codefleet workers, then start a worker that serves the task pool",
+		ingesttest.Other: "ask an operator for a worker that serves the task pool",
+	} {
+		_, id, _ := commandWith(t, f, token, "submit", "--code", "print 1")
+		code, out, errs := commandWith(t, f, token, "why", strings.TrimSpace(id))
+		if code != 0 || !strings.Contains(out, want+"\n") {
+			t.Errorf("why with %s: exit code %d, %s%s, want %q", token, code, out, errs, want)
+		}
+	}
+}
+
 // TestTimeLeft checks that the time to a task's run is rounded up to minutes.
 func TestTimeLeft(t *testing.T) {
 	const almost = -300 * time.Millisecond // the time that a submission took

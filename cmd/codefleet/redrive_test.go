@@ -17,8 +17,14 @@ import (
 // command runs one command line with the fleet f and returns its exit code and what it printed.
 func command(t *testing.T, f *ingesttest.Fleet, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	return commandWith(t, f, ingesttest.Token, args...)
+}
+
+// commandWith is command with the token of another caller.
+func commandWith(t *testing.T, f *ingesttest.Fleet, token string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	t.Setenv("CODEFLEET_URL", f.URL)
-	t.Setenv("CODEFLEET_TOKEN", ingesttest.Token)
+	t.Setenv("CODEFLEET_TOKEN", token)
 	var out, errs bytes.Buffer
 	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, env: os.Environ(), exit: os.Exit}
 	code = a.main(t.Context(), args)
