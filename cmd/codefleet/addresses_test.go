@@ -46,7 +46,7 @@ func TestWrongAddresses(t *testing.T) {
 		{dead, "", "tasks -o json", 3, "\"code\":\"unavailable\",\"hint\":\"start one with `codefleet up`"},
 		{
 			strings.Replace(queue.URL(), "nats://", "http://", 1), "", "tasks", 3,
-			"codefleet: no fleet at this address: the server does not speak HTTP\n  try: check the address of the fleet\n",
+			"no fleet at this address: the server does not speak HTTP\n  try: check the address of the fleet\n",
 		},
 		{
 			strings.Replace(queue.URL(), "nats://", "https://", 1), "", "tasks", 3,

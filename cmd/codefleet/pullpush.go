@@ -231,7 +231,8 @@ func afterSync(r client.SyncReport, verb, dir string) string {
 	}
 	switch n := len(r.Different); {
 	case n > 0:
-		return fmt.Sprintf("differ at %s: codefleet workspace %s %s", text.Count(n, "path"), other, shellescape.Quote(dir))
+		return fmt.Sprintf("differ at %s: codefleet workspace %s %s", text.Count(n, "path"), other,
+			shellescape.Quote(dir))
 	case len(r.Skipped) > 0:
 		return "are equal, apart from what was skipped"
 	}

@@ -112,9 +112,9 @@ func fault(expression string) string {
 		if _, err := parts[i].alone.Parse(field); err == nil {
 			continue
 		}
-		for _, item := range strings.Split(field, ",") {
+		for item := range strings.SplitSeq(field, ",") {
 			span, step, stepped := strings.Cut(item, "/")
-			for _, value := range strings.Split(span, "-") {
+			for value := range strings.SplitSeq(span, "-") {
 				if _, err := parts[i].alone.Parse(value); err != nil && value != "" {
 					return fmt.Sprintf("%q is no %s: want %s", value, parts[i].name, parts[i].want)
 				}

@@ -134,8 +134,8 @@ var tasks = []Error{
 	row(InvalidResult, "dead", "The result does not match its schema.",
 		"Report it: it is a bug in the fleet or in a plugin."),
 	row(NotRedrivable, "409",
-		"The task has no dead letter or cannot be redriven: it is not dead-lettered, has expired, or its record or data "+
-			"is no longer kept.",
+		"The task has no dead letter or cannot be redriven: it is not dead-lettered, has expired, or its record or "+
+			"data is no longer kept.",
 		"See `codefleet dead`; submit the task again if its record is gone."),
 	row(NotRetryable, "409",
 		"The task has not ended, it has succeeded, or its submission is no longer kept.",

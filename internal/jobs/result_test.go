@@ -97,7 +97,10 @@ func fillLarge(v reflect.Value, path string) {
 
 // TestExhaustedCounts checks that the error of a task without attempts left counts them in words that fit.
 func TestExhaustedCounts(t *testing.T) {
-	for want, n := range map[string]int{"the fleet gave up after 1 attempt": 1, "the fleet gave up after 2 attempts": 2} {
+	for n, want := range map[int]string{
+		1: "the fleet gave up after 1 attempt",
+		2: "the fleet gave up after 2 attempts",
+	} {
 		r := &run{}
 		r.rec.Attempts = make([]schemas.Attempt, n)
 		if got := r.errorExhausted().Message; got != want {
