@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -356,6 +357,12 @@ func (d *httpConn) sendTo(ctx context.Context, at *location, r httpRequest) (*ht
 	if errors.Is(err, http.ErrSchemeMismatch) {
 		return nil, backoff.Permanent(wrongScheme(req.URL, "http"))
 	}
+	if notHTTP(err) {
+		return nil, backoff.Permanent(&APIError{
+			Code: errcode.UnexpectedResponse, Message: "the server does not speak " + strings.ToUpper(req.URL.Scheme),
+			Hint: "check the address of the fleet",
+		})
+	}
 	if err != nil {
 		err = fmt.Errorf("request to %s: %w", at.base.Host, unwrapURL(err))
 		if r.once || !r.repeatable() {
@@ -436,6 +443,15 @@ func wrongScheme(u *url.URL, want string) *APIError {
 		Message: fmt.Sprintf("the server speaks %s, not %s", strings.ToUpper(want), strings.ToUpper(u.Scheme)),
 		Hint:    fmt.Sprintf("use the address %s://%s", want, u.Host),
 	}
+}
+
+// notHTTP reports whether a request failed because the server, such as a queue, speaks another protocol. Package http
+// has no type for the first of these errors, which quotes what the server sent.
+func notHTTP(err error) bool {
+	if _, notTLS := errors.AsType[tls.RecordHeaderError](err); notTLS {
+		return true
+	}
+	return err != nil && strings.Contains(err.Error(), "malformed HTTP ")
 }
 
 // expectsHTTPS reports whether a server that speaks HTTPS has refused a request over HTTP. The response of every common

@@ -25,6 +25,8 @@ func TestValidateTask(t *testing.T) {
 		},
 		{"name of a variable", `{"code":"x","env":{"A-B":"1","C":"2"}}`, []string{"/env/A-B"}},
 		{"too many processors", `{"code":"x","limits":{"cpus":1e308}}`, []string{"/limits/cpus"}},
+		{"too few processors", `{"code":"x","limits":{"cpus":0.009}}`, []string{"/limits/cpus"}},
+		{"fewest processors", `{"code":"x","limits":{"cpus":0.01}}`, nil},
 		{"timeout too long", `{"code":"x","limits":{"timeout_s":1e300}}`, []string{"/limits/timeout_s"}},
 		{"timeout too short", `{"code":"x","limits":{"timeout_s":1e-12}}`, []string{"/limits/timeout_s"}},
 		{

@@ -558,6 +558,8 @@ class Agent:
                 error, retry = _unreachable(self._url, e), not once
                 if "WRONG_VERSION_NUMBER" in str(e):
                     error, retry = _wrong_scheme(self._url, "http"), False
+                elif _is_no_http(e):
+                    retry = False
             if not retry or time.monotonic() + pause > end:
                 raise error
             time.sleep(pause)
@@ -675,8 +677,15 @@ def _events(response):
             yield json.loads(line[6:])
 
 
+def _is_no_http(e):
+    """Report whether the server speaks another protocol. The error for a closed connection has the same base class."""
+    return isinstance(e, http.client.BadStatusLine) and not isinstance(e, ConnectionError)
+
+
 def _unreachable(url, e):
     """Return the error for a fleet that does not respond, with its cause and a hint."""
+    if _is_no_http(e):
+        return FleetError("the server does not speak HTTP", 0, "unexpected_response", "check the address of the fleet")
     cause, hint = getattr(e, "reason", e), "check the address in CODEFLEET_URL or fleet.json, and the network"
     if isinstance(cause, ConnectionRefusedError):
         hint = "it does not run: start it with `codefleet up`, or set CODEFLEET_URL and CODEFLEET_TOKEN to another fleet"

@@ -6,6 +6,7 @@ import http.server
 import io
 import json
 import os
+import socket
 import tempfile
 import threading
 import unittest
@@ -418,6 +419,20 @@ class Failures(unittest.TestCase):
         encrypted = create_agent(url="https" + agent._url[4:])
         result, _, error = encrypted.execute_task("x")
         self.assertEqual((result, error), (ExecutionResult.FAILURE, f"the server speaks HTTP, not HTTPS (use the address {agent._url})"))
+
+    def test_no_http(self):
+        queue = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(queue.close)
+
+        def serve():
+            connection, _ = queue.accept()
+            with connection:
+                connection.sendall(b'INFO {"server_id":"NA"}\r\n')
+                connection.recv(1 << 16)
+
+        threading.Thread(target=serve, daemon=True).start()
+        result, _, error = create_agent(url=f"http://127.0.0.1:{queue.getsockname()[1]}").execute_task("x")
+        self.assertEqual((result, error), (ExecutionResult.FAILURE, "the server does not speak HTTP (check the address of the fleet)"))
 
     def test_redirect_is_not_followed(self):
         _, agent = self.respond((307, {"Location": "http://127.0.0.1:9/"}, b""))

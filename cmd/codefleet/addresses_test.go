@@ -44,6 +44,14 @@ func TestWrongAddresses(t *testing.T) {
 		{dead, "", "mcp test", 3, "the fleet does not respond: "},
 		{dead, "", "mcp test -o json", 3, `{"error":{"message":"the fleet does not respond: `},
 		{dead, "", "tasks -o json", 3, "\"code\":\"unavailable\",\"hint\":\"start one with `codefleet up`"},
+		{
+			strings.Replace(queue.URL(), "nats://", "http://", 1), "", "tasks", 3,
+			"no fleet at this address: the server does not speak HTTP\n  try: check the address of the fleet\n",
+		},
+		{
+			strings.Replace(queue.URL(), "nats://", "https://", 1), "", "tasks", 3,
+			"codefleet: no fleet at this address: the server does not speak HTTPS\n",
+		},
 		{"nats://127.0.0.1:1", "", "mcp test", 3, "find a fleet: connect to NATS "},
 		{"nats://127.0.0.1:1", "", "tasks -o json", 3, `"code":"unavailable"`},
 		{
@@ -87,7 +95,7 @@ func TestWrongAddresses(t *testing.T) {
 		{dead, "", "--fleet scheme.json tasks", 2, `find a fleet: fleet address "ftp://127.0.0.1"`},
 		{dead, "", "--fleet empty.json tools", 2, "find a fleet: read fleet file empty.json: url is missing"},
 		{dead, "", "--fleet . tasks", 2, "find a fleet: read fleet file: read .: is a directory"},
-		{dead, "", "--fleet absent.json tasks", 3, "open absent.json: no such file"},
+		{dead, "", "--fleet absent.json tasks", 2, "open absent.json: no such file"},
 		{dead, "", "--fleet token.json tasks", 2, "find a fleet: token in token.json contains a newline"},
 		{
 			fleet.URL, "a\nb", "tasks", 2,

@@ -58,6 +58,9 @@ func (a *app) main(ctx context.Context, args []string) int {
 		a.stdout = out
 	}
 	root := a.root()
+	if wantsJSON(args) { // for --version, whose text cobra prints
+		root.Version = versionJSON(thisVersion())
+	}
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)

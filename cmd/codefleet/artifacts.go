@@ -39,12 +39,20 @@ func (a *app) artifactsLsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.noteNoArtifacts(list)
 			return a.print(orEmpty(list), func(w io.Writer) {
 				for _, f := range list {
 					row(w, f.Bytes, f.MediaType, printable(f.Path))
 				}
 			})
 		}),
+	}
+}
+
+// noteNoArtifacts prints a note if there are no artifacts.
+func (a *app) noteNoArtifacts(list []client.Artifact) {
+	if len(list) == 0 {
+		fmt.Fprintln(a.stderr, "note: the task has no artifacts")
 	}
 }
 
@@ -83,6 +91,7 @@ func (a *app) artifactsGetCommand() *cobra.Command {
 			if list, err = chosenArtifacts(list, args[0], args[1:]); err != nil {
 				return err
 			}
+			a.noteNoArtifacts(list)
 			return a.getArtifacts(ctx, c, args[0], dir, force, list)
 		}),
 	}

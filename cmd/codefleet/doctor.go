@@ -73,6 +73,9 @@ func (a *app) doctorCommand() *cobra.Command {
 	c.Flags().BoolVar(&fix, "fix", false, "as root: enable huge pages on this host after asking, then check the host")
 	c.Flags().BoolVar(&yes, "yes", false, "let --fix change this host without asking")
 	c.RunE = a.do(func(ctx context.Context, _ []string) error {
+		if yes && !fix {
+			return usage("--yes has no effect without --fix").try("codefleet doctor --fix --yes")
+		}
 		if fix {
 			if err := a.fixHost(yes); err != nil {
 				return err
@@ -100,6 +103,9 @@ func (a *app) doctor(ctx context.Context, clean bool) error {
 		}
 		results = append(results, p.secretsInUse(ctx)...)
 		results = append(results, p.pools(ctx)...)
+	}
+	for i := range results {
+		results[i].Fix = a.withFlags(results[i].Fix)
 	}
 	if err := a.print(results, func(w io.Writer) { showCheckResults(w, results) }); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,6 +71,7 @@ func noFleet(err error) error {
 	case errors.Is(err, client.ErrNoFleet):
 		f.message, f.err = "no fleet found", nil
 	case errors.Is(err, fs.ErrNotExist):
+		f.code = errcode.ExitUsage
 		f.hint = "check the path: `codefleet up` writes the file into its data directory"
 	case !errors.Is(err, jobs.ErrServerTooOld): // any other error: the queue does not respond
 		f.refusal = errcode.Unavailable
@@ -92,6 +94,9 @@ func (a *app) report(err error) int {
 	}
 	f := explain(err)
 	f.hint = a.withFlags(f.hint)
+	if a.executed != nil && inFlags(err) {
+		f.hint = a.executed.CommandPath() + " --help"
+	}
 	if message := f.Error(); message != "" {
 		if a.output == "json" {
 			return a.reportJSON(f)
@@ -103,6 +108,14 @@ func (a *app) report(err error) int {
 		}
 	}
 	return f.code
+}
+
+// inFlags reports whether all that is wrong in the settings comes from flags, which `config check` does not read.
+func inFlags(err error) bool {
+	e, ok := errors.AsType[*config.InvalidError](err)
+	return ok && !slices.ContainsFunc(e.Problems, func(p config.Problem) bool {
+		return !strings.HasPrefix(p.Where, "--")
+	})
 }
 
 var commandInHint = regexp.MustCompile(`codefleet(?: [a-z][a-z-]*)+`)

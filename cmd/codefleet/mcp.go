@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/internal/assembly"
@@ -43,6 +44,10 @@ func (a *app) mcpCommand() *cobra.Command {
 	c.RunE = a.do(func(ctx context.Context, _ []string) error {
 		if !slices.Contains(process.Transports(), transport) {
 			return usage("--transport %s: want one of %s", transport, strings.Join(process.Transports(), ", "))
+		}
+		if transport == "stdio" && f.Changed("http") {
+			return usage("--http has no effect with --transport stdio").
+				try("codefleet mcp --transport http --http " + shellescape.Quote(f.Lookup("http").Value.String()))
 		}
 		return a.mcp(ctx, transport, changedSettings(f, settings))
 	})

@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/bridge"
 )
 
 // callTool implements the script command
@@ -104,4 +106,13 @@ func token(ts *testscript.TestScript, _ bool, _ []string) {
 	fleet, err := client.ReadFleetFile(ts.MkAbs("codefleet/fleet.json"))
 	ts.Check(err)
 	ts.Setenv("TOKEN", fleet.Token)
+}
+
+// TestMCPTestHint checks that a task that has not ended is explained by why, and any other failure by doctor.
+func TestMCPTestHint(t *testing.T) {
+	for id, want := range map[string]string{"": "codefleet doctor", "abc": "codefleet why abc"} {
+		if got := (mcpReport{Tools: []bridge.CheckResult{{}, {TaskID: id}}}).hint(); got != want {
+			t.Errorf("hint with the task %q = %q, want %q", id, got, want)
+		}
+	}
 }

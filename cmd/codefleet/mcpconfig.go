@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"os"
@@ -18,12 +19,20 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// mcpClient describes how to configure an MCP client. Either json or text is set.
+// mcpClient describes how to configure an MCP client. One of json, text and command is set.
 type mcpClient struct {
-	name string
-	file string                   // the client's configuration file; empty if text is a command
-	json func(mcpServer) any      // what to add to a JSON file
-	text func(s mcpServer) string // what to add to a file that is not JSON, or a command
+	name    string
+	file    string                     // the client's configuration file; empty for a command
+	json    func(mcpServer) any        // what to add to a JSON file
+	text    func(s mcpServer) string   // what to add to a file that is not JSON
+	command func(s mcpServer) []string // the command that configures the client, or that starts it
+}
+
+// mcpText is what `mcp config -o json` prints for clients whose configuration is not JSON.
+type mcpText struct {
+	Command []string `json:"command,omitempty"` // to execute
+	File    string   `json:"file,omitempty"`    // to add Text to
+	Text    string   `json:"text,omitempty"`
 }
 
 // mcpServer describes how a client reaches the fleet: with a command of this host, or at a URL.
@@ -81,7 +90,7 @@ func mcpClients() []mcpClient {
 	vscode := serverJSON{"servers", "url", map[string]any{"type": "stdio"}, map[string]any{"type": "http"}}
 	zed := serverJSON{"context_servers", "url", map[string]any{"source": "custom"}, map[string]any{"source": "custom"}}
 	return []mcpClient{
-		{name: "claude-code", text: claudeCode},
+		{name: "claude-code", command: claudeCode},
 		{name: "claude-desktop", file: "claude_desktop_config.json", json: func(s mcpServer) any {
 			return standard.render(s.asCommand())
 		}},
@@ -89,11 +98,12 @@ func mcpClients() []mcpClient {
 		{name: "codex", file: "~/.codex/config.toml", text: codex},
 		{name: "cursor", file: "~/.cursor/mcp.json", json: standard.render},
 		{name: "gemini-cli", file: "~/.gemini/settings.json", json: gemini.render},
-		{name: "inspector", text: func(s mcpServer) string {
+		{name: "inspector", command: func(s mcpServer) []string {
+			args := []string{"npx", "@modelcontextprotocol/inspector"}
 			if s.url != "" {
-				return "npx @modelcontextprotocol/inspector --transport http --server-url " + shellescape.Quote(s.url)
+				return append(args, "--transport", "http", "--server-url", s.url)
 			}
-			return "npx @modelcontextprotocol/inspector " + s.shell()
+			return append(args, s.line()...)
 		}},
 		{name: "vscode", file: ".vscode/mcp.json", json: vscode.render},
 		{name: "windsurf", file: "~/.codeium/windsurf/mcp_config.json", json: windsurf.render},
@@ -101,21 +111,21 @@ func mcpClients() []mcpClient {
 	}
 }
 
-// shell returns the command for a POSIX shell.
-func (s mcpServer) shell() string {
-	return shellescape.QuoteCommand(append([]string{s.command}, s.args...))
-}
+// line returns the command with its arguments.
+func (s mcpServer) line() []string { return append([]string{s.command}, s.args...) }
 
-func claudeCode(s mcpServer) string {
+func claudeCode(s mcpServer) []string {
 	if s.url != "" {
-		return "claude mcp add --transport http codefleet " + shellescape.Quote(s.url) +
-			" --header " + shellescape.Quote("Authorization: Bearer "+tokenPlaceholder)
+		return []string{
+			"claude", "mcp", "add", "--transport", "http", "codefleet", s.url,
+			"--header", "Authorization: Bearer " + tokenPlaceholder,
+		}
 	}
 	args := []string{"claude", "mcp", "add", "codefleet"}
 	for _, k := range slices.Sorted(maps.Keys(s.env)) {
 		args = append(args, "--env", k+"="+s.env[k])
 	}
-	return shellescape.QuoteCommand(args) + " -- " + s.shell()
+	return append(append(args, "--"), s.line()...)
 }
 
 func codex(s mcpServer) string {
@@ -218,9 +228,14 @@ func (a *app) showMCP(m mcpClient, s mcpServer) error {
 	if m.file != "" {
 		fmt.Fprintf(a.stderr, "for %s:\n", m.file)
 	}
-	if m.text != nil {
-		_, err := fmt.Fprintln(a.stdout, m.text(s))
-		return err
+	switch {
+	case m.command != nil:
+		command := m.command(s)
+		return a.print(mcpText{Command: command}, func(w io.Writer) {
+			fmt.Fprintln(w, shellescape.QuoteCommand(command))
+		})
+	case m.text != nil:
+		return a.print(mcpText{File: m.file, Text: m.text(s)}, func(w io.Writer) { fmt.Fprintln(w, m.text(s)) })
 	}
 	return a.encodeJSON(m.json(s), true)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/pelletier/go-toml/v2"
 )
 
@@ -17,7 +18,10 @@ func TestClientConfigurationIsQuoted(t *testing.T) {
 		env: map[string]string{"CODEFLEET_URL": "https://h/?a=1&b"},
 	}
 	remote := mcpServer{url: "https://h/mcp?a=1&b='x'"}
-	for _, tt := range []struct{ got, want string }{
+	for _, tt := range []struct {
+		got  []string
+		want string
+	}{
 		{
 			claudeCode(local), `claude mcp add codefleet --env 'CODEFLEET_URL=https://h/?a=1&b' -- ` +
 				`'/opt/my tools/codefleet' --fleet 'it'"'"'s.json' mcp`,
@@ -27,8 +31,8 @@ func TestClientConfigurationIsQuoted(t *testing.T) {
 				`--header 'Authorization: Bearer YOUR_TOKEN'`,
 		},
 	} {
-		if tt.got != tt.want {
-			t.Errorf("command = %s, want %s", tt.got, tt.want)
+		if got := shellescape.QuoteCommand(tt.got); got != tt.want {
+			t.Errorf("command = %s, want %s", got, tt.want)
 		}
 	}
 	var file struct {

@@ -110,7 +110,17 @@ func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
 	}
 	err = a.print(report, func(w io.Writer) { fmt.Fprintf(w, "%d/%d\n", report.Passed, report.Total) })
 	if err == nil && report.Passed < report.Total {
-		return &failure{code: errcode.ExitFailed, message: "some MCP tools failed", hint: "codefleet doctor"}
+		return &failure{code: errcode.ExitFailed, message: "some MCP tools failed", hint: report.hint()}
 	}
 	return err
+}
+
+// hint says what to do about the tools that failed.
+func (r mcpReport) hint() string {
+	for _, c := range r.Tools {
+		if c.TaskID != "" {
+			return "codefleet why " + c.TaskID
+		}
+	}
+	return "codefleet doctor"
 }

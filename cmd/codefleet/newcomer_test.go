@@ -39,6 +39,7 @@ func TestNewcomer(t *testing.T) {
 		{"run|./", 2, "./ is a directory, not a task"},
 		{"run|nosuch.py", 2, "nosuch.py: no such file"},
 		{"run|--net|https://example.org/x|--code|x", 2, "try: --net example.org\n"},
+		{"run|--net|example.org/x|--code|x", 2, `--net "example.org/x" has a path: want a host, such as example.org`},
 		{"run|--timeout|9999h|--code|x", 2, "want a time from 100ms to 168h0m0s (7 days)"},
 		{"run|--timeout|0s|--code|x", 2, "--timeout 0s: want a time from 100ms"},
 		{"run|--timeout|1ns|--code|x", 2, "--timeout 1ns: want a time from 100ms"},
@@ -48,9 +49,10 @@ func TestNewcomer(t *testing.T) {
 		{"tools|search|x|--limit|-1", 2, "--limit -1: want at least 1"},
 		{"run|--memory|-1|--code|x", 2, "--memory -1: want at least 16 MB"},
 		{"submit|--memory|0|--code|x", 2, "--memory 0: want at least 16 MB"},
-		{"run|--cpus|0|--code|x", 2, "--cpus 0: want a number above 0, such as 0.5, up to 1024"},
-		{"run|--cpus|1e308|--code|x", 2, "--cpus 1e+308: want a number above 0"},
-		{"run|--cpus|NaN|--code|x", 2, "--cpus NaN: want a number above 0"},
+		{"run|--cpus|0|--code|x", 2, "--cpus 0: want a number from 0.01 to 1024, such as 0.5"},
+		{"run|--cpus|0.009|--code|x", 2, "--cpus 0.009: want a number from 0.01"},
+		{"run|--cpus|1e308|--code|x", 2, "--cpus 1e+308: want a number from 0.01"},
+		{"run|--cpus|NaN|--code|x", 2, "--cpus NaN: want a number from 0.01"},
 		{"submit|--at|+-5m|--code|x", 2, `--at "+-5m": want a time from now, such as +10m`},
 		{"submit|--at|++5m|--code|x", 2, `--at "++5m": want a time from now`},
 		{"submit|--at|+5|--code|x", 2, `--at "+5": want a time from now`},
@@ -62,6 +64,8 @@ func TestNewcomer(t *testing.T) {
 		{"triggers|add|x|--type|y", 2, "try: codefleet triggers add invoice --type order.created --file invoice.py\n"},
 		{"submit", 2, "try: codefleet submit --code 'print(6*7)'\n"},
 		{"--version", 0, "codefleet dev ("},
+		{"up|--nats|foo", 2, "try: codefleet up --help\n"},
+		{"mcp|--transport|http|--http|banana", 2, "try: codefleet mcp --help\n"},
 		{"workspace|pull|--workspace|mistyped|dir", 2, "the workspace mistyped has no commits"},
 		{"workspace|log|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
 		{"workspace|ls|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
@@ -144,6 +148,42 @@ func TestQueuedTasks(t *testing.T) {
 	}
 	if !strings.Contains(status, "print later") || !strings.Contains(status, "runs at") {
 		t.Errorf("status = %s, want the time of the run and the program", status)
+	}
+}
+
+// TestRunAt checks that a task that is not due yet is not waited for without a word.
+func TestRunAt(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	code, out, errs := command(t, f, "run", "--at", "+300ms", "--code", "print now")
+	if code != 0 || out != "now\n" || !strings.Contains(errs, "note: the task waits until 20") {
+		t.Errorf("run --at: exit code %d, output %q, %s, want 0, now, and a note with the time", code, out, errs)
+	}
+}
+
+// TestNoArtifacts checks that a task without artifacts is not answered with nothing.
+func TestNoArtifacts(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	task := runTask(t, f, "print 1")
+	for _, sub := range []string{"ls", "get"} {
+		code, out, errs := command(t, f, "artifacts", sub, task.TaskID)
+		if code != 0 || out != "" || errs != "note: the task has no artifacts\n" {
+			t.Errorf("artifacts %s: exit code %d, output %q, %q, want 0 and a note", sub, code, out, errs)
+		}
+	}
+}
+
+// TestWhyForTenants checks that only operators are advised to do what only operators may.
+func TestWhyForTenants(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	for token, want := range map[string]string{
+		ingesttest.Token: "codefleet workers, then start a worker that serves the task pool",
+		ingesttest.Other: "ask an operator for a worker that serves the task pool",
+	} {
+		_, id, _ := commandWith(t, f, token, "submit", "--code", "print 1")
+		code, out, errs := commandWith(t, f, token, "why", strings.TrimSpace(id))
+		if code != 0 || !strings.Contains(out, want+"\n") {
+			t.Errorf("why with %s: exit code %d, %s%s, want %q", token, code, out, errs, want)
+		}
 	}
 }
 

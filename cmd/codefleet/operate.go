@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,12 +27,21 @@ func (a *app) whyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(why, func(w io.Writer) { showWhy(w, why) })
+			id, err := c.WhoAmI(ctx)
+			if err != nil {
+				return err
+			}
+			next := whyNext[why.Rule]
+			if !slices.Contains(id.Scopes, schemas.ScopeOperator) {
+				next = cmp.Or(whyNextTenant[why.Rule], next)
+			}
+			return a.print(why, func(w io.Writer) { showWhy(w, why, next) })
 		}),
 	}
 }
 
-func showWhy(w io.Writer, why client.Why) {
+// showWhy prints what a task waits for, and what to do about it.
+func showWhy(w io.Writer, why client.Why, next string) {
 	row(w, "task", why.TaskID)
 	row(w, "status", why.Status)
 	row(w, "rule", why.Rule)
@@ -46,7 +56,7 @@ func showWhy(w io.Writer, why client.Why) {
 	if why.EstimateS != nil {
 		row(w, "starts", "in about "+duration(time.Duration(*why.EstimateS*float64(time.Second))))
 	}
-	if next := whyNext[why.Rule]; next != "" {
+	if next != "" {
 		row(w, "try", next)
 	}
 }
@@ -61,6 +71,16 @@ var whyNext = map[string]string{
 	schemas.WhyNoWorker: "codefleet workers, then start a worker that serves the task pool",
 	schemas.WhyCap:      "wait, or ask an operator to raise the tenant's max_running",
 	schemas.WhyTurn:     "wait, or add workers",
+}
+
+// whyNextTenant replaces the rows of whyNext that only operators can follow.
+var whyNextTenant = map[string]string{
+	schemas.WhyMemory:   "wait, or ask an operator for more memory",
+	schemas.WhySandbox:  "wait, or ask an operator for more workers",
+	schemas.WhyNoKey:    "ask an operator to configure the key of the workspace on every worker",
+	schemas.WhyPaused:   "wait, or ask an operator to resume it",
+	schemas.WhyNoWorker: "ask an operator for a worker that serves the task pool",
+	schemas.WhyTurn:     "wait, or ask an operator for more workers",
 }
 
 // targets describes the argument of pause and resume.

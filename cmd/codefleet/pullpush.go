@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
@@ -196,6 +197,7 @@ type syncOutput struct {
 	Removed    []string `json:"removed"`
 	Conflicts  []string `json:"conflicts"`
 	Skipped    []string `json:"skipped"`
+	Different  []string `json:"different"` // paths at which the directory and the workspace still differ
 }
 
 func (a *app) showSync(ws *client.Workspace, r client.SyncReport, verb, dir string) error {
@@ -209,12 +211,30 @@ func (a *app) showSync(ws *client.Workspace, r client.SyncReport, verb, dir stri
 	}
 	out := syncOutput{
 		ws.Name(), r.Generation, orEmpty(r.Written), orEmpty(r.Removed), orEmpty(r.Conflicts), orEmpty(r.Skipped),
+		orEmpty(r.Different),
 	}
 	return a.print(out, func(w io.Writer) {
 		summary := "nothing to do"
 		if len(r.Written)+len(r.Removed) > 0 {
 			summary = fmt.Sprintf("%s %d, removed %d", verb, len(r.Written), len(r.Removed))
 		}
-		fmt.Fprintf(w, "%s: %s and generation %d of %s are equal\n", summary, dir, r.Generation, ws.Name())
+		fmt.Fprintf(w, "%s: %s and generation %d of %s %s\n", summary, dir, r.Generation, ws.Name(),
+			a.withFlags(afterSync(r, verb, dir)))
 	})
+}
+
+// afterSync says whether both sides are equal after a pull or a push, and which command copies the other side's paths.
+func afterSync(r client.SyncReport, verb, dir string) string {
+	other := "push"
+	if verb == "sent" {
+		other = "pull"
+	}
+	switch n := len(r.Different); {
+	case n > 0:
+		return fmt.Sprintf("differ at %s: codefleet workspace %s %s", text.Count(n, "path"), other,
+			shellescape.Quote(dir))
+	case len(r.Skipped) > 0:
+		return "are equal, apart from what was skipped"
+	}
+	return "are equal"
 }

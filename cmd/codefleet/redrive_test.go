@@ -17,8 +17,14 @@ import (
 // command runs one command line with the fleet f and returns its exit code and what it printed.
 func command(t *testing.T, f *ingesttest.Fleet, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	return commandWith(t, f, ingesttest.Token, args...)
+}
+
+// commandWith is command with the token of another caller.
+func commandWith(t *testing.T, f *ingesttest.Fleet, token string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	t.Setenv("CODEFLEET_URL", f.URL)
-	t.Setenv("CODEFLEET_TOKEN", ingesttest.Token)
+	t.Setenv("CODEFLEET_TOKEN", token)
 	var out, errs bytes.Buffer
 	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, env: os.Environ(), exit: os.Exit}
 	code = a.main(t.Context(), args)
@@ -70,6 +76,10 @@ func TestRedriveCommand(t *testing.T) {
 		t.Errorf("redrive --all: exit code %d, output %q, want 0 and a note that no task is dead-lettered", code, out)
 	}
 	dead, ok := runTask(t, f, "die"), runTask(t, f, "print 1")
+	const notDead = "is succeeded: only dead-lettered tasks have a dead letter\n  try: codefleet dead "
+	if code, _, errs := command(t, f, "dead", "show", ok.TaskID); code != 2 || !strings.Contains(errs, notDead) {
+		t.Errorf("show of a task that is not dead: exit code %d, %s, want 2 and %q", code, errs, notDead)
+	}
 	for name, c := range map[string]struct {
 		args []string
 		code int

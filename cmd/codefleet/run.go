@@ -230,6 +230,7 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 	var final client.Record
 	var watchErr error
 	ended := make(chan struct{}) // closed once final and watchErr are set
+	r.noteStart(rec)
 	r.line.show("queued")
 	go func() {
 		defer close(ended)
@@ -260,6 +261,14 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 				return rec, err
 			}
 		}
+	}
+}
+
+// noteStart prints a note if the task is not due yet.
+func (r *foreground) noteStart(rec client.Record) {
+	if left := time.Until(rec.NotBefore); left > 0 {
+		fmt.Fprintf(r.a.stderr, "note: the task waits until %s, for %s\n",
+			rec.NotBefore.Local().Format(time.DateTime), timeLeft(left))
 	}
 }
 

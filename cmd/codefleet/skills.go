@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -311,7 +312,11 @@ func (a *app) skillsExportCommand() *cobra.Command {
 				return err
 			}
 			dir := filepath.Join(cmp.Or(arg(args, 1), "."), k.Name)
-			if err := writeSkill(dir, k); err != nil {
+			if err := writeSkill(dir, k); errors.Is(err, fs.ErrExist) {
+				return usage("%s exists", dir).try("another DIR, or remove it first")
+			} else if isPathError(err) {
+				return explainFileError(err)
+			} else if err != nil {
 				return &failure{code: errcode.ExitFailed, message: "write " + dir, err: err}
 			}
 			out := struct {
@@ -413,7 +418,13 @@ func skillVersionFlag(c *cobra.Command, version *int, text string) {
 }
 
 // skillName returns the name of a skill, which may be given as the name of its module: double_number for double-number.
-func skillName(arg string) string { return skills.NameOf(arg) }
+// Any other argument is returned as it is, for an error that quotes it.
+func skillName(arg string) string {
+	if name := skills.NameOf(arg); skills.CheckName(name) == nil {
+		return name
+	}
+	return arg
+}
 
 // completeSkills completes the name of a skill.
 func (a *app) completeSkills(c *cobra.Command) {

@@ -100,7 +100,7 @@ func statusText(r client.Record) string {
 	case schemas.WaitsForMemory:
 		return string(r.Status) + ", waits for memory: other tasks use all of execution.memory_mb_total"
 	}
-	return string(r.Status) + ", waits for a " + r.WaitsFor + ": codefleet pool"
+	return string(r.Status) + ", waits for a " + r.WaitsFor + ": codefleet why " + r.TaskID
 }
 
 // ago formats a time relative to now and as a local time.

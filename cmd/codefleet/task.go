@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/limited"
 )
 
@@ -321,6 +322,7 @@ const (
 	shortestTimeout = 100 * time.Millisecond
 	longestTimeout  = 7 * 24 * time.Hour
 	minMemoryMB     = 16
+	minCPUs         = 0.01
 	maxCPUs         = 1024
 )
 
@@ -331,8 +333,8 @@ func (f *taskFlags) readLimits(s *client.Submission) error {
 	switch {
 	case set("timeout", f.timeout != 0) && (f.timeout < shortestTimeout || f.timeout > longestTimeout):
 		return usage("--timeout %s: want a time from %s to %s (7 days)", f.timeout, shortestTimeout, longestTimeout)
-	case set("cpus", f.cpus != 0) && !(f.cpus > 0 && f.cpus <= maxCPUs): // this also refuses NaN
-		return usage("--cpus %v: want a number above 0, such as 0.5, up to %d", f.cpus, maxCPUs)
+	case set("cpus", f.cpus != 0) && !(f.cpus >= minCPUs && f.cpus <= maxCPUs): // this also refuses NaN
+		return usage("--cpus %v: want a number from %v to %d, such as 0.5", f.cpus, minCPUs, maxCPUs)
 	}
 	if f.timeout > 0 || f.memory > 0 || f.cpus > 0 {
 		s.Limits = &client.Limits{TimeoutS: f.timeout.Seconds(), MemoryMB: f.memory, CPUs: f.cpus}
@@ -342,9 +344,12 @@ func (f *taskFlags) readLimits(s *client.Submission) error {
 
 func (f *taskFlags) readNetwork(s *client.Submission) error {
 	for _, host := range f.net {
-		if _, rest, isURL := strings.Cut(host, "://"); isURL {
-			name, _, _ := strings.Cut(rest, "/")
-			return usage("--net %s is a URL; want a host", host).try("--net " + name)
+		_, err := allowlist.Parse(host)
+		if name, isURL := allowlist.HostOfURL(host); isURL {
+			return usage("--net %v", err).try("--net " + cmp.Or(name, "example.org"))
+		}
+		if err != nil {
+			return usage("--net %v", err).try("--net example.org, or --net '*.example.org'")
 		}
 	}
 	if len(f.net) > 0 {

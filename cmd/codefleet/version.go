@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
@@ -30,6 +31,12 @@ func (a *app) versionCommand() *cobra.Command {
 
 func versionLine(v versionInfo) string {
 	return fmt.Sprintf("codefleet %s (%s, %s)", v.Version, v.Go, v.Platform)
+}
+
+// versionJSON returns what `codefleet version -o json` prints.
+func versionJSON(v versionInfo) string {
+	data, _ := json.Marshal(v) // cannot fail: only strings
+	return string(indented(data))
 }
 
 func thisVersion() versionInfo {

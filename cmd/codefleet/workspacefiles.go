@@ -20,8 +20,8 @@ func (a *app) wsLsCommand() *cobra.Command {
 	var version string
 	var recursive bool
 	c := a.wsCommand(&cobra.Command{
-		Use:   "ls [DIR]",
-		Short: "List the files of a version",
+		Use:   "ls [PATH]",
+		Short: "List the files of a version, those of a directory, or one file",
 		Args:  atMostOne,
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		dir := directoryOf(arg(args, 0))
@@ -29,7 +29,11 @@ func (a *app) wsLsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !recursive {
+		if len(files) == 0 && dir != "" {
+			if files, err = listOne(ctx, ws, version, dir); err != nil {
+				return err
+			}
+		} else if !recursive {
 			files = slices.DeleteFunc(files, func(f client.WorkspaceFile) bool {
 				return path.Dir(f.Path) != cmp.Or(dir, ".")
 			})
@@ -56,6 +60,34 @@ func (a *app) wsLsCommand() *cobra.Command {
 	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "list directories recursively")
 	a.completeFiles(c)
 	return c
+}
+
+// listOne lists a path that contains no others: itself, or nothing for an empty directory. If the path does not exist,
+// the error is that of cat.
+func listOne(ctx context.Context, ws *client.Workspace, version, name string) ([]client.WorkspaceFile, error) {
+	parent := path.Dir(name)
+	if parent == "." {
+		parent = ""
+	}
+	files, _, err := ws.Files(ctx, version, parent)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(files, func(f client.WorkspaceFile) bool { return f.Path == name })
+	if i >= 0 && files[i].Kind == "dir" {
+		return nil, nil
+	}
+	if i >= 0 {
+		return files[i : i+1], nil
+	}
+	if err := rejectEmpty(ctx, ws); err != nil {
+		return nil, err
+	}
+	r, err := ws.Open(ctx, version, name, 0)
+	if err != nil {
+		return nil, err
+	}
+	return nil, r.Close() // a program has written it in the meantime
 }
 
 // directoryOf returns the path of a directory in a workspace, which is empty for the whole workspace.

@@ -159,7 +159,7 @@ func TestRefusesToStart(t *testing.T) {
 		"bad fleet file":             {[]string{"--fleet", "open.yaml"}, 2, "open.yaml"},
 		"no fleet file, no settings": {[]string{"--fleet", "absent.json", "--config", "absent.yaml"}, 2, "absent.yaml"},
 		"no token":                   {[]string{"--nats", "nats://127.0.0.1:1"}, 1, "no token is set"},
-		"port in use":                {[]string{"--config", "open.yaml", "--http", ln.Addr().String()}, 1, "is in use"},
+		"port in use":                {[]string{"--config", "open.yaml", "--http", ln.Addr().String()}, 2, "is in use"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, log bytes.Buffer

@@ -8,7 +8,7 @@
 // CODEFLEET_TOKEN. Without a fleet it waits for one, and calls fail meanwhile. When it listens, it prints its address.
 // SIGTERM or SIGINT ends it; a second signal ends it at once.
 // Exit codes: 0 after a signal, after -h, and over stdio after the client has closed the connection; 1 if it could not
-// serve; 2 for usage or configuration.
+// serve; 2 for usage, configuration, or an address in use.
 package main
 
 import (
@@ -43,10 +43,12 @@ func run(
 ) (err error) {
 	served := process.Bridge{Transport: "http", Stdin: stdin, Stdout: stdout}
 	var fleet string
+	var flags *flag.FlagSet
 	p, err := process.Open(ctx, process.Program{
 		Name: "mcp-bridge", Version: version, Args: args, Env: env, Stderr: stderr, NoQueue: true,
 		Settings: map[string]string{"http": "mcp.addr", "profile": "mcp.profile"},
 		Flags: func(f *flag.FlagSet) {
+			flags = f
 			f.StringVar(&fleet, "fleet", "", "fleet.json `FILE` of the fleet (CODEFLEET_FLEET)")
 			f.StringVar(&served.Transport, "transport", served.Transport, "http, sse or stdio")
 		},
@@ -59,10 +61,19 @@ func run(
 		return process.UsageError(fmt.Errorf("--transport %s: want one of %s", served.Transport,
 			strings.Join(process.Transports(), ", ")))
 	}
+	if served.Transport == "stdio" && given(flags, "http") {
+		return process.UsageError(errors.New("--http has no effect with --transport stdio: want --transport http"))
+	}
 	options, err := bridge.Locate(fleet)
 	if err != nil {
 		return process.UsageError(err)
 	}
 	served.Options = assembly.Bridge(p.Config, p.Telemetry, version, options)
 	return served.Run(ctx, p.Config)
+}
+
+// given reports whether a flag is on the command line.
+func given(flags *flag.FlagSet, name string) (found bool) {
+	flags.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
 }

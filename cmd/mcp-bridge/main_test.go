@@ -211,8 +211,9 @@ func TestStartsWithoutObjectStore(t *testing.T) {
 // without an error.
 func TestUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--transport smoke: want one of": {"--transport", "smoke"},
-		"mcp.profile":                    {"--profile", "huge"},
+		"--transport smoke: want one of":                        {"--transport", "smoke"},
+		"mcp.profile":                                           {"--profile", "huge"},
+		"--http has no effect with --transport stdio":           {"--transport", "stdio", "--http", "127.0.0.1:0"},
 		"not defined: --no (mcp-bridge --help lists the flags)": {"--no"},
 	} {
 		cmd := command("http://127.0.0.1:1", "", args...)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,6 +69,11 @@ func TestJoinsAndDrains(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	for name, c := range map[string]struct {
 		args []string
 		env  []string
@@ -78,6 +84,11 @@ func TestUsage(t *testing.T) {
 		"no value":        {[]string{"-nats"}, nil, "flag needs an argument: --nats (worker --help lists the flags)"},
 		"argument":        {[]string{"now"}, nil, `unexpected argument "now"`},
 		"unknown setting": {nil, []string{"CODEFLEET_WORKER_SLOT=1"}, "CODEFLEET_WORKER_SLOTS"},
+		"address in use": {
+			[]string{"-nats", "nats://127.0.0.1:1"},
+			[]string{"CODEFLEET_TELEMETRY_ADDR=" + taken.Addr().String(), "CODEFLEET_DATA=" + t.TempDir()},
+			"telemetry.addr: " + taken.Addr().String() + " is in use by another process",
+		},
 	} {
 		var out strings.Builder
 		if code := run(t.Context(), c.args, append(c.env, "HOME=/nonexistent"), io.Writer(&out)); code != 2 ||

@@ -9,12 +9,14 @@
 package allowlist
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Ports are the only ports that a task can reach.
@@ -29,6 +31,12 @@ type Pattern struct {
 
 // Parse parses a pattern.
 func Parse(text string) (Pattern, error) {
+	if host, isURL := HostOfURL(text); isURL {
+		return Pattern{}, fmt.Errorf("%q is a URL: want a host, such as %s", text, cmp.Or(host, "example.org"))
+	}
+	if host, _, hasPath := strings.Cut(text, "/"); hasPath {
+		return Pattern{}, fmt.Errorf("%q has a path: want a host, such as %s", text, cmp.Or(host, "example.org"))
+	}
 	name, port, err := splitPort(text)
 	if err != nil {
 		return Pattern{}, fmt.Errorf("%q: %w", text, err)
@@ -45,6 +53,13 @@ func Parse(text string) (Pattern, error) {
 		return Pattern{}, fmt.Errorf("%q: an address has no hosts below it", text)
 	}
 	return p, nil
+}
+
+// HostOfURL returns the host of a URL, with its port if it has one, and whether text is a URL.
+func HostOfURL(text string) (host string, isURL bool) {
+	_, rest, isURL := strings.Cut(text, "://")
+	host, _, _ = strings.Cut(rest, "/")
+	return host, isURL
 }
 
 // splitPort splits off the port. An IPv6 address must be in brackets if a port follows.
@@ -84,7 +99,10 @@ func Canonical(host string) (string, error) {
 	}
 	for label := range strings.SplitSeq(name, ".") {
 		if !isLabel(label) {
-			return "", errors.New("not a host name (write names in other scripts in their xn--… form)")
+			if strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII }) {
+				return "", errors.New("not a host name (write names in other scripts in their xn--… form)")
+			}
+			return "", errors.New("not a host name (want one like example.org)")
 		}
 	}
 	if last := name[strings.LastIndexByte(name, '.')+1:]; last[0] >= '0' && last[0] <= '9' {

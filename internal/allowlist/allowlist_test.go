@@ -47,6 +47,23 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestParseSays checks that the error of a pattern names what is wrong with it.
+func TestParseSays(t *testing.T) {
+	for text, want := range map[string]string{
+		"https://example.org":        `"https://example.org" is a URL: want a host, such as example.org`,
+		"http://example.org:80/path": `"http://example.org:80/path" is a URL: want a host, such as example.org:80`,
+		"https://":                   `"https://" is a URL: want a host, such as example.org`,
+		"example.org/path":           `"example.org/path" has a path: want a host, such as example.org`,
+		"example.org:22":             `"example.org:22": only ports 80 and 443 can be reached`,
+		"bücher.de":                  `"bücher.de": not a host name (write names in other scripts in their xn--… form)`,
+		"user@example.org":           `"user@example.org": not a host name (want one like example.org)`,
+	} {
+		if _, err := allowlist.Parse(text); err == nil || err.Error() != want {
+			t.Errorf("Parse(%q) = %v, want %s", text, err, want)
+		}
+	}
+}
+
 func TestMatch(t *testing.T) {
 	for _, c := range []struct {
 		pattern, host string

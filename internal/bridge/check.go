@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/client"
 )
 
 // CheckResult is the outcome of one call by Check.
@@ -21,6 +23,8 @@ type CheckResult struct {
 	Message string          `json:"message"`          // a summary of the result, or what is wrong
 	Args    json.RawMessage `json:"args,omitempty"`   // the call's arguments
 	Result  json.RawMessage `json:"result,omitempty"` // the structured content, or the text of an error
+
+	TaskID string `json:"task_id,omitempty"` // the call's task, if it has not ended
 }
 
 // probe is one call of a tool, and the test of its result. A later probe may use what an earlier one found.
@@ -167,8 +171,23 @@ func (p probe) run(ctx context.Context, session *mcp.ClientSession, f *findings)
 		c.Message = fmt.Sprint(content["error"])
 		return c
 	}
+	if message, waits := unfinished(content); waits {
+		c.Message, c.TaskID = message, fmt.Sprint(content["task_id"])
+		return c
+	}
 	c.Message, c.OK = p.test(f, content)
 	return c
+}
+
+// unfinished says why a result has no value yet, if its task has not ended.
+func unfinished(content map[string]any) (message string, waits bool) {
+	switch status := content["status"]; status {
+	case string(client.Queued):
+		return "the task is still queued: no worker has taken it", true
+	case string(client.Running), string(client.RetryWait):
+		return fmt.Sprintf("the task has not ended: its status is %s", status), true
+	}
+	return "", false
 }
 
 // contentOf returns the structured content of a result, or else the object in its text.

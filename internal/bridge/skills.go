@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -107,8 +108,16 @@ func (ts *toolSet) addSkills() {
 	})
 }
 
-// skillName returns the name of a skill, which may be given as programs import it: double-number for double_number.
-func skillName(name string) string { return strings.ReplaceAll(name, "_", "-") }
+// skillName returns the name of a skill, which may be given as programs import it: double-number for double_number. Any
+// other argument is returned as it is, for an error that quotes it.
+func skillName(name string) string {
+	if !importedSkill.MatchString(name) {
+		return name
+	}
+	return strings.ReplaceAll(name, "_", "-")
+}
+
+var importedSkill = regexp.MustCompile(`^[a-z0-9]+([_-][a-z0-9]+)*$`)
 
 func (c *call) listSkills(ctx context.Context, query string) (*result, error) {
 	all, err := c.fleet.Skills(ctx)

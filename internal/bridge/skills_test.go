@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -69,6 +70,10 @@ func TestSkillPrompts(t *testing.T) {
 	})
 	if !failed {
 		t.Error("save_skill of a program that fails succeeded, want an error")
+	}
+	got, failed = invoke(t, ours, "save_skill", map[string]any{"name": "Bad_Name", "description": "x", "code": "x = 1"})
+	if want := "'Bad_Name'"; !failed || !strings.Contains(fmt.Sprint(got["error"]), want) {
+		t.Errorf("save_skill of Bad_Name = %v, want an error with %s", got, want)
 	}
 	compact := options(f, ingesttest.Token)
 	compact.Profile = bridge.Compact

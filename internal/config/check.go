@@ -265,6 +265,9 @@ func (k *checker) state() {
 	}
 }
 
+// minCPUs is the smallest limit of processors that the kernel can enforce: a millisecond of each tenth of a second.
+const minCPUs = 0.01
+
 func (k *checker) limits() {
 	l, g := k.c.Limits, k.c.Guardrails
 	if g.MaxExecutionTime < 100*time.Millisecond || g.MaxExecutionTime > 24*time.Hour {
@@ -272,8 +275,8 @@ func (k *checker) limits() {
 	}
 	k.atLeast("guardrails.max_memory_mb", g.MaxMemoryMB, 16)
 	k.guardrails("guardrails", g.Level, g.Options())
-	if !(l.CPUs > 0 && l.CPUs <= 1024) {
-		k.bad("limits.cpus", "%v: want a number above 0 and at most 1024", l.CPUs)
+	if !(l.CPUs >= minCPUs && l.CPUs <= 1024) {
+		k.bad("limits.cpus", "%v: want a number from %v to 1024", l.CPUs, minCPUs)
 	}
 	k.atLeast("limits.output_bytes", int(l.OutputBytes), 1024)
 	k.atLeast("limits.workspace_mb", int(l.WorkspaceMB), 1)
@@ -433,6 +436,9 @@ func (k *checker) tenant(name string, t Tenant) {
 	l := t.Limits
 	if l.Timeout < 0 || l.MemoryMB < 0 || !(l.CPUs >= 0) || l.OutputBytes < 0 || l.WorkspaceMB < 0 {
 		k.bad(key+".limits", "limits must not be negative")
+	}
+	if l.CPUs > 0 && l.CPUs < minCPUs {
+		k.bad(key+".limits.cpus", "%v: want a number from %v, or 0 for limits.cpus", l.CPUs, minCPUs)
 	}
 	k.tokens(key+".tokens", t.Tokens)
 }

@@ -137,6 +137,20 @@ func TestConfigFromVariable(t *testing.T) {
 	}
 }
 
+// TestProcessors checks that no limit of processors is so small that it would count as none.
+func TestProcessors(t *testing.T) {
+	t.Chdir(t.TempDir())
+	file := write(t, "c.yaml", "limits: {cpus: 0.001}\ntenants: {acme: {limits: {cpus: 1e-9}}}")
+	want := []string{
+		"c.yaml:1: limits.cpus: 0.001: want a number from 0.01 to 1024",
+		"c.yaml:2: tenants.acme.limits.cpus: 1e-09: want a number from 0.01, or 0 for limits.cpus",
+	}
+	if diff := cmp.Diff(want, problems(t, config.Source{File: file})); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	load(t, config.Source{File: write(t, "c.yaml", "limits: {cpus: 0.01}\ntenants: {acme: {limits: {cpus: 0}}}")})
+}
+
 // TestProblems checks that Load reports all problems at once, with their lines.
 func TestProblems(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -84,7 +84,7 @@ type State struct {
 
 // Limits are limits of one execution, in addition to those in Guardrails.
 type Limits struct {
-	// Number of processors.
+	// Number of processors, from 0.01.
 	CPUs float64 `yaml:"cpus"`
 	// Bytes of standard output, and of standard error. More output is truncated.
 	OutputBytes int64 `yaml:"output_bytes"`

@@ -85,7 +85,7 @@ type TenantLimits struct {
 	Timeout time.Duration `yaml:"timeout"`
 	// Memory of one execution.
 	MemoryMB int `yaml:"memory_mb"`
-	// Number of processors.
+	// Number of processors, from 0.01.
 	CPUs float64 `yaml:"cpus"`
 	// Bytes of standard output, and of standard error, of one execution.
 	OutputBytes int64 `yaml:"output_bytes"`

@@ -76,16 +76,56 @@ func Parse(expression string, zone *time.Location) (Spec, error) {
 	}
 	fields, err := parser.Parse(expression)
 	if err != nil {
-		return Spec{}, fmt.Errorf("%q is not a cron expression: %s",
-			text.Truncate(expression, maxExpression), text.Truncate(err.Error(), maxExpression))
+		return Spec{}, fmt.Errorf("%q is not a cron expression: %s", expression, fault(expression))
 	}
 	s.fields = fields
 	_, hours, _ := strings.Cut(strings.Join(strings.Fields(expression), " "), " ")
 	s.everyHour = strings.HasPrefix(hours, "*") || expression == "@hourly"
 	if s.Next(time.Now()).IsZero() {
-		return Spec{}, fmt.Errorf("%q never fires: no such date exists", text.Truncate(expression, maxExpression))
+		return Spec{}, fmt.Errorf("%q never fires: no such date exists", expression)
 	}
 	return s, nil
+}
+
+// parts are the fields of an expression, in order, and the values that each accepts.
+var parts = []struct {
+	name, want string
+	alone      gocron.Parser
+}{
+	{"minute", "0 to 59", gocron.MustNewParser(gocron.Minute)},
+	{"hour", "0 to 23", gocron.MustNewParser(gocron.Hour)},
+	{"day of month", "1 to 31", gocron.MustNewParser(gocron.Dom)},
+	{"month", "1 to 12, or jan to dec", gocron.MustNewParser(gocron.Month)},
+	{"day of week", "0 to 7, or sun to sat", gocron.MustNewParser(gocron.Dow)},
+}
+
+// fault says what is wrong with an expression that does not parse. The parser's own errors are in the terms of Go.
+func fault(expression string) string {
+	if strings.HasPrefix(expression, "@") {
+		return `want @hourly, @daily, @weekly, @monthly, @yearly or "@every DURATION"`
+	}
+	fields := strings.Fields(expression)
+	if len(fields) != len(parts) {
+		return fmt.Sprintf("want five fields, such as 0 9 * * 1-5, found %d", len(fields))
+	}
+	for i, field := range fields {
+		if _, err := parts[i].alone.Parse(field); err == nil {
+			continue
+		}
+		for item := range strings.SplitSeq(field, ",") {
+			span, step, stepped := strings.Cut(item, "/")
+			for value := range strings.SplitSeq(span, "-") {
+				if _, err := parts[i].alone.Parse(value); err != nil && value != "" {
+					return fmt.Sprintf("%q is no %s: want %s", value, parts[i].name, parts[i].want)
+				}
+			}
+			if _, err := parts[i].alone.Parse(span); err == nil && stepped {
+				return fmt.Sprintf("%q is no step of the %s in %q", step, parts[i].name, item)
+			}
+		}
+		return fmt.Sprintf("%q is no list or range of the %s: want %s", field, parts[i].name, parts[i].want)
+	}
+	return "want five fields, such as 0 9 * * 1-5"
 }
 
 // Next returns the first firing time after t, or the zero time if there is none within five years. The times of

@@ -31,6 +31,7 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 		if d.there == nil || d.here != nil && d.here.kind != d.there.Kind && (!d.ours || policy != KeepBoth) {
 			if d.there == nil && d.ours && policy == KeepBoth {
 				f.record(d.path, nil, nil, time.Now()) // they removed what we edited: our edit stays
+				r.Different = append(r.Different, d.path)
 				continue
 			}
 			if err := f.remove(d, r); err != nil {
@@ -118,10 +119,11 @@ func (f *Folder) remove(d difference, r *Report) error {
 	if d.here.kind == Dir {
 		if err := f.root.Remove(d.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			f.record(d.path, nil, nil, time.Now()) // it contains local paths, so it stays and counts as our change
+			r.Different = append(r.Different, d.path)
 			return nil
 		}
 	} else if err := f.removeFile(d.path, d.here); errors.Is(err, errChanged) {
-		r.Conflicts = append(r.Conflicts, d.path)
+		r.Conflicts, r.Different = append(r.Conflicts, d.path), append(r.Different, d.path)
 		f.record(d.path, nil, nil, time.Now())
 		return nil
 	} else if err != nil {
@@ -196,6 +198,7 @@ func (f *Folder) writeDir(d difference, r *Report, generation int64) error {
 			return err
 		}
 		r.Conflicts, r.Written = append(r.Conflicts, d.path), append(r.Written, name)
+		r.Different = append(r.Different, name)
 	}
 	if err := f.root.MkdirAll(d.path, 0o755); err != nil {
 		return err
@@ -274,6 +277,7 @@ func (f *Folder) install(temp string, d difference, policy Policy, r *Report, ge
 			return err
 		}
 		f.record(d.path, d.there, nil, time.Now()) // our version now counts as a change to theirs
+		r.Different = append(r.Different, d.path, name)
 	} else if err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	} else {

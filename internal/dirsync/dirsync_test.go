@@ -1040,6 +1040,56 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
+// TestDifferent changes both sides at random, and checks that Pull and Push report exactly the files at which the sides
+// differ afterwards.
+func TestDifferent(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		w := newFixture(t)
+		names := []string{"a", "b", "d/a", "d/b", "d/e/f"}
+		for round := range 6 {
+			next := w.remote.current()
+			for i := range 3 {
+				p, text := names[rng.IntN(len(names))], fmt.Sprintf("%d.%d", round, i)
+				if rng.IntN(2) == 0 {
+					w.write(p, text)
+				} else if next[p] = text; rng.IntN(3) == 0 {
+					delete(next, p)
+				}
+			}
+			w.remote.set(next)
+			var r dirsync.Report
+			var err error
+			if policies := []dirsync.Policy{dirsync.KeepBoth, dirsync.Theirs, dirsync.Ours}; rng.IntN(2) == 0 {
+				r, err = w.folder.Pull(t.Context(), policies[rng.IntN(len(policies))])
+			} else {
+				r, err = w.folder.Push(t.Context(), "", dirsync.Ours)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			here, there := w.files(), w.remote.current()
+			var want []string
+			for p := range here {
+				if text, ok := there[p]; !strings.HasSuffix(p, "/") && (!ok || text != here[p]) {
+					want = append(want, p)
+				}
+			}
+			for p := range there {
+				if _, ok := here[p]; !ok && !strings.HasSuffix(p, "/") {
+					want = append(want, p)
+				}
+			}
+			got := slices.DeleteFunc(slices.Sorted(slices.Values(r.Different)), func(p string) bool {
+				return p == "d" || p == "d/e"
+			})
+			if slices.Sort(want); !slices.Equal(got, want) {
+				t.Fatalf("seed %d, round %d: Different = %q, want %q", seed, round, got, want)
+			}
+		}
+	}
+}
+
 // TestLostWorkspace checks that nothing is removed from the directory if the workspace has lost its versions, and that
 // the directory can begin anew without its base.
 func TestLostWorkspace(t *testing.T) {

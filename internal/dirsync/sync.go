@@ -178,12 +178,15 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 	for _, d := range c.list {
 		switch {
 		case !d.theirs:
+			r.Different = append(r.Different, d.path)
 			continue
 		case isIn(kept, d.path):
+			r.Different = append(r.Different, d.path)
 			f.record(d.path, d.there, nil, time.Now())
 			continue
 		case d.ours && d.here != nil && d.here.kind == Dir && d.there != nil && d.there.Kind == Dir, // modes differ
 			d.ours && policy == Ours: // our version now counts as a change to theirs
+			r.Different = append(r.Different, d.path)
 			f.record(d.path, d.there, nil, time.Now())
 			kept[d.path] = d.replacesDir()
 			continue
@@ -235,11 +238,15 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 	for _, d := range c.list {
 		switch {
 		case !d.ours:
+			r.Different = append(r.Different, d.path)
 			continue
 		case d.theirs && policy != Ours:
 			r.Conflicts = append(r.Conflicts, d.path)
 			continue
 		case d.here == nil && (d.there == nil || !removed[d.path]): // it contains paths that we did not remove
+			if d.there != nil {
+				r.Different = append(r.Different, d.path)
+			}
 			delete(f.base.Paths, d.path)
 			continue
 		case d.here == nil:
@@ -270,7 +277,9 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 		return r, err
 	}
 	f.base.Generation = r.Generation
-	return r, errors.Join(f.recordPush(ctx, r.Generation, c.list, began), f.save())
+	merged, err := f.recordPush(ctx, r.Generation, c.list, began)
+	r.Different = append(r.Different, merged...)
+	return r, errors.Join(err, f.save())
 }
 
 // removed returns the paths that were removed from the directory, or replaced by a file, together with everything below
@@ -317,12 +326,14 @@ func (f *Folder) edit(p string, l *local) Edit {
 }
 
 // recordPush records the pushed paths in the base, as they are in the new version. A file that the workspace has merged
-// with another version is recorded as it was pushed, so that the next Pull brings the merged one. Such files are small
-// and have no parts.
-func (f *Folder) recordPush(ctx context.Context, generation int64, list []difference, began time.Time) error {
+// with another version is recorded as it was pushed, so that the next Pull brings the merged one, and returned. Such
+// files are small and have no parts.
+func (f *Folder) recordPush(
+	ctx context.Context, generation int64, list []difference, began time.Time,
+) (merged []string, err error) {
 	files, err := f.remote.Files(ctx, generation)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	there := make(map[string]*FileInfo, len(files))
 	for i := range files {
@@ -335,13 +346,13 @@ func (f *Folder) recordPush(ctx context.Context, generation int64, list []differ
 		e, sum := there[d.path], f.pushed[d.path]
 		if e != nil && e.Kind == File && len(e.Parts) == 0 && sum != nil {
 			if etag := hex.EncodeToString(sum.Sum(nil)); etag != e.ETag {
-				f.behind = true
+				f.behind, merged = true, append(merged, d.path)
 				e = &FileInfo{Path: e.Path, Kind: File, Mode: e.Mode, Bytes: d.here.stat.Size, Time: e.Time, ETag: etag}
 			}
 		}
 		f.record(d.path, e, d.here, began)
 	}
-	return nil
+	return merged, nil
 }
 
 // stableReader reads a file. It returns errChanging if the file has changed since it was scanned.
@@ -393,7 +404,7 @@ func (f *Folder) Sync(ctx context.Context, message string) (Report, error) {
 func (r *Report) add(o Report) {
 	r.Generation = max(r.Generation, o.Generation)
 	r.Written, r.Removed = append(r.Written, o.Written...), append(r.Removed, o.Removed...)
-	r.Conflicts, r.Skipped = append(r.Conflicts, o.Conflicts...), o.Skipped
+	r.Conflicts, r.Skipped, r.Different = append(r.Conflicts, o.Conflicts...), o.Skipped, o.Different
 }
 
 // Dirty reports whether the directory changed since the last synchronisation. It sends no request.

@@ -36,6 +36,10 @@ var nextSteps = map[string]NextStep{
 		Command: "codefleet workflow runs  (lists the runs)",
 		Tool:    "list_workflow_runs lists the runs",
 	},
+	UnknownStep: {
+		Command: "codefleet workflow status RUN  (lists the steps)",
+		Tool:    "get_workflow_run lists the steps",
+	},
 	UnknownCheckpoint: {
 		Command: "codefleet sessions show NAME  (lists the checkpoints)",
 		Tool:    "get_session lists the newest checkpoints",

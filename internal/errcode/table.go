@@ -134,7 +134,8 @@ var tasks = []Error{
 	row(InvalidResult, "dead", "The result does not match its schema.",
 		"Report it: it is a bug in the fleet or in a plugin."),
 	row(NotRedrivable, "409",
-		"The task cannot be redriven: it is not dead-lettered, has expired, or its record or data is no longer kept.",
+		"The task has no dead letter or cannot be redriven: it is not dead-lettered, has expired, or its record or "+
+			"data is no longer kept.",
 		"See `codefleet dead`; submit the task again if its record is gone."),
 	row(NotRetryable, "409",
 		"The task has not ended, it has succeeded, or its submission is no longer kept.",
@@ -175,7 +176,7 @@ var workflows = []Error{
 	row(StepTimeout, "", "The step was not done within its `timeout`.", "Raise it, or do less in one step."),
 	row(UnknownRun, "404", "The tenant has no workflow run with this id, or it is no longer kept.",
 		"See `codefleet workflow runs`."),
-	row(UnknownStep, "404", "The run has no such step, or cannot be repeated from it.",
+	row(UnknownStep, "404", "The workflow run has no such step, or cannot be repeated from it.",
 		"See `codefleet workflow status RUN`."),
 	row(WorkflowTimeout, "", "The run did not end within the `timeout` of its workflow.",
 		"Raise `timeout`, which is 24h by default."),

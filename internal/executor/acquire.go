@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // ErrTooLarge is returned by Acquire when a request exceeds the pool's total memory.
@@ -18,7 +20,8 @@ type UnavailableError struct {
 }
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("no box could be created in %d attempts (%s): %v", e.Attempts, ReasonOf(e.Err), e.Err)
+	return fmt.Sprintf("no box could be created in %s (%s): %v", text.Count(e.Attempts, "attempt"), ReasonOf(e.Err),
+		e.Err)
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }

@@ -22,8 +22,12 @@ func TestReasonOf(t *testing.T) {
 			t.Errorf("ReasonOf(%v) = %q, want %q", c.err, got, c.want)
 		}
 	}
-	want := "no box could be created in 3 attempts (engine_crashed): it crashed; restart it"
-	if got := (&UnavailableError{Attempts: 3, Err: broken}).Error(); got != want {
-		t.Errorf("Error() = %q, want %q", got, want)
+	for attempts, want := range map[int]string{
+		1: "no box could be created in 1 attempt (engine_crashed): it crashed; restart it",
+		3: "no box could be created in 3 attempts (engine_crashed): it crashed; restart it",
+	} {
+		if got := (&UnavailableError{Attempts: attempts, Err: broken}).Error(); got != want {
+			t.Errorf("Error() = %q, want %q", got, want)
+		}
 	}
 }

@@ -93,7 +93,7 @@ func (s *Server) taskRoutes() []route {
 		row("GET /v1/dead/{id}", ScopeRead, s.task(s.getDeadLetter),
 			"getDeadLetter", "Read the dead letter of a task, with its record").
 			returns(200, "DeadLetter").
-			fails(queueErrors...).fails(errcode.UnknownTask),
+			fails(queueErrors...).fails(errcode.UnknownTask, errcode.NotRedrivable),
 		row("GET /v1/tasks/{id}/submission", ScopeRead, s.task(s.getSubmission),
 			"getSubmission", "Read the submission of a task, to submit it again").
 			note("Its times, reply subject and idempotency key are left out, so that the response can be changed and "+

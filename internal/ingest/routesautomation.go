@@ -105,7 +105,7 @@ func (s *Server) workflowRoutes() []route {
 		named("POST", "/answer", ScopeSubmit, s.answerRun, "answerRun", "Answer a step that asks").
 			note("The first answer counts.").
 			body("application/json", "WorkflowAnswer").
-			fails(errcode.BadJSON, errcode.BadAnswer, errcode.NotWaiting),
+			fails(errcode.BadJSON, errcode.BadAnswer, errcode.NotWaiting, errcode.UnknownStep),
 		named("POST", "/rerun", ScopeSubmit, s.rerun, "rerunRun", "Run a workflow again from a step").
 			note("A new run keeps the results of the earlier steps. Its workspace has the files that the step began "+
 				"with.").

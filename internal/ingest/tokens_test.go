@@ -269,8 +269,10 @@ func TestDeadLetter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.DeadLetter(t.Context(), ok.TaskID); errcodeOf(err) != errcode.UnknownTask {
-		t.Errorf("DeadLetter of a task that succeeded = %v, want %s", err, errcode.UnknownTask)
+	const want = "is succeeded: only dead-lettered tasks have a dead letter"
+	if _, err := c.DeadLetter(t.Context(), ok.TaskID); errcodeOf(err) != errcode.NotRedrivable ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("DeadLetter of a task that succeeded = %v, want %s, %s", err, errcode.NotRedrivable, want)
 	}
 }
 

@@ -141,6 +141,17 @@ func (s *Server) version(ctx context.Context, ref state.Ref, name, text string) 
 	return pins[i].Generation, nil
 }
 
+// requiredVersion is version for a parameter without a default.
+func (s *Server) requiredVersion(ctx context.Context, ref state.Ref, name, text string) (int64, error) {
+	if text == "" {
+		return 0, badParameter(name, "it is required")
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n < 1 {
+		return 0, badParameter(name, "generations begin with 1")
+	}
+	return s.version(ctx, ref, name, text)
+}
+
 func unknownPin(name string, ref state.Ref) error {
 	e := apierror.New(errcode.UnknownPin, "the workspace %s has no such pin", ref.Workspace)
 	e.Cause, e.Path = "it must be a generation or a pin", name

@@ -33,10 +33,7 @@ func (s *Server) getLog(w http.ResponseWriter, r *http.Request, ref state.Ref) e
 
 func (s *Server) getDiff(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	q := r.URL.Query()
-	if q.Get("from") == "" {
-		return badParameter("from", "it is required")
-	}
-	from, err1 := s.version(r.Context(), ref, "from", q.Get("from"))
+	from, err1 := s.requiredVersion(r.Context(), ref, "from", q.Get("from"))
 	to, err2 := s.version(r.Context(), ref, "to", q.Get("to"))
 	if err := cmp.Or(err1, err2); err != nil {
 		return err
@@ -92,12 +89,9 @@ func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, ref state.R
 	if err != nil {
 		return err
 	}
-	g, err := s.version(r.Context(), ref, "generation", string(c.Generation))
+	g, err := s.requiredVersion(r.Context(), ref, "generation", string(c.Generation))
 	if err != nil {
 		return err
-	}
-	if g == 0 {
-		return badParameter("generation", "it is required")
 	}
 	result, err := history.Restore(r.Context(), s.o.Workspaces.Repo(), ref, g,
 		cmp.Or(c.Message, "restore "+strconv.FormatInt(g, 10)))

@@ -162,7 +162,7 @@ func resultWith(status schemas.Status, e *schemas.Error) *schemas.Result {
 // errorExhausted is the error of a task without attempts left.
 func (r *run) errorExhausted() *schemas.Error {
 	e := &schemas.Error{
-		Code: errcode.AttemptsExhausted, Message: fmt.Sprintf("the fleet gave up after %d attempts", r.attempts()),
+		Code: errcode.AttemptsExhausted, Message: "the fleet gave up after " + text.Count(r.attempts(), "attempt"),
 		Hint: "see the attempts in the task's record",
 	}
 	if n := len(r.rec.Attempts); n > 0 && r.rec.Attempts[n-1].Outcome == outcomeLost {

@@ -111,11 +111,7 @@ func checkRedrivable(rec storedRecord, hasLetter bool) error {
 			Hint:   "GET /v1/dead lists them",
 		}
 	case !hasLetter:
-		return &NotRedrivableError{
-			Reason: fmt.Sprintf("task %s has no dead letter: it was not dead-lettered, or its event is no longer kept",
-				rec.TaskID),
-			Hint: "submit the task again",
-		}
+		return noLetter(rec)
 	case !rec.ExpiresAt.IsZero() && !time.Now().Before(rec.ExpiresAt):
 		return &NotRedrivableError{
 			Reason: fmt.Sprintf("task %s expired at %s", rec.TaskID, rec.ExpiresAt.UTC().Format(time.RFC3339)),
@@ -123,6 +119,21 @@ func checkRedrivable(rec storedRecord, hasLetter bool) error {
 		}
 	}
 	return nil
+}
+
+// noLetter is the error for a task that exists and has no dead letter.
+func noLetter(rec storedRecord) error {
+	if rec.Status != schemas.Dead && rec.Status != schemas.Blocked {
+		return &NotRedrivableError{
+			Reason: fmt.Sprintf("task %s is %s: only dead-lettered tasks have a dead letter", rec.TaskID, rec.Status),
+			Hint:   "GET /v1/dead lists them",
+		}
+	}
+	return &NotRedrivableError{
+		Reason: fmt.Sprintf("task %s has no dead letter: it was not dead-lettered, or its event is no longer kept",
+			rec.TaskID),
+		Hint: "submit the task again",
+	}
 }
 
 // redrive does what Redrive describes, to a task whose record was read as rec.

@@ -204,8 +204,8 @@ func (c *Client) isDeadLettered(ctx context.Context, rec storedRecord) (bool, er
 	return err == nil, err
 }
 
-// DeadLetter returns a task's dead letter, with the task's record if it is still kept. The error is ErrUnknownTask if
-// the task has no dead letter.
+// DeadLetter returns a task's dead letter, with the task's record if it is still kept. If the task has none, the error
+// is a *NotRedrivableError, or ErrUnknownTask if there is no record either.
 func (c *Client) DeadLetter(ctx context.Context, tenant, id string) (d schemas.DeadLetter, err error) {
 	if schemas.CheckName("tenant", tenant) != nil || !names.IsTaskID(id) {
 		return d, ErrUnknownTask
@@ -222,6 +222,9 @@ func (c *Client) DeadLetter(ctx context.Context, tenant, id string) (d schemas.D
 		})
 	if err != nil {
 		return d, fmt.Errorf("read the dead letter of task %s: %w", id, err)
+	}
+	if len(letters) == 0 && known {
+		return d, noLetter(rec)
 	}
 	if len(letters) == 0 {
 		return d, ErrUnknownTask

@@ -94,3 +94,17 @@ func fillLarge(v reflect.Value, path string) {
 		panic("fillLarge does not know " + v.Type().String() + " of " + path)
 	}
 }
+
+// TestExhaustedCounts checks that the error of a task without attempts left counts them in words that fit.
+func TestExhaustedCounts(t *testing.T) {
+	for n, want := range map[int]string{
+		1: "the fleet gave up after 1 attempt",
+		2: "the fleet gave up after 2 attempts",
+	} {
+		r := &run{}
+		r.rec.Attempts = make([]schemas.Attempt, n)
+		if got := r.errorExhausted().Message; got != want {
+			t.Errorf("errorExhausted after %d = %q, want %q", n, got, want)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // RetryPolicy bounds the attempts at a request.
@@ -163,7 +164,7 @@ func retry[T any](ctx context.Context, p RetryPolicy, op func(context.Context) (
 	switch {
 	case err == nil || last == nil:
 	case !errors.Is(err, last): // ctx ended between two attempts
-		err = fmt.Errorf("%w after %d attempts: %w", err, attempts, last)
+		err = fmt.Errorf("%w after %s: %w", err, text.Count(attempts, "attempt"), last)
 	case attempts > 1 && Temporary(ctx, err):
 		err = fmt.Errorf("%w: gave up after %d attempts: %w", ErrTemporary, attempts, err)
 	}

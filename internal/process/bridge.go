@@ -39,9 +39,6 @@ func (b Bridge) Run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	ln, err := Listen(ctx, c.MCP.Addr)
-	if errors.Is(err, errInUse) {
-		return UsageError(err)
-	}
 	if err != nil {
 		return err
 	}

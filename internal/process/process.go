@@ -225,6 +225,10 @@ func (p *Process) ServeHealth(ctx context.Context) error {
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", p.Config.Telemetry.Addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return UsageError(fmt.Errorf("telemetry.addr: %s is in use by another process: stop it, or choose another "+
+			"address", p.Config.Telemetry.Addr))
+	}
 	if err != nil {
 		return fmt.Errorf("telemetry.addr: %w", err)
 	}
@@ -241,14 +245,13 @@ func (p *Process) ServeHealth(ctx context.Context) error {
 	return nil
 }
 
-var errInUse = errors.New("is in use by another process: stop it, or choose another address with --http")
-
-// Listen listens on addr, the address of an HTTP interface. If another process uses addr, the error is errInUse, which
+// Listen listens on addr, the address of an HTTP interface. If another process uses addr, the error is an ErrUsage that
 // suggests another value of the flag --http.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		err = fmt.Errorf("address %s %w", addr, errInUse)
+		err = UsageError(fmt.Errorf("address %s is in use by another process: stop it, or choose another address "+
+			"with --http", addr))
 	}
 	return l, err
 }

@@ -541,8 +541,8 @@ func TestAskForEachItem(t *testing.T) {
 		{"a", 1, `{"n":9007199254740993.5}`, `bad_answer /values/n n: "n" must be a whole number`},
 		{"b", 0, form, "bad_answer /item the step b is not a loop: it asks once, so leave the item out"},
 		{"b", -1, form, "not_waiting the step b does not wait for an answer: it is pending"},
-		{"c", -1, form, "not_waiting the run has no step c that asks"},
-		{"d", -1, form, "not_waiting the run has no step d that asks"},
+		{"c", -1, form, "not_waiting the step c does not ask"},
+		{"d", -1, form, "unknown_step there is no step d; did you mean a?"},
 		{"a", 1, form, "<nil>"},
 		{"a", 1, form, "not_waiting the step a does not wait for an answer: it is succeeded"},
 		{"a", -1, form, "bad_answer /item the step a is a loop, which asks for each of its items: name the item; " +

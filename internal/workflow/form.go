@@ -31,9 +31,12 @@ func (c *checker) form(path string, raw json.RawMessage) form.Form {
 
 func (m *machine) applyAnswer(a *Answered) error {
 	i, ok := m.index[a.Step]
-	if !ok || i >= len(m.run.Steps) || m.steps[i].Ask == nil {
-		message := "the run has no step " + text.Truncate(a.Step, 100) + " that asks"
-		return &AnswerError{Code: errcode.NotWaiting, Message: message}
+	if !ok || i >= len(m.run.Steps) {
+		message := "there is no step " + text.Truncate(a.Step, 100) + m.suggestion(a.Step)
+		return &AnswerError{Code: errcode.UnknownStep, Message: message}
+	}
+	if m.steps[i].Ask == nil {
+		return &AnswerError{Code: errcode.NotWaiting, Message: "the step " + a.Step + " does not ask"}
 	}
 	if err := m.checkItem(i, a.Item); err != nil {
 		return err
