@@ -19,7 +19,7 @@ type (
 	Limits = schemas.Limits
 	// Network is a request for egress to the named hosts.
 	Network = schemas.Network
-	// EgressAttempt is a connection that the program tried to open, with its outcome.
+	// EgressAttempt describes the attempts to connect to one host and port that had the same verdict.
 	EgressAttempt = schemas.EgressAttempt
 	// Retry specifies how often, after which outcomes, and with which delay a task is retried.
 	Retry = schemas.Retry
@@ -29,7 +29,7 @@ type (
 	Result = schemas.Result
 	// Progress is a stage or a piece of output of a running task.
 	Progress = schemas.Progress
-	// Finding is what a guardrail or a plugin notes about a task.
+	// Finding is what a guardrail, a plugin or the fleet itself says about a task.
 	Finding = schemas.Finding
 	// Artifact is a file that a task returns.
 	Artifact = schemas.Artifact

@@ -187,7 +187,8 @@ func finishCommand(c *cobra.Command) {
 	}
 }
 
-// checkTogether checks which flags are given together. Cobra would, too, but without a hint.
+// checkTogether checks that required flags are given, and which flags are given together. Cobra would, too, but without
+// a hint.
 func checkTogether(c *cobra.Command) error {
 	if err := cmp.Or(c.ValidateRequiredFlags(), c.ValidateFlagGroups()); err != nil {
 		return usage("%v", err).try(c.CommandPath() + " --help")
@@ -243,7 +244,7 @@ func commandGroup(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Comman
 	return c
 }
 
-// listGroup adds subcommands to c, which lists, and the subcommand ls, which does the same as c.
+// listGroup adds subcommands to c, which itself prints a list, and the subcommand ls, which does the same as c.
 func listGroup(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 	ls := &cobra.Command{Use: "ls", Short: "The same as " + c.Name(), PreRunE: c.PreRunE, RunE: c.RunE}
 	ls.Flags().AddFlagSet(c.Flags())
@@ -391,7 +392,7 @@ func (w *checkedWriter) failed() error {
 	return w.err
 }
 
-// write does what print does, but does not explain an error.
+// write does what print does, but returns the error as it is.
 func (a *app) write(v any, write func(w io.Writer)) error {
 	if a.output == "json" {
 		return a.encodeJSON(v, true)
@@ -469,7 +470,7 @@ func row(w io.Writer, cells ...any) {
 	fmt.Fprintln(w, strings.Join(columns, "\t"))
 }
 
-// printLines prints each of the untrusted texts on a line of its own, after the label.
+// printLines prints each of the untrusted texts on its own line, preceded by label.
 func printLines(w io.Writer, label string, texts []string) {
 	for _, s := range texts {
 		fmt.Fprintln(w, label, printable(s))

@@ -29,11 +29,11 @@ const retryTime = 2 * time.Second
 
 // failure is an error with an exit code and a hint.
 type failure struct {
-	code    int    // exit code
-	message string // what failed; empty if the command has already printed it
-	hint    string // what the user can do next
-	err     error
-	refusal string // code of the error in JSON, if err is not a *client.APIError
+	code      int    // exit code
+	message   string // what failed; empty if the command has already printed it
+	hint      string // what the user can do next
+	err       error
+	errorCode string // for -o json, if err is not a *client.APIError
 }
 
 func (f *failure) Error() string {
@@ -73,8 +73,10 @@ func noFleet(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		f.code = errcode.ExitUsage
 		f.hint = "check the path: `codefleet up` writes the file into its data directory"
-	case !errors.Is(err, jobs.ErrServerTooOld): // any other error: the queue does not respond
-		f.refusal = errcode.Unavailable
+	case errors.Is(err, jobs.ErrServerTooOld): // it responds
+		f.hint = "upgrade the server to " + jobs.MinServer + " or newer"
+	default: // the queue does not respond
+		f.errorCode = errcode.Unavailable
 	}
 	return f
 }
@@ -161,7 +163,7 @@ type errorDetails struct {
 
 // reportJSON prints an error as JSON, on one line, and returns the exit code.
 func (a *app) reportJSON(f *failure) int {
-	e := errorDetails{Message: f.Error(), Code: f.refusal, Hint: f.hint, ExitCode: f.code}
+	e := errorDetails{Message: f.Error(), Code: f.errorCode, Hint: f.hint, ExitCode: f.code}
 	if refused, ok := errors.AsType[*client.APIError](f); ok {
 		e.Code = refused.Code
 	}
@@ -181,7 +183,7 @@ func explain(err error) *failure {
 	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.UnexpectedResponse {
 		return &failure{
 			code: errcode.ExitUnreachable, message: "no fleet at this address: " + e.Message, hint: e.Hint,
-			refusal: e.Code,
+			errorCode: e.Code,
 		}
 	} else if ok {
 		message := "the fleet refused"
@@ -212,8 +214,8 @@ func explain(err error) *failure {
 		}
 		return &failure{
 			code: errcode.ExitUnreachable, message: "the fleet does not respond", err: e.error,
-			hint:    "start one with `codefleet up`, or check the host with `codefleet doctor`",
-			refusal: errcode.Unavailable,
+			hint:      "start one with `codefleet up`, or check the host with `codefleet doctor`",
+			errorCode: errcode.Unavailable,
 		}
 	}
 	if e, ok := errors.AsType[*runError](err); ok {

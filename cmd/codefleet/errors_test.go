@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -28,6 +30,27 @@ func TestErrorKeepsItsCode(t *testing.T) {
 		var out errorOutput
 		if err := json.Unmarshal(stderr.Bytes(), &out); err != nil || out.Error.Code != want {
 			t.Errorf("report printed %s (%v), want the code %s", &stderr, err, want)
+		}
+	}
+}
+
+// TestOldServerResponds checks that a server that is too old does not count as a fleet that must be started.
+func TestOldServerResponds(t *testing.T) {
+	for want, err := range map[errorDetails]error{
+		{
+			Message: "find a fleet: " + jobs.ErrServerTooOld.Error(), ExitCode: errcode.ExitUnreachable,
+			Hint: "upgrade the server to " + jobs.MinServer + " or newer",
+		}: jobs.ErrServerTooOld,
+		{
+			Message: "find a fleet: no response", Code: errcode.Unavailable, ExitCode: errcode.ExitUnreachable,
+			Hint: "start one with `codefleet up`, or name one with --fleet FILE or CODEFLEET_URL and CODEFLEET_TOKEN",
+		}: errors.New("no response"),
+	} {
+		var stderr bytes.Buffer
+		(&app{output: "json", stderr: &stderr}).report(noFleet(err))
+		var out errorOutput
+		if err := json.Unmarshal(stderr.Bytes(), &out); err != nil || out.Error != want {
+			t.Errorf("report printed %s (%v), want %+v", &stderr, err, want)
 		}
 	}
 }

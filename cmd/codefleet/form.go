@@ -191,6 +191,9 @@ func (a *app) fillForm(ctx context.Context, f form.Form, o formFill) (form.Fille
 		}
 	}
 	filled, err := form.Fill(ctx, f, document, m)
+	if err != nil && ctx.Err() != nil {
+		return form.Filled{}, context.Cause(ctx)
+	}
 	if err != nil {
 		return form.Filled{}, usage("--from %s: %v", o.from, err)
 	}
@@ -213,11 +216,10 @@ func (a *app) fillForm(ctx context.Context, f form.Form, o formFill) (form.Fille
 
 // formDocument returns the text of a file or of standard input, or the output and the result of a task.
 func (a *app) formDocument(ctx context.Context, from string) (string, error) {
-	_, err := os.Stat(from)
 	if from == "" {
 		return "", nil
 	}
-	if from == "-" || !errors.Is(err, fs.ErrNotExist) || !isTaskID(from) {
+	if _, err := os.Stat(from); !errors.Is(err, fs.ErrNotExist) || !isTaskID(from) {
 		return readText(from, from, a.stdin)
 	}
 	c, err := a.connect(ctx, retryTime)

@@ -69,7 +69,7 @@ func (a *app) guardCheck(ctx context.Context, s client.Submission) ([]client.Fin
 		return final.Result.Guardrails, nil
 	case a.output == "json" && e != nil:
 		return nil, &failure{
-			code: errcode.ExitOfTask(string(final.Status)), message: e.Message, hint: e.Hint, refusal: e.Code,
+			code: errcode.ExitOfTask(string(final.Status)), message: e.Message, hint: e.Hint, errorCode: e.Code,
 		}
 	}
 	a.showError(*final.Result)

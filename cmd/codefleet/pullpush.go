@@ -143,10 +143,10 @@ func completeDirs(*cobra.Command, []string, string) ([]cobra.Completion, cobra.S
 func explainSyncError(err error, hint string) error {
 	if e, ok := errors.AsType[*client.ConflictError](err); ok {
 		return &failure{
-			code:    errcode.ExitRefused,
-			message: "changed both locally and in the workspace: " + summarizePaths(e.Paths, len(e.Paths)),
-			hint:    hint,
-			refusal: errcode.Conflict,
+			code:      errcode.ExitRefused,
+			message:   "changed both locally and in the workspace: " + summarizePaths(e.Paths, len(e.Paths)),
+			hint:      hint,
+			errorCode: errcode.Conflict,
 		}
 	}
 	if errors.Is(err, dirsync.ErrOtherWorkspace) {

@@ -102,7 +102,7 @@ func findingLine(f client.Finding) string {
 // maxProgramLines limits how many lines of a program are printed.
 const maxProgramLines = 60
 
-// showProgram prints the program if the caller did not write it.
+// showProgram prints a program that was written for this task.
 func (a *app) showProgram(r client.Result) {
 	if r.Code == "" || r.GeneratedBy != "llm" && r.GeneratedBy != "rules" && r.GeneratedBy != "plugin" {
 		return
@@ -117,7 +117,7 @@ func (a *app) showProgram(r client.Result) {
 	}
 }
 
-// egressLine describes a connection that the program tried to open.
+// egressLine describes the attempts to connect to one host and port that had the same verdict.
 func egressLine(e client.EgressAttempt) string {
 	target := "a connection"
 	if e.Host != "" {
@@ -185,8 +185,8 @@ func flagsFor(hint string) string {
 	return " (codefleet run " + strings.Join(flags, " ") + ")"
 }
 
-// toolsLine summarises the selected tools, who wrote the program, its tokens and its tool calls. It is empty for a
-// caller's program that called no tool.
+// toolsLine summarises the selected tools, who wrote the program, the model tokens and the tool calls. It is empty for
+// a caller's program that called no tool.
 func toolsLine(r client.Result) string {
 	var parts []string
 	if u := r.Usage; u != nil {

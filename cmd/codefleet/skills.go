@@ -151,7 +151,7 @@ func (a *app) saveSkill(
 	saved, err := c.SaveSkill(ctx, name, d)
 	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.SkillFailed {
 		return saved, &failure{
-			code: errcode.ExitFailed, message: e.Message + "\n" + e.Cause, hint: e.Hint, refusal: e.Code,
+			code: errcode.ExitFailed, message: e.Message + "\n" + e.Cause, hint: e.Hint, errorCode: e.Code,
 		}
 	}
 	return saved, err

@@ -144,6 +144,6 @@ func explainConflict(err error) error {
 	}
 	return &failure{
 		code: errcode.ExitRefused, message: "another commit has changed " + summarizePaths(e.Paths, len(e.Paths)),
-		hint: "see codefleet workspace log, then run the command again", refusal: e.Code,
+		hint: "see codefleet workspace log, then run the command again", errorCode: e.Code,
 	}
 }

@@ -21,6 +21,7 @@ func (s *Service) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		begun := time.Now()
 		err := s.run(ctx)
+		// Only the first failure of a series is logged. A run of a minute or more ends the series.
 		failing = failing && time.Since(begun) < time.Minute
 		if ctx.Err() == nil && !failing {
 			s.log.WarnContext(ctx, "automations failed; they are tried again", "error", err)
@@ -193,6 +194,7 @@ func (s *Service) followSchedules(ctx context.Context, store *jobs.Automations, 
 		case <-timer.C:
 			if found && wait < resync {
 				_ = clock.Sleep(ctx, rand.N(spread)) //nolint:gosec // spreads processes; ends early with ctx
+				// If fireDue cannot read the time, the next round reads it again and returns the error.
 				synced = time.Time{}
 				s.fireDue(ctx, store, c)
 			}

@@ -108,7 +108,10 @@ func (s *Service) PauseSchedule(ctx context.Context, tenant, name string, paused
 			return withNext(tenant, doc), err
 		}
 		if doc.Paused = paused; !paused {
-			doc.Handled = now
+			at := now.Add(-delayOf(tenant, doc.ScheduleSpec))     // firings of later times are still to come
+			if doc.Handled.Before(at) || doc.Handled.After(now) { // after now, the fleet's time was wrong
+				doc.Handled = at
+			}
 		}
 		if _, err = writeSchedule(ctx, store, tenant, doc, rev); !errors.Is(err, jobs.ErrAutomationConflict) {
 			return withNext(tenant, doc), err

@@ -346,6 +346,36 @@ func TestJitter(t *testing.T) {
 	}
 }
 
+// TestResumeWithJitter checks that delayed firings after a pause take place, and those during it do not.
+func TestResumeWithJitter(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	in := spec("k", "@hourly", "") // its delay is 29 min 21 s
+	in.JitterS = maxJitter
+	if _, err := w.AddSchedule(t.Context(), "acme", in); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ pause, resume, next, want string }{
+		{"09:10:00", "09:15:00", "09:29:21", "23T09:00"},
+		{"10:10:00", "10:40:00", "11:29:21", "23T09:00 23T11:00"},
+	} {
+		var doc schemas.Schedule
+		var err error
+		for _, at := range []string{test.pause, test.resume} {
+			w.at = clockTime(t, "2026-11-23T"+at+"Z")
+			if doc, err = w.PauseSchedule(t.Context(), "acme", "k", at == test.pause); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next := "2026-11-23T" + test.next + "Z"
+		if !doc.Next.Equal(clockTime(t, next)) {
+			t.Errorf("resumed at %s: next at %v, want %s", test.resume, doc.Next, next)
+		}
+		if got := w.fired(t, next, "k"); got != test.want {
+			t.Errorf("resumed at %s: fired %q, want %q", test.resume, got, test.want)
+		}
+	}
+}
+
 // TestRun runs two services on the clock of the server.
 func TestRun(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")

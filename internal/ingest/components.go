@@ -142,7 +142,7 @@ type schemaBuilder struct {
 func addSchema[T any](b *schemaBuilder, name string) {
 	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[json.RawMessage]():    {},
-		reflect.TypeFor[generation]():         {Types: []string{"integer", "string"}},
+		reflect.TypeFor[versionName]():        {Types: []string{"integer", "string"}},
 		reflect.TypeFor[schemas.Checkpoint](): {Ref: "#/components/schemas/Checkpoint"},
 		reflect.TypeFor[schemas.Record]():     {Ref: "#/components/schemas/Record"},
 	}})

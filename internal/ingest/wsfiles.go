@@ -106,8 +106,8 @@ func (s *Server) getArchive(w http.ResponseWriter, r *http.Request, ref state.Re
 
 // archiveOptions is the body of POST …/archive.
 type archiveOptions struct {
-	Generation generation `json:"generation,omitempty"`
-	Paths      []string   `json:"paths,omitempty"`
+	Generation versionName `json:"generation,omitempty"`
+	Paths      []string    `json:"paths,omitempty"`
 }
 
 // postArchive sends the files that the body lists, as tar.

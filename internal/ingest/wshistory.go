@@ -42,34 +42,34 @@ func (s *Server) getDiff(w http.ResponseWriter, r *http.Request, ref state.Ref) 
 	return respondList(w, list, err)
 }
 
-// generation is a version in a request body: a number, or a string with a number or a pin.
-type generation string
+// versionName names a version in a request body: a number, or a string with a number or a pin.
+type versionName string
 
-func (g *generation) UnmarshalJSON(data []byte) error {
+func (v *versionName) UnmarshalJSON(data []byte) error {
 	var n json.Number
 	if json.Unmarshal(data, &n) == nil {
-		*g = generation(n)
+		*v = versionName(n)
 		return nil
 	}
-	return json.Unmarshal(data, (*string)(g))
+	return json.Unmarshal(data, (*string)(v))
 }
 
 // restoreIn is the body of POST …/restore.
 type restoreIn struct {
-	Generation generation `json:"generation"`
-	Message    string     `json:"message,omitempty"` // the commit's message
+	Generation versionName `json:"generation"`
+	Message    string      `json:"message,omitempty"` // the commit's message
 }
 
 // forkIn is the body of POST …/fork.
 type forkIn struct {
-	Generation generation `json:"generation,omitempty"`
-	To         string     `json:"to"`                // the workspace to create
-	Message    string     `json:"message,omitempty"` // the commit's message
+	Generation versionName `json:"generation,omitempty"`
+	To         string      `json:"to"`                // the workspace to create
+	Message    string      `json:"message,omitempty"` // the commit's message
 }
 
 // pinIn is the body of PUT …/pins/{pin}.
 type pinIn struct {
-	Generation generation `json:"generation,omitempty"`
+	Generation versionName `json:"generation,omitempty"`
 }
 
 const maxMessage = 1000

@@ -79,16 +79,17 @@ func cutLast(subject string) (before, last string, found bool) {
 
 // AnswerApproval approves or denies one pending call of a task, or all of them. by is the name of the person who
 // answers. AnswerApproval returns the task's record after the change. The first answer counts; the same person may
-// repeat the same answer. The error is ErrUnknownTask if there is no such task, and an *ApprovalError if the answer is
-// refused.
+// repeat the same answer to one call. The error is ErrUnknownTask if there is no such task, and an *ApprovalError if
+// the answer is refused.
 func (c *Client) AnswerApproval(
 	ctx context.Context, tenant, id, by string, a schemas.Decision,
 ) (schemas.Record, error) {
 	if c.opts.Producer {
 		return c.remoteAnswerApproval(ctx, tenant, id, by, a)
 	}
+	now := time.Now().UTC() // the same in all tries, so that answerApproval recognises what an earlier try stored
 	_, r, err := c.change(ctx, tenant, id, func(r *storedRecord) (bool, error) {
-		return answerApproval(&r.Record, a, by, time.Now().UTC())
+		return answerApproval(&r.Record, a, by, now)
 	})
 	if err != nil {
 		return schemas.Record{}, err

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -200,6 +202,43 @@ func TestApproveAllOfTool(t *testing.T) {
 	}
 }
 
+// lostAck is a queue that stores a record, but whose acknowledgement is lost.
+type lostAck struct {
+	jetstream.JetStream
+	lost bool
+}
+
+// PublishMsg implements jetstream.Publisher.
+func (l *lostAck) PublishMsg(
+	ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt,
+) (*jetstream.PubAck, error) {
+	ack, err := l.JetStream.PublishMsg(ctx, m, opts...)
+	if err == nil && !l.lost {
+		l.lost = true
+		return nil, nats.ErrTimeout
+	}
+	return ack, err
+}
+
+// An answer for all pending calls is no error if its first try was stored without an acknowledgement.
+func TestAnswerIsStoredWithoutAck(t *testing.T) {
+	f := newFleet(t)
+	f.work(t, WorkerOptions{Handler: requestApprovals})
+	rec := f.submit(t, "1", `{"code":"a"}`)
+	f.awaitPending(t, rec.TaskID, 1)
+	caller := connect(t, f.opts)
+	queue := &lostAck{JetStream: caller.js}
+	caller.js = queue
+	got, err := caller.AnswerApproval(t.Context(), "acme", rec.TaskID, "alice", schemas.Decision{Approve: true})
+	if err != nil || !queue.lost || got.Approvals[0].State != schemas.ApprovalApproved {
+		t.Errorf("AnswerApproval = %+v, %v, want the call approved after a lost acknowledgement", got.Approvals, err)
+	}
+	_, err = caller.AnswerApproval(t.Context(), "acme", rec.TaskID, "alice", schemas.Decision{Approve: true})
+	if !errors.Is(err, ErrApprovalNotFound) {
+		t.Errorf("a second AnswerApproval = %v, want %v", err, ErrApprovalNotFound)
+	}
+}
+
 // A tenant's NATS user lists and answers the tenant's calls, and no others.
 func TestTenantAnswersOverNATS(t *testing.T) {
 	users, _ := newTenants(t)
@@ -262,6 +301,22 @@ func TestApprovalsAreBounded(t *testing.T) {
 	}
 	if len(e.Approvals) > maxApprovals {
 		t.Errorf("the record keeps %d calls, want at most %d", len(e.Approvals), maxApprovals)
+	}
+}
+
+// A record that is full of answers for all calls of a tool drops one of them, and no pending call.
+func TestPendingCallIsKept(t *testing.T) {
+	r := schemas.Record{Approvals: []schemas.Approval{{Call: "pending", State: schemas.ApprovalPending}}}
+	for i := 1; i < maxApprovals; i++ {
+		r.Approvals = append(r.Approvals, schemas.Approval{
+			Call: strconv.Itoa(i), Tool: strconv.Itoa(i), State: schemas.ApprovalApproved, AllOfTool: true,
+		})
+	}
+	addApproval(&r, schemas.Approval{Call: "more", State: schemas.ApprovalPending})
+	if len(r.Approvals) != maxApprovals || findApproval(&r, "pending") < 0 || findApproval(&r, "more") < 0 ||
+		findApproval(&r, "1") >= 0 {
+		t.Errorf("the record keeps %d calls, want %d: both pending ones, and not the oldest answer",
+			len(r.Approvals), maxApprovals)
 	}
 }
 

@@ -72,7 +72,10 @@ func addApproval(r *schemas.Record, q schemas.Approval) (current schemas.Approva
 	}
 	if len(r.Approvals) >= maxApprovals {
 		droppable := func(a schemas.Approval) bool { return !isPending(a) && !a.AllOfTool }
-		i := max(0, slices.IndexFunc(r.Approvals, droppable))
+		i := slices.IndexFunc(r.Approvals, droppable)
+		if i < 0 { // drop an answer for all calls of a tool rather than a pending call
+			i = slices.IndexFunc(r.Approvals, func(a schemas.Approval) bool { return !isPending(a) })
+		}
 		r.Approvals = slices.Delete(r.Approvals, i, i+1)
 	}
 	r.Approvals = append(r.Approvals, q)
@@ -111,11 +114,17 @@ func closeApproval(a *schemas.Approval, state string) {
 	a.State, a.Arguments, a.Signature, a.Effects = state, nil, "", ""
 }
 
-// answerApproval records an answer by a person, and reports whether that changed anything: the same answer may
-// be given twice. An answer without a call is for all pending calls. The error is an *ApprovalError.
+// answerApproval records an answer by a person, and reports whether that changed anything: the same answer to one call
+// may be given twice. An answer without a call is for all pending calls; it may be given twice with the same time,
+// after an error that leaves unknown whether it was stored. The error is an *ApprovalError.
 func answerApproval(r *schemas.Record, a schemas.Decision, by string, now time.Time) (changed bool, err error) {
 	r.Approvals = slices.Clone(r.Approvals)
 	if a.Call == "" {
+		if slices.ContainsFunc(r.Approvals, func(q schemas.Approval) bool {
+			return q.By == by && q.AnsweredAt.Equal(now)
+		}) {
+			return false, nil // it was stored
+		}
 		for i := range r.Approvals {
 			if q := &r.Approvals[i]; isPending(*q) && now.Before(q.ExpiresAt) && !r.Status.Terminal() {
 				decide(q, a, by, now)
@@ -152,10 +161,12 @@ func answerApproval(r *schemas.Record, a schemas.Decision, by string, now time.T
 }
 
 func decide(q *schemas.Approval, a schemas.Decision, by string, now time.Time) {
-	closeApproval(q, schemas.ApprovalDenied)
+	state := schemas.ApprovalDenied
 	if a.Approve {
-		q.State, q.AllOfTool = schemas.ApprovalApproved, a.AllOfTool
+		state = schemas.ApprovalApproved
 	}
+	closeApproval(q, state)
+	q.AllOfTool = a.Approve && a.AllOfTool
 	q.AnsweredAt, q.By, q.Reason = now, by, validPrefix(a.Reason, schemas.MaxReason)
 }
 

@@ -49,7 +49,7 @@ func (c *Client) AuditTrail(ctx context.Context, tenant string, opts AuditOption
 	if err != nil {
 		return nil, fmt.Errorf("read audit records: %w", err)
 	}
-	// Calls that end at the same time are written concurrently.
+	// Concurrent calls may be stored in another order than that of their times.
 	slices.SortStableFunc(all, func(a, b schemas.AuditRecord) int { return b.Time.Compare(a.Time) })
 	return all, nil
 }
@@ -70,8 +70,8 @@ func (c *Client) auditRecords(ctx context.Context, tenant string, opts AuditOpti
 	return latest(ctx, c, streamAudit, auditPrefix+tenant, opts.Limit, parse)
 }
 
-// auditOf returns the latest audit records of a task. It reads only the time in which the task ran, because the
-// tenant's other tasks may have made many calls.
+// auditOf returns the latest audit records of a task. It reads only the time from the task's submission to its end,
+// with margins, because the tenant's other tasks may have made many calls.
 func (c *Client) auditOf(ctx context.Context, r schemas.Record, limit int) (all []schemas.AuditRecord, err error) {
 	over := errors.New("the task has ended")
 	err = c.readSince(ctx, streamAudit, auditPrefix+r.Tenant, r.SubmittedAt.Add(-auditMargin), func(m *nats.Msg) error {

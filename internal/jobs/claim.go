@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	requeueDelay = time.Second // delay after an error that prevented a claim
-	maxRuns      = 150         // runs that a record keeps
+	requeueDelay = time.Second // delay before a message that cannot be handled now is delivered again
+	maxRuns      = 150         // runs, in Attempts, that a record keeps
 )
 
-// process handles a message. The task runs here, is completed without a run, or is delayed; or the message is
-// acknowledged as a duplicate, or left for redelivery. If the message is requeued with a delay, wakeAfter makes
-// the dispatcher look for messages of the lane again after the delay. process reports whether a run began.
+// process handles a message. It runs, completes or delays the task; or refuses, requeues or acknowledges the message,
+// or leaves it for redelivery. If the message is requeued with a delay, wakeAfter makes the dispatcher look for
+// messages of the lane again after the delay. process reports whether a run began.
 func (w *Worker) process(
 	work, late context.Context, m *message, wakeAfter func(lane, time.Duration),
 ) (began bool) {
@@ -33,7 +33,7 @@ func (w *Worker) process(
 	return began
 }
 
-// tryMessage does the work of process. ctx ends AckWait after it began.
+// tryMessage does the work of process. ctx ends AckWait after process began.
 func (w *Worker) tryMessage(
 	ctx, work, late context.Context, m *message, wakeAfter func(lane, time.Duration),
 ) (began bool) {
@@ -191,8 +191,8 @@ func (r *run) early(rec storedRecord) bool {
 	return err == nil && runs == rec.Run && !r.owns(rec)
 }
 
-// owns reports whether this message may run the record's task: the record names the message, or the message came
-// from DELAYED for the next run.
+// owns reports whether this message may run the record's task: the record names the message; or it names none, and the
+// message came from DELAYED for the next run, or is for the first run.
 func (r *run) owns(rec storedRecord) bool {
 	if rec.Status.Terminal() {
 		return false
@@ -255,6 +255,7 @@ func (r *run) begin(ctx context.Context) error {
 	}
 	rec.Attempts = append(slices.Clone(rec.Attempts), schemas.Attempt{Run: rec.Run, Worker: rec.Worker, StartedAt: now})
 	if len(rec.Attempts) > maxRuns {
+		// Drop the oldest run that is no attempt, so that the count of attempts stays right; else the oldest.
 		i := max(0, slices.IndexFunc(rec.Attempts, func(a schemas.Attempt) bool { return !isAttempt(a) }))
 		rec.Attempts = slices.Delete(rec.Attempts, i, i+1)
 	}
@@ -276,7 +277,8 @@ func (r *run) begin(ctx context.Context) error {
 	return err
 }
 
-// refuseMessage dead-letters a message that is not an event, so it has no task id and no replyto.
+// refuseMessage dead-letters a message that is not an event, or whose task cannot be stored. The letter has no task id,
+// and no result is published.
 func (w *Worker) refuseMessage(ctx context.Context, m *message, refused *RefusedError) error {
 	w.c.tel.refused.Add(ctx, 1)
 	key := strconv.FormatUint(m.seq, 10)

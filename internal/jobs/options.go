@@ -23,9 +23,10 @@ type Options struct {
 	AckWait  time.Duration // a worker loses its task after this long without a heartbeat; default 30 s
 	AnyInbox bool          // accept any replyto below _INBOX; for servers without authentication
 
-	// Producer is for the NATS user of a tenant, which may only publish the tenant's tasks and read its
-	// records. Submit then limits the data to one message, and does not create the record: RecordTasks does, or
-	// the worker that claims the task. Wait treats a task without a record as not recorded yet.
+	// Producer is for the NATS user of a tenant, which may only publish the tenant's tasks, read its records, and list
+	// and answer its pending approvals. Submit then limits the data to one message, and does not create the record:
+	// RecordTasks does, or the worker that claims the task. Wait waits for the record instead of returning
+	// ErrUnknownTask.
 	Producer bool
 
 	Policy Policy       // what tenants may submit; nil allows every valid event

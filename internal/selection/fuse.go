@@ -30,9 +30,9 @@ func (l denseList) passes(score float32) bool {
 // fusionRank is the parameter k of reciprocal rank fusion.
 const fusionRank = 20
 
-// fuse merges the list of the Index (local: by words and history) with the list by embeddings (dense), by reciprocal
-// ranks. Since ranks do not tell how much better one tool
-// is than the next, the cut-off is applied to each list's scores before they are merged.
+// fuse merges the list of the Index (local: by words, word vectors and history) with the list by embeddings (dense), by
+// reciprocal ranks. Since ranks do not tell how much better one tool is than the next, the cut-off is applied to each
+// list's scores before they are merged.
 func fuse(local []candidate, dense denseList) []candidate {
 	position := make(map[int32]int, len(local))
 	out := slices.Clone(local)
@@ -73,14 +73,15 @@ func cutFused(fused []candidate, minimum int) []candidate {
 
 // dense holds the unit vectors of a catalogue's tools. It is immutable.
 //
-// Each vector of a large catalogue has a sketch of one bit per number, which is set if the number is above the mean of
-// all vectors. A search compares the sketches first, and then the vectors of the tools with the nearest sketches.
+// Each vector of a large catalogue has a sketch: one bit per dimension, set if the vector's value is above the average
+// of all vectors in that dimension. A search compares the sketches first, and then the vectors of the tools with the
+// nearest sketches.
 type dense struct {
-	vectors  [][]float32 // by tool; nil if the vector is missing
-	missing  int         // number of missing vectors
-	mean     []float32
-	sketches []uint64 // by tool; nil in a small catalogue
-	words    int      // length of one sketch
+	vectors   [][]float32 // by tool; nil if the vector is missing
+	missing   int         // number of missing vectors
+	mean      []float32
+	sketches  []uint64 // by tool; nil in a small catalogue
+	sketchLen int      // in uint64s
 }
 
 const (
@@ -110,10 +111,10 @@ func newDense(vectors [][]float32) *dense {
 	if len(vectors) <= exactUpTo || d.mean == nil {
 		return d
 	}
-	d.words = (len(d.mean) + 63) / 64
-	d.sketches = make([]uint64, d.words*len(vectors))
+	d.sketchLen = (len(d.mean) + 63) / 64
+	d.sketches = make([]uint64, d.sketchLen*len(vectors))
 	for i, v := range vectors {
-		d.setSketch(v, d.sketches[i*d.words:])
+		d.setSketch(v, d.sketches[i*d.sketchLen:])
 	}
 	return d
 }
@@ -163,10 +164,10 @@ func (d *dense) list(query []float32, limit int, allowed func(tool int32) bool) 
 // query's sketch. Distances are small integers: the first pass counts the tools at each distance, and the second pass
 // selects the nearest.
 func (d *dense) bySketch(query []float32, allowed func(tool int32) bool) []int32 {
-	sketch := make([]uint64, d.words)
+	sketch := make([]uint64, d.sketchLen)
 	d.setSketch(query, sketch)
 	const never = math.MaxUint16
-	distance, count := make([]uint16, len(d.vectors)), make([]int, 64*d.words+1)
+	distance, count := make([]uint16, len(d.vectors)), make([]int, 64*d.sketchLen+1)
 	eligible := 0
 	for i, v := range d.vectors {
 		if v == nil || allowed != nil && !allowed(int32(i)) {
@@ -174,7 +175,7 @@ func (d *dense) bySketch(query []float32, allowed func(tool int32) bool) []int32
 			continue
 		}
 		eligible++
-		n, row := 0, d.sketches[i*d.words:][:d.words]
+		n, row := 0, d.sketches[i*d.sketchLen:][:d.sketchLen]
 		for w, x := range row {
 			n += bits.OnesCount64(x ^ sketch[w])
 		}

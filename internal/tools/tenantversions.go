@@ -20,10 +20,10 @@ type tenantVersions struct {
 	Installed             // the current version
 	base      *Listing    // the fleet's tools from which it was made; nil if VersionStore.Kept loaded it
 	overlay   *Overlay    // the overlay from which it was made
-	older     []Installed // in order of use, the latest last
+	older     []Installed // in the order in which they stopped being current
 }
 
-// maxOldVersions is how many earlier versions a tenant's running tasks can still use.
+// maxOldVersions is how many earlier versions of a tenant stay on this host. Kept rebuilds others.
 const maxOldVersions = 32
 
 func (t *tenantVersions) all() []Installed { return append(slices.Clone(t.older), t.Installed) }
@@ -78,7 +78,7 @@ func (s *VersionStore) setCurrent(ctx context.Context, tenant string, t *tenantV
 		oldest := t.older[0]
 		t.older = slices.Delete(t.older, 0, 1)
 		_, overlay, extended := strings.Cut(oldest.ID, ".")
-		if !extended || t.has(oldest.ID) {
+		if !extended {
 			continue
 		}
 		err := os.RemoveAll(s.path(oldest.Dir))

@@ -29,7 +29,7 @@ type Embeddings struct {
 }
 
 const (
-	maxPending      = 8      // catalogues in pending; older ones are dropped, and searched by words
+	maxPending      = 8      // catalogues in pending; older ones are dropped, and searched with the cached vectors
 	maxLate         = 16     // queries in late
 	vectorsInMemory = 10_000 // limit of the cache, if the options have none
 	vectorsOnDisk   = 50_000 // limit of the file cache, which is read into memory: 100 MB for 512 dimensions
@@ -83,7 +83,7 @@ type hiding struct {
 // maxHidden limits a text in bytes, so that hide can judge it. The embedder uses less of it.
 const maxHidden = 64 << 10
 
-// Embed implements selection.Embedder. If hide fails, nothing is sent, so that no vector of another text is cached.
+// Embed implements selection.Embedder. If hide fails, nothing is sent, and nothing is cached for these texts.
 func (h hiding) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	cut := make([]string, len(texts))
 	for i, s := range texts {
@@ -121,7 +121,7 @@ func (s *Embeddings) wakeRun() {
 	}
 }
 
-// The delay before a retry doubles with each consecutive failure.
+// The delay before a retry doubles with each consecutive failure. A new catalogue or late query resets it.
 const (
 	minRetryDelay = 5 * time.Second
 	maxRetryDelay = 5 * time.Minute

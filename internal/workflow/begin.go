@@ -85,8 +85,8 @@ func (m *machine) begin(ctx context.Context, i, item int, x *schemas.StepRun) {
 	}
 }
 
-// until returns the time until which a step waits: now if the time has passed, because JSON cannot express every time
-// before now, and the zero time means that the step is never due.
+// until returns the time until which a step waits. A past time becomes now: in UTC it could be before year 0, which
+// JSON cannot express, or the zero time, which means never.
 func (m *machine) until(ctx context.Context, s *step, in site) (time.Time, error) {
 	value, err := m.fill(ctx, s.until, in)
 	if err != nil {
@@ -112,7 +112,7 @@ type input struct {
 	with json.RawMessage
 }
 
-// input evaluates the templates of a step: its text and its values.
+// input evaluates the templates of a step: its text and its inputs.
 func (m *machine) input(ctx context.Context, s *step, in site) (out input, err error) {
 	if s.text != nil {
 		value, err := m.fill(ctx, s.text, in)

@@ -11,7 +11,7 @@ import (
 const (
 	aheadParallel = 64
 	aheadFirst    = 16   // generations that are read ahead at first; the number doubles each time
-	aheadMost     = 1024 // generations that are read ahead at most, because they are in memory
+	aheadMost     = 1024 // generations that are read ahead at most, because all are held in memory
 )
 
 // readAhead reads manifests of the history ahead of a reader that follows parents, many at a time. It drops errors: the
@@ -34,7 +34,7 @@ func (r *Repo) newReadAhead(ref format.Ref, brief bool) *readAhead {
 }
 
 // read returns a manifest, which must be older than those it returned before. If digest is nil, the manifest is
-// verified against the digits in its name.
+// verified against the digits of the digest in its name.
 func (a *readAhead) read(ctx context.Context, name string, digest *objects.Digest) (*format.Manifest, error) {
 	if a.found == nil { // a reader that needs one manifest reads no others
 		a.found = map[string]*format.Manifest{}
@@ -56,12 +56,12 @@ func (a *readAhead) read(ctx context.Context, name string, digest *objects.Diges
 func (a *readAhead) fetch(ctx context.Context, at format.ManifestRef) {
 	a.window = min(max(2*a.window, aheadFirst), aheadMost)
 	a.found, a.begun = map[string]*format.Manifest{}, map[string]bool{}
-	a.begin(ctx, at, at.Generation()-a.window)
+	a.begin(ctx, at, at.Generation()-a.window+1)
 	a.reads.Wait()
 }
 
-// begin starts to read a manifest, and then those that it refers to and that are newer than the generation last.
-func (a *readAhead) begin(ctx context.Context, at format.ManifestRef, last int64) {
+// begin starts to read a manifest, and then those that it refers to, down to the generation oldest.
+func (a *readAhead) begin(ctx context.Context, at format.ManifestRef, oldest int64) {
 	a.mu.Lock()
 	begun := a.begun[at.Name]
 	a.begun[at.Name] = true
@@ -84,8 +84,8 @@ func (a *readAhead) begin(ctx context.Context, at format.ManifestRef, last int64
 			refs = append(refs, l.ManifestRef)
 		}
 		for _, next := range refs {
-			if g := next.Generation(); g > last && g < at.Generation() {
-				a.begin(ctx, next, last)
+			if g := next.Generation(); g >= oldest && g < at.Generation() {
+				a.begin(ctx, next, oldest)
 			}
 		}
 	})

@@ -205,7 +205,7 @@ func (r *Repo) loadedBase(
 }
 
 // ReadManifest returns a manifest, from memory or the cache if possible. If digest is nil, the manifest is verified
-// against the digits in its name.
+// against the digits of the digest in its name.
 func (r *Repo) ReadManifest(
 	ctx context.Context, ref format.Ref, name string, digest *objects.Digest,
 ) (*format.Manifest, error) {

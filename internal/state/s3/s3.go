@@ -130,7 +130,7 @@ func (o *Objects) Get(ctx context.Context, key string, opts objects.GetOptions) 
 	var get minio.GetObjectOptions
 	if opts.IfNoneMatch != "" {
 		if err := get.SetMatchETagExcept(opts.IfNoneMatch); err != nil {
-			return objects.Object{}, fmt.Errorf("get %s: %w", key, err)
+			return objects.Object{}, o.wrap("get", key, err)
 		}
 	}
 	ranged := opts.Offset != 0 || opts.Length != 0
@@ -140,7 +140,7 @@ func (o *Objects) Get(ctx context.Context, key string, opts objects.GetOptions) 
 			end = opts.Offset + opts.Length - 1
 		}
 		if err := get.SetRange(opts.Offset, end); err != nil {
-			return objects.Object{}, fmt.Errorf("get %s: %w", key, err)
+			return objects.Object{}, o.wrap("get", key, err)
 		}
 	}
 	body, info, _, err := o.core.GetObject(ctx, o.bucket, o.prefix+key, get)
@@ -149,11 +149,15 @@ func (o *Objects) Get(ctx context.Context, key string, opts objects.GetOptions) 
 	}
 	defer body.Close()
 	if ranged && opts.Length > 0 && info.Size != opts.Length {
-		return objects.Object{}, fmt.Errorf("get %s: the range has %d bytes, want %d", key, info.Size, opts.Length)
+		return objects.Object{}, o.wrap("get", key,
+			fmt.Errorf("the range has %d bytes, want %d", info.Size, opts.Length))
 	}
 	data, err := readBody(body, info.Size, opts.Buffer)
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		err = fmt.Errorf("%w: %w", objects.ErrTemporary, err)
+	}
 	if err != nil {
-		return objects.Object{}, fmt.Errorf("get %s: %w: %w", key, objects.ErrTemporary, err)
+		return objects.Object{}, fmt.Errorf("get %s: %w", keyInErrors(key), err)
 	}
 	return objects.Object{Data: data, ETag: info.ETag, Modified: info.LastModified}, nil
 }
@@ -195,9 +199,9 @@ func (o *Objects) CompareAndSwap(ctx context.Context, key, old string, data []by
 	if err != nil {
 		switch r := minio.ToErrorResponse(err); {
 		case lostRace(r):
-			return "", fmt.Errorf("swap %s: %w: %s", key, objects.ErrConflict, r.Code)
+			return "", fmt.Errorf("swap %s: %w: %s", keyInErrors(key), objects.ErrConflict, r.Code)
 		case r.StatusCode == http.StatusNotImplemented:
-			return "", fmt.Errorf("swap %s: %w: %s", key, objects.ErrUnsafe, r.Code)
+			return "", fmt.Errorf("swap %s: %w: %s", keyInErrors(key), objects.ErrUnsafe, r.Code)
 		}
 		return "", o.wrap("swap", key, err)
 	}
@@ -235,7 +239,7 @@ func (o *Objects) List(ctx context.Context, prefix, after string) iter.Seq2[obje
 			}
 			key := strings.TrimPrefix(info.Key, o.prefix)
 			if key <= after {
-				continue // the store ignores start-after
+				continue // a store that ignores start-after sends these
 			}
 			if !yield(objects.ObjectInfo{Key: key, Size: info.Size, Modified: info.LastModified}, nil) {
 				return

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -117,6 +118,8 @@ func TestErrorsHaveNoPassword(t *testing.T) {
 	}
 }
 
+const lastModified = "Thu, 01 Jan 2026 00:00:00 GMT" // the client needs this header
+
 // TestErrorsHaveNoPaths checks that errors have neither the path of a file in a mirror nor the URL of the request.
 func TestErrorsHaveNoPaths(t *testing.T) {
 	o, err := s3.Open(s3.Options{Endpoint: "http://127.0.0.1:1", Bucket: "the-bucket", AccessKey: "k", SecretKey: "s"})
@@ -143,5 +146,49 @@ func TestErrorsHaveNoPaths(t *testing.T) {
 		strings.Contains(err.Error(), "the-bucket") {
 		t.Errorf("Get() over a closed connection = %v, want %v without the path and the bucket", err,
 			objects.ErrTemporary)
+	}
+	cut := answering(t, http.StatusOK, "x", "Content-Length", "2", "Last-Modified", lastModified)
+	_, err = cut.Get(t.Context(), "acme/main/files/secret", objects.GetOptions{})
+	if !errors.Is(err, objects.ErrTemporary) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("Get() of a body that is cut = %v, want %v without the path", err, objects.ErrTemporary)
+	}
+}
+
+// cancelling is a transport that ends a context when a response has arrived, before its body is read.
+type cancelling struct {
+	http.RoundTripper
+	cancel context.CancelFunc
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c cancelling) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := c.RoundTripper.RoundTrip(r)
+	c.cancel()
+	return resp, err
+}
+
+// TestCancelledRead checks that a read whose context ends while the body arrives is no temporary error, which would
+// make a store of Reopening open again.
+func TestCancelledRead(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "2")
+		w.Header().Set("Last-Modified", lastModified)
+		_, _ = io.WriteString(w, "x")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o, err := s3.Open(s3.Options{
+		Endpoint: server.URL, Bucket: "bucket", AccessKey: "access", SecretKey: "secret",
+		Transport: cancelling{s3.NewTransport(), cancel},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = o.Get(ctx, "key", objects.GetOptions{})
+	if !errors.Is(err, context.Canceled) || errors.Is(err, objects.ErrTemporary) {
+		t.Errorf("Get() with a cancelled context = %v, want %v and not %v", err, context.Canceled, objects.ErrTemporary)
 	}
 }

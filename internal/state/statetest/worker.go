@@ -24,7 +24,7 @@ type Worker struct {
 
 func (w *workspace) worker(t *testing.T) *Worker { return NewWorker(t, w.open(t), w.ref, w.opts) }
 
-// NewWorker returns a worker with an empty cache and an empty directory.
+// NewWorker returns a worker with an empty directory and, unless opts has a cache directory, an empty cache.
 func NewWorker(t *testing.T, bucket objects.Objects, ref state.Ref, opts state.Options) *Worker {
 	t.Helper()
 	if opts.CacheDir == "" {
@@ -35,7 +35,7 @@ func NewWorker(t *testing.T, bucket objects.Objects, ref state.Ref, opts state.O
 	return w
 }
 
-// NewTree returns another tree on the worker's directory.
+// NewTree returns a tree on the worker's directory.
 func (w *Worker) NewTree(ref state.Ref) *state.Tree {
 	w.Helper()
 	tree, err := w.Store.Tree(w.Dir, ref)
@@ -130,7 +130,7 @@ func (w *Worker) Files() map[string]string {
 	return files
 }
 
-// usual returns content, with the mode prepended unless that is want.
+// usual returns content, with the mode prepended unless the mode is want.
 func usual(mode, want fs.FileMode, content string) string {
 	if mode.Perm() == want {
 		return content

@@ -205,6 +205,7 @@ func TestOpenMeteoFails(t *testing.T) {
 		{"too large", send(200, `{"a":"`+strings.Repeat("x", 1<<20)+`"}`), "open-meteo's response exceeds 1048576 bytes"},
 		{"no place", send(200, `{"results":[{"name":"Berlin","latitude":91,"longitude":0}]}`), `knows no place "Berlin"`},
 		{"unit", changed(`"temperature_2m": "°C"`, `"temperature_2m": "°F"`), `in the unit "°F"; want °C`},
+		{"unit of the wind", changed(`"temperature_2m": "°C"`, `"temperature_2m": "km/h"`), `in the unit "km/h"; want °C`},
 		{"zone", changed("7200", "720000"), "impossible time zone"},
 		{"time", changed("2026-07-01T17:00", "now"), "its current weather has no time"},
 		{"no value", changed("15.6", "null"), "it has no current weather"},

@@ -48,12 +48,14 @@ var errIncomplete = errors.New("open-meteo's response is incomplete")
 // outlook returns the weather in a response that arrived at the given time. It returns an error if the response is not
 // valid, for example if its first day is not the date of that time in the place's time zone.
 func (r *forecastResponse) outlook(arrived time.Time) (outlook, error) {
-	for got, want := range map[string]string{
-		r.CurrentUnits["temperature_2m"]: "°C", r.CurrentUnits["wind_speed_10m"]: "km/h",
-		r.DailyUnits["temperature_2m_max"]: "°C", r.DailyUnits["temperature_2m_min"]: "°C",
+	for _, unit := range []struct{ got, want string }{
+		{r.CurrentUnits["temperature_2m"], "°C"},
+		{r.CurrentUnits["wind_speed_10m"], "km/h"},
+		{r.DailyUnits["temperature_2m_max"], "°C"},
+		{r.DailyUnits["temperature_2m_min"], "°C"},
 	} {
-		if got != want {
-			return outlook{}, fmt.Errorf("open-meteo responded in the unit %q; want %s", clean(got), want)
+		if unit.got != unit.want {
+			return outlook{}, fmt.Errorf("open-meteo responded in the unit %q; want %s", clean(unit.got), unit.want)
 		}
 	}
 	offset := time.Duration(r.Offset) * time.Second
