@@ -167,7 +167,9 @@ func (k *checker) workers() {
 	if c.Queue.AckWait < time.Second {
 		k.bad("queue.ack_wait", "%s is less than 1s", c.Queue.AckWait)
 	}
-	k.atLeast("queue.attempts", c.Queue.Attempts, 1)
+	if n := c.Queue.Attempts; n < 1 || n > maxAttempts {
+		k.bad("queue.attempts", "%d is not between 1 and %d", n, maxAttempts)
+	}
 	k.atLeast("queue.backlog", c.Queue.Backlog, 1)
 	k.atLeast("queue.payload_mb", c.Queue.PayloadMB, 1)
 	k.atLeast("queue.dead_letters", c.Queue.DeadLetters, 1)
@@ -209,6 +211,9 @@ func (k *checker) positive(key string, d time.Duration) {
 		k.bad(key, "%s is not positive", d)
 	}
 }
+
+// maxAttempts is also the highest number that a task may ask for, see schemas/task.v1.json.
+const maxAttempts = 100
 
 func (k *checker) atLeast(key string, n, lowest int) {
 	if n < lowest {

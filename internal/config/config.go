@@ -240,7 +240,7 @@ type Queue struct {
 	// heartbeats in this time.
 	AckWait time.Duration `yaml:"ack_wait"`
 	// How often the fleet tries to run a task, if workers are lost or the fleet fails, before the
-	// task is dead-lettered.
+	// task is dead-lettered; at most 100.
 	Attempts int `yaml:"attempts"`
 	// How many unfinished tasks one tenant may have in a task pool with one priority. Above it, tasks are
 	// refused with the code backlog_full. A lower value takes effect when a part of the fleet starts, if no

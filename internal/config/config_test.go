@@ -205,7 +205,7 @@ execution:
 		`c.yaml:6: http.addr: "8787" is not host:port, such as 127.0.0.1:8787; port 0 selects a free port`,
 		`--s3: s3.addr: ":x" is not host:port, such as 127.0.0.1:8787; port 0 selects a free port`,
 		"c.yaml:9: nats.url: want a URL of the form nats://host or tls://host or ws://host or wss://host",
-		"c.yaml:12: queue.attempts: 0 is less than 1",
+		"c.yaml:12: queue.attempts: 0 is not between 1 and 100",
 		`c.yaml:26: execution.sandbox_type: "gvisr" is not one of auto, gvisor, microsandbox; did you mean gvisor?`,
 		`c.yaml:20: tenants.-acme: "-acme": a name has 1 to 63 letters (a-z, A-Z), digits, _ and -, ` +
 			`and starts with a letter or digit`,
@@ -595,9 +595,12 @@ func TestHashInCapitals(t *testing.T) {
 func TestValidateAfterChange(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := load(t, config.Source{})
-	c.Queue.Attempts = 0
-	if err := c.Validate(); err == nil || err.Error() != "configuration: queue.attempts: 0 is less than 1" {
-		t.Errorf("Validate = %v; want queue.attempts below 1", err)
+	for _, n := range []int{0, 101} {
+		c.Queue.Attempts = n
+		want := fmt.Sprintf("configuration: queue.attempts: %d is not between 1 and 100", n)
+		if err := c.Validate(); err == nil || err.Error() != want {
+			t.Errorf("Validate = %v, want %s", err, want)
+		}
 	}
 }
 
