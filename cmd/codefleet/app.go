@@ -57,6 +57,9 @@ func (a *app) main(ctx context.Context, args []string) int {
 	if !isTerminal(a.stdout) {
 		a.stdout = out
 	}
+	if !isTerminal(a.stdin) {
+		a.stdin = &onceReader{Reader: a.stdin}
+	}
 	root := a.root()
 	if wantsJSON(args) { // for --version, whose text cobra prints
 		root.Version = versionJSON(thisVersion())

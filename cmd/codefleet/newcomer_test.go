@@ -160,6 +160,17 @@ func TestRunAt(t *testing.T) {
 	}
 }
 
+// TestWaitIsExplained checks that commands that wait for a task say what it waits for.
+func TestWaitIsExplained(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	_, id, _ := command(t, f, "submit", "--code", "print 1")
+	id = strings.TrimSpace(id)
+	want := "note: the task waits: no worker is running (codefleet why " + id + ")\n"
+	if _, _, errs := command(t, f, "result", id, "--wait", "4s"); !strings.HasPrefix(errs, want) {
+		t.Errorf("result --wait prints %q, want %q", errs, want)
+	}
+}
+
 // TestNoArtifacts checks that a task without artifacts is not answered with nothing.
 func TestNoArtifacts(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)

@@ -28,6 +28,7 @@ func (a *app) resultCommand() *cobra.Command {
 			if wait > 0 {
 				bounded, cancel := context.WithTimeout(ctx, wait)
 				defer cancel()
+				defer a.noteWait(bounded, c, args[0])()
 				if _, err := c.Wait(bounded, args[0]); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 					return err
 				}

@@ -25,6 +25,7 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/up"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -241,7 +242,7 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 	for {
 		select {
 		case <-unclaimed:
-			r.explainWait(ctx, rec.Pool)
+			r.explainWait(ctx, rec)
 		case <-ended:
 			r.line.clear()
 			return final, watchErr
@@ -272,23 +273,37 @@ func (r *foreground) noteStart(rec client.Record) {
 	}
 }
 
-// explainWait prints a note if no worker serves the task pool.
-func (r *foreground) explainWait(ctx context.Context, pool string) {
-	ctx, stop := context.WithTimeout(ctx, time.Second)
-	defer stop()
-	fleet, err := r.client.Fleet(ctx)
+// explainWait prints a note that says what the task waits for, unless it has begun or noteStart has printed one.
+func (r *foreground) explainWait(ctx context.Context, rec client.Record) {
+	note := waitNote(ctx, r.client, rec.TaskID)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil || r.begun || serves(fleet.Workers, pool) {
+	if note == "" || r.begun || !rec.NotBefore.IsZero() {
 		return
 	}
 	r.line.clear()
-	fmt.Fprintf(r.a.stderr, "note: the task waits: no worker serves the task pool %q (codefleet workers)\n", pool)
+	fmt.Fprintln(r.a.stderr, note)
 }
 
-// serves reports whether a worker serves the task pool.
-func serves(workers []client.Worker, pool string) bool {
-	return slices.ContainsFunc(workers, func(w client.Worker) bool { return slices.Contains(w.Pools, pool) })
+// waitNote returns a note that says what a task waits for, or "" if it does not wait or nothing is known.
+func waitNote(ctx context.Context, c *client.Client, id string) string {
+	ctx, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	why, err := c.Why(ctx, id)
+	if err != nil || why.Rule == schemas.WhyEnded || why.Rule == schemas.WhyRunning {
+		return ""
+	}
+	return "note: the task waits: " + printable(why.Message) + " (codefleet why " + id + ")"
+}
+
+// noteWait prints the note of waitNote if claimTime passes before the returned function is called.
+func (a *app) noteWait(ctx context.Context, c *client.Client, id string) (stop func()) {
+	timer := time.AfterFunc(claimTime, func() {
+		if note := waitNote(ctx, c, id); note != "" {
+			fmt.Fprintln(a.stderr, note)
+		}
+	})
+	return func() { timer.Stop() }
 }
 
 // askDetach asks whether the task should continue without this command. It returns false without asking if there is no

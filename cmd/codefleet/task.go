@@ -234,6 +234,21 @@ func readText(name, path string, stdin io.Reader) (string, error) {
 	return string(data), nil
 }
 
+// onceReader is standard input. A second argument that is - would read nothing.
+type onceReader struct {
+	io.Reader
+	ended bool
+}
+
+func (r *onceReader) Read(p []byte) (int, error) {
+	if r.ended {
+		return 0, errors.New("standard input was read already: only one argument may be -")
+	}
+	n, err := r.Reader.Read(p)
+	r.ended = errors.Is(err, io.EOF)
+	return n, err
+}
+
 var errTooLarge = fmt.Errorf("is larger than %d MiB", maxTask>>20)
 
 // readFile returns the content of a file that an argument names. It reads no more than a task can hold. The error of a

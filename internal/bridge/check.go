@@ -49,6 +49,15 @@ const checkWorkspace = "mcp-test"
 
 func joined(list []any) string { return strings.TrimSpace(fmt.Sprintln(list...)) }
 
+// asJSON returns a value of a result as a user reads it: null if the result lacks it.
+func asJSON(value any) string {
+	if s, ok := value.(string); ok {
+		return s
+	}
+	data, _ := json.Marshal(value) // it was decoded from JSON
+	return string(data)
+}
+
 func noArgs(*findings) map[string]any { return map[string]any{} }
 
 func probes() []probe {
@@ -57,7 +66,7 @@ func probes() []probe {
 			"execute_task",
 			func(*findings) map[string]any { return map[string]any{"code": "6*7", "workspace": checkWorkspace} },
 			func(_ *findings, a map[string]any) (string, bool) {
-				return fmt.Sprintf("6*7 = %v", a["result"]), a["result"] == 42.0
+				return "6*7 = " + asJSON(a["result"]), a["result"] == 42.0
 			},
 		},
 		{"list_available_tools", noArgs, func(_ *findings, a map[string]any) (string, bool) {
@@ -72,7 +81,7 @@ func probes() []probe {
 			},
 			func(f *findings, a map[string]any) (string, bool) {
 				f.saved = a["success"] == true
-				return fmt.Sprint(a["file"]), f.saved
+				return asJSON(a["file"]), f.saved
 			},
 		},
 		{
@@ -83,9 +92,9 @@ func probes() []probe {
 			func(f *findings, a map[string]any) (string, bool) {
 				data, _ := a["data"].(map[string]any)
 				if !f.saved { // save_state was not called or failed
-					return fmt.Sprintf("exists: %v", a["exists"]), data != nil
+					return "exists: " + asJSON(a["exists"]), data != nil
 				}
-				return fmt.Sprintf("the mark %v", data["mark"]), data["mark"] == f.mark
+				return "the mark " + asJSON(data["mark"]), data["mark"] == f.mark
 			},
 		},
 		{"list_servers", noArgs, func(f *findings, a map[string]any) (string, bool) {
@@ -140,7 +149,11 @@ func Check(ctx context.Context, o Options, tools []string, report func(CheckResu
 	f := findings{mark: rand.Text()}
 	for _, p := range probes() {
 		if len(tools) == 0 || slices.Contains(tools, p.tool) {
-			report(p.run(ctx, session, &f))
+			result := p.run(ctx, session, &f)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			report(result)
 		}
 	}
 	return nil
