@@ -41,8 +41,8 @@ type Tenant struct {
 	// How many calls of a tool may begin per period, by server/tool or server/*. Further calls wait for the
 	// next period. By default, there is no limit.
 	ToolRates map[string]string `yaml:"tool_rates"`
-	// Tools that the tenant may see and call, as server/tool, server/* or *. By default, it may call
-	// all tools. Tools that run in the box (filesystem, database, and your own Python tools) are code
+	// Tools that the tenant may see and call, as server/tool, server/* or *, with the names that
+	// `codefleet tools list` prints. By default, it may call all tools. Tools that run in the box (filesystem, database, and your own Python tools) are code
 	// like the program itself: a program can import them even if they are not listed.
 	Tools []string `yaml:"tools"`
 	// The weakest sandbox that may run the tenant's programs, gvisor or microsandbox. Workers with a

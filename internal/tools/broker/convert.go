@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -294,7 +295,8 @@ func content(ctx context.Context, c *converter, i int, b tools.Content) (json.Ra
 		if c.cfg.Hooks.Tokenise != nil && utf8.Valid(data) {
 			data = []byte(tokenText(ctx, c.cfg.Hooks, c.call, string(data)))
 		}
-		return c.spill(ctx, fmt.Sprintf("%d.%s", i+1, extension(b.MediaType)), b.MediaType, data)
+		media := mediaType(b.MediaType)
+		return c.spill(ctx, fmt.Sprintf("%d.%s", i+1, extension(media)), media, data)
 	case b.Type == "resource_link":
 		return link(b)
 	}
@@ -359,6 +361,21 @@ var extensions = map[string]string{
 	"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp", "image/svg+xml": "svg",
 	"audio/wav": "wav", "audio/mpeg": "mp3", "audio/ogg": "ogg", "application/pdf": "pdf", "application/json": "json",
 	"text/plain": "txt", "text/html": "html", "text/csv": "csv",
+}
+
+// mediaType returns a server's media type without parameters, and under its registered name. It returns others as they
+// are.
+func mediaType(s string) string {
+	base, _, err := mime.ParseMediaType(s)
+	switch {
+	case err != nil:
+		return s
+	case base == "image/jpg":
+		return "image/jpeg"
+	case extensions[base] != "":
+		return base
+	}
+	return s
 }
 
 func extension(mediaType string) string {

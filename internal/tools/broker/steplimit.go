@@ -64,10 +64,36 @@ func (p countedPattern) MatchString(s string) bool {
 	return p.Pattern.MatchString(s)
 }
 
+// anyText replaces a pattern that is not RE2: it has a lookahead or a backreference, for example.
+type anyText string
+
+func (p anyText) MatchString(string) bool { return true }
+func (p anyText) String() string          { return string(p) }
+
 // pattern compiles a pattern of the schema. The library calls it.
 func (c *boundedSchema) pattern(p string) (jsonschema.Regexp, error) {
 	compiled, err := c.patterns.Compile(p)
+	if syntaxErr := (*syntax.Error)(nil); errors.As(err, &syntaxErr) {
+		return anyText(p), nil
+	}
 	return countedPattern{compiled, c}, err
+}
+
+// mayIgnorePatterns reports whether values can be validated although the schemas have patterns that are replaced with
+// anyText: none of these may be the reason why a value is refused.
+func mayIgnorePatterns(schemas map[*jsonschema.Schema]bool) bool {
+	ignored, refuses := false, false
+	for s := range schemas {
+		_, is := s.Pattern.(anyText)
+		ignored = ignored || is
+		refuses = refuses || s.Not != nil || s.If != nil || s.Contains != nil || len(s.OneOf) > 0
+		for p := range s.PatternProperties {
+			if _, is := p.(anyText); is {
+				return false
+			}
+		}
+	}
+	return !ignored || !refuses
 }
 
 // patternBytes returns about how many bytes of memory the compiled patterns take.
@@ -80,7 +106,7 @@ func (c *boundedSchema) patternBytes() int {
 }
 
 // count adds a step counter to s, which becomes c's schema, and each schema that it refers to. It returns false if one
-// of them applies too many schemas to the same value.
+// of them applies too many schemas to the same value, or has patterns that cannot be ignored.
 func (c *boundedSchema) count(s *jsonschema.Schema) bool {
 	c.schema = s
 	seen := map[*jsonschema.Schema]bool{}
@@ -115,7 +141,7 @@ func (c *boundedSchema) count(s *jsonschema.Schema) bool {
 		}
 	}
 	visit(reflect.ValueOf(s))
-	return longestChain(seen) <= maxChain
+	return longestChain(seen) <= maxChain && mayIgnorePatterns(seen)
 }
 
 // addCounter has the format validation of s count steps, before the library follows any reference or looks at parts of

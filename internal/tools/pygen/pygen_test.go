@@ -204,6 +204,12 @@ func TestSignatures(t *testing.T) {
 			"f(class_: str, **extra: int) -> Any",
 		},
 		{
+			"arguments with a pattern", `{"patternProperties":{"^x-":{"type":"string"}},"additionalProperties":false}`, "",
+			"f(**extra: Any) -> Any",
+		},
+		{"unevaluated arguments", `{"unevaluatedProperties":{"type":"string"}}`, "", "f(**extra: Any) -> Any"},
+		{"no further arguments", `{"unevaluatedProperties":false}`, "", "f() -> Any"},
+		{
 			"names that clash",
 			`{"properties":{"a-b":{"type":"string"},"a_b":{"type":"integer"},"💥":{}},"required":["a-b","a_b"]}`, "",
 			"f(a_b_2: str, a_b: int, argument_0fadd2ce: Any = UNSET) -> Any",

@@ -286,7 +286,7 @@ type parameter struct {
 
 // parameters returns the properties of an input schema and of its alternatives. A property is required if the schema
 // or all its alternatives require it and it has no default. extra is the schema of additional arguments, or nil if the
-// schema forbids or does not mention them. If the schema cannot be resolved, extra accepts all arguments.
+// schema forbids all or does not mention them. If the schema cannot be resolved, extra accepts all arguments.
 func (d document) parameters() (params []parameter, extra any) {
 	root := d.resolve(d.root, 0)
 	if root == nil {
@@ -310,12 +310,17 @@ func (d document) parameters() (params []parameter, extra any) {
 		if more {
 			extra = true
 		}
-	default:
-		if root["patternProperties"] != nil {
-			extra = true
-		}
+	}
+	if extra == nil && (root["patternProperties"] != nil || allows(root["unevaluatedProperties"])) {
+		extra = true
 	}
 	return params, extra
+}
+
+// allows reports whether a schema of further properties accepts any of them.
+func allows(schema any) bool {
+	_, typed := schema.(object)
+	return typed || schema == true
 }
 
 // requiredParameters returns the parameters that the server requires: first those that programs must give, then
