@@ -167,7 +167,7 @@ func (e *execution) start() {
 		ResultBytes: MaxResultBytes,
 		Limits: runner.Limits{
 			Memory:    int64(l.MemoryMB) << 20,
-			CPU:       int64(math.Ceil(l.Timeout.Seconds()*l.CPUs)) + 1,
+			CPU:       cpuSeconds(l),
 			File:      l.WorkspaceMB << 20,
 			Files:     l.OpenFiles,
 			Processes: l.Processes,
@@ -363,3 +363,6 @@ func replyTo(id uint64, result CallResult, err error) (runner.Reply, []byte) {
 	}
 	return reply, slices.Concat(parts[:]...)
 }
+
+// cpuSeconds is the limit of a program's processor time, which the kernel enforces.
+func cpuSeconds(l Limits) int64 { return int64(math.Ceil(l.Timeout.Seconds()*l.CPUs)) + 1 }

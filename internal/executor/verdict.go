@@ -72,7 +72,7 @@ func (e *execution) withOutcome(v Verdict, done runner.Frame) Verdict {
 	case done.How == "channel":
 		return v.with(Failed, channelBroken())
 	case done.How == "exit":
-		return exitVerdict(v, done.Code, done.Signal)
+		return exitVerdict(v, done.Code, done.Signal, cpuSeconds(e.limits))
 	case done.Error != nil:
 		f := Failure(*done.Error)
 		if f.Code == errcode.MemoryLimit {
@@ -107,10 +107,10 @@ func (e *execution) stoppedVerdict(v Verdict) Verdict {
 	return v.with(Failed, channelBroken())
 }
 
-// exitVerdict returns the verdict on a program that exited without a report.
-func exitVerdict(v Verdict, code int, signal string) Verdict {
+// exitVerdict returns the verdict on a program that exited without a report. cpuSeconds is its limit.
+func exitVerdict(v Verdict, code int, signal string, cpuSeconds int64) Verdict {
 	switch {
-	case signal == "SIGXCPU":
+	case signal == "SIGXCPU" && v.CPUMS > float64(cpuSeconds-1)*1000: // the kernel's clock is coarse
 		return v.with(Failed, &Failure{Code: errcode.CPULimit, Message: "the program used up its processor time"})
 	case signal != "":
 		return v.with(Failed, &Failure{Code: errcode.Signal, Message: "the program was killed by " + signal})

@@ -161,6 +161,39 @@ Pair = collections.namedtuple('Pair', 'a b')
 			"  errno = property(lambda self: 1/0)\nraise E",
 		want{status: "failed", code: "exception", message: "E", line: 5},
 	},
+	{
+		"the lowest recursion limit",
+		"import sys\nfor n in range(1, 50):\n  try: sys.setrecursionlimit(n); break\n  except RecursionError: pass\n5",
+		want{result: "5"},
+	},
+	{
+		"a profile function that raises", `
+import sys
+def profile(frame, event, arg):
+    if frame.f_code.co_filename != "program.py": raise KeyboardInterrupt
+sys.setprofile(profile)
+5`, want{status: "failed", code: "exception", message: "KeyboardInterrupt", line: 4},
+	},
+	{
+		"a signal handler that raises", `
+import signal
+def handler(number, frame): raise TimeoutError("too late")
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.0003)
+while True: pass`, want{status: "failed", code: "exception", message: "TimeoutError", line: 3},
+	},
+	{
+		"calls that took no time", "from client.mcp_client import report_call\nreport_call('a', 't', float('nan'), True)",
+		want{status: "failed", code: "exception", message: "ValueError", line: 2},
+	},
+	{
+		"a call with long names", "from client.mcp_client import report_call\nreport_call('a' * 70000, 't', 1, True)",
+		want{},
+	},
+	{
+		"SIGXCPU", "import os, signal\nos.kill(os.getpid(), signal.SIGXCPU)",
+		want{status: "failed", code: "signal", message: "SIGXCPU"},
+	},
 	{"os._exit(7)", "import os\nos._exit(7)", want{status: "failed", code: "exit_code", message: "exit code 7"}},
 	{"os._exit(0)", "import os\nos._exit(0)", want{}},
 	{

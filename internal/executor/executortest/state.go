@@ -53,6 +53,10 @@ var stateCases = []struct {
 			stderr: "",
 		},
 	},
+	{
+		"a device in its place", "", "import os\nos.symlink('/dev/null', 'state.json')\nstate['a'] = 2", "",
+		want{status: executor.Failed, code: "bad_state", message: "state.json is not a regular file"},
+	},
 	{"exit code 0", `{"a": 1}`, "state['a'] = 2\nexit(0)", "{\n  \"a\": 2\n}\n", want{}},
 	{"not JSON", "{", "state['a']", "", want{
 		status: executor.Failed, code: "bad_state", message: "state.json is not JSON",

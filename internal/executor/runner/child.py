@@ -32,6 +32,8 @@ USE_FILE = "write it to a file and return the file's name"
 HINTS = ("", USE_FILE) + statevar.HINTS  # all that a child may send: readers take a hint for the fleet's advice
 CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 MAX_LEFT, EMPTY_S = 10_000, 1  # entries of the scratch directories that are removed, and time for that
+RECURSION = 1000  # the interpreter's own recursion limit, for what follows a program
+MAX_CALMS = 100  # attempts to end the program's signal handlers and trace functions
 SPARE = 32 << 20  # bytes of address space for reporting that the memory limit was reached
 
 
@@ -261,6 +263,9 @@ class Channel:
 
     def report(self, server, tool, ms, ok):
         """Reports a call that was made in this process, up to MAX_REPORTS."""
+        if not 0 <= ms < 1e9:
+            raise ValueError("a call cannot take %r ms" % ms)
+        server, tool = server[: frames.MAX_NAME], tool[: frames.MAX_NAME]
         with self._changed:
             self._reports += 1
             if self._reports > MAX_REPORTS:
@@ -335,7 +340,17 @@ class Program:
         mcp_client._call, mcp_client._report = self.channel.call, self.channel.report
         os.register_at_fork(after_in_child=forget_calls)
         show_own_lines(self.code)
-        self.end(*self.outcome(program))
+        try:
+            outcome = self.outcome(program)
+        except BaseException as error:  # of the program's signal handler or profile function, for example
+            calm()
+            outcome = uncaught(error, {}, self.limits["memory"]), b""
+        for _ in range(MAX_CALMS):
+            try:
+                self.end(*outcome)
+            except BaseException:
+                calm()
+        os._exit(LOST)
 
     def parse(self):
         """Compiles the program, sends its facts, and waits for the host's permission if it must."""
@@ -388,6 +403,8 @@ class Program:
             failure = self.exited(error.code)
         except BaseException as error:
             failure = uncaught(error, names, self.limits["memory"])
+        if sys.getrecursionlimit() < RECURSION:
+            sys.setrecursionlimit(RECURSION)
         if os.getpid() != self.process:  # a forked process that ran to the end of the program
             leave()
         try:
@@ -453,6 +470,21 @@ class Program:
             os._exit(LOST)
         while True:  # the runner kills this process, which is faster than its exit
             signal.pause()
+
+
+def calm():
+    """Ends what the program may have installed and would interrupt its report, if nothing interrupts that."""
+    for _ in range(MAX_CALMS):
+        try:
+            sys.setrecursionlimit(RECURSION)
+            sys.setprofile(None)
+            sys.settrace(None)
+            for number in signal.valid_signals():
+                if callable(signal.getsignal(number)):
+                    signal.signal(number, signal.SIG_IGN)
+            return
+        except BaseException:
+            pass
 
 
 def show_own_lines(code):

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import stat
 
 from codefleet import jsonable
 
@@ -101,6 +102,8 @@ class Variable:
             raise Invalid("state: %s would be %d bytes; the limit is %d" % (self.file, len(data), LIMIT), STORE_LESS)
         os.makedirs(os.path.dirname(os.path.abspath(self.file)), exist_ok=True)
         with open(self.file, "wb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a link to a device, which keeps nothing
+                raise Invalid("%s is not a regular file" % self.file, REPLACE)
             file.write(data)
         self.saved = True
 
