@@ -200,6 +200,10 @@ func (p *Pipeline) attempt(ctx context.Context, s steps, keepBoth bool) (a attem
 	if err == nil && !a.commit.stored && !a.execution.verdict.Dirty { // Release discards a dirty box
 		a.revertMS = p.revert(ctx, a)
 	}
+	if a.checkout.tree.Grown() {
+		p.Log.InfoContext(ctx, "box discarded: a directory of the workspace has grown", "box", a.box.BoxID())
+		a.box.Discard()
+	}
 	return a, err
 }
 

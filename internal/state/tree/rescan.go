@@ -36,7 +36,7 @@ func (t *Dir) rescan() error {
 		t.known = false
 		return err
 	}
-	t.unversioned = false
+	t.unversioned, t.grown = false, out.grown
 	clear(t.layout)
 	t.round++
 	for _, f := range out.found {

@@ -2,7 +2,9 @@ package tree
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -37,4 +39,44 @@ func TestMountPointThatCannotBeOpened(t *testing.T) {
 		others[0] != "client" {
 		t.Errorf("withoutMountPoints = %v, %v, want only client", others, err)
 	}
+}
+
+// TestGrownDirectory checks that a directory is known to have grown, also after its names have been removed.
+func TestGrownDirectory(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	d := &Dir{root: root, nodes: map[string]*node{}, layout: map[string]*node{}}
+	check := func(when string, want bool) {
+		t.Helper()
+		if err := d.rescan(); err != nil || d.Grown() != want {
+			t.Errorf("%s: Grown = %v after %v, want %v", when, d.Grown(), err, want)
+		}
+	}
+	if err := errors.Join(root.Mkdir("a", 0o755), root.WriteFile("a/file", nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	check("a new directory", false)
+	name := func(i int) string { return fmt.Sprintf("a/%d%s", i, strings.Repeat("x", 240)) }
+	for i := range 6000 {
+		if err := root.Link("a/file", name(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("6,000 long names", true)
+	for i := range 6000 {
+		if err := root.Remove(name(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := root.Stat("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() <= maxDirectory {
+		t.Skipf("this file system makes directories smaller: %d bytes", info.Size())
+	}
+	check("without the names", true)
 }

@@ -62,7 +62,12 @@ type scannedPath struct {
 type scanResult struct {
 	found    []scannedPath // not sorted
 	excluded []string
+	grown    bool // a directory is larger than maxDirectory
 }
+
+// maxDirectory is the size in bytes above which a directory counts as grown. It has had thousands of names then. Many
+// file systems never make a directory smaller, whatever is removed from it.
+const maxDirectory = 1 << 20
 
 const (
 	scanWorkers = 4
@@ -123,6 +128,7 @@ func (sc *scanner) work() {
 		}
 		sc.out.found = append(sc.out.found, part.found...)
 		sc.out.excluded = append(sc.out.excluded, part.excluded...)
+		sc.out.grown = sc.out.grown || part.grown
 		sc.queue = append(sc.queue, dirs...)
 		sc.wake.Broadcast()
 	}
@@ -136,6 +142,11 @@ func (sc *scanner) readDir(dir string) (out scanResult, dirs []string, err error
 		return out, nil, fmt.Errorf("scan: %w", err)
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return out, nil, fmt.Errorf("scan: %w", err)
+	}
+	out.grown = info.Size() > maxDirectory
 	for {
 		names, err := f.Readdirnames(scanBatch)
 		if sc.seen.Add(int64(len(names)*(1+len(dir)/longPath))) > sc.limit {

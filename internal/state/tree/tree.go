@@ -46,6 +46,7 @@ type Dir struct {
 	excluded    []string         // paths that the last scan excluded
 	unversioned bool             // the last scan found a path with Unversioned set
 	retimed     bool             // a file has another time than its entry
+	grown       bool             // the last scan found a directory above maxDirectory
 	lacking     bool             // the last scan did not find all directories of Options.Layout
 	known       bool             // nodes describes the directory, apart from changes since the last scan
 
@@ -80,6 +81,10 @@ func Open(dir string, ref format.Ref, store *content.Store, o Options) (*Dir, er
 func (t *Dir) Exact() bool {
 	return t.known && len(t.excluded) == 0 && !t.unversioned && !t.lacking && !t.retimed
 }
+
+// Grown reports whether the last scan found a directory of more than a MiB, not counting what is in it: it takes space
+// that the next program lacks, even if its names have been removed.
+func (t *Dir) Grown() bool { return t.grown }
 
 // Watch makes Diff skip the scan of a large directory that was not written to. untouched reports whether nothing has
 // been written to the directory, or to the file system that it is on, since the last call of untouched; it may return
