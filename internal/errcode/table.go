@@ -226,8 +226,8 @@ var skills = []Error{
 }
 
 var programs = []Error{
-	row(ChannelBroken, "failed", "The program closed, or wrote to, the file descriptors that carry its result, or replaced "+
-		"functions of Python that report it, such as `len` or `json.dumps`.",
+	row(ChannelBroken, "failed", "The program closed, or wrote to, the file descriptors that carry its result, or "+
+		"replaced functions of Python that report it, such as `len` or `json.dumps`.",
 		"Use only file descriptors that the program has opened, and do not replace Python's own functions."),
 	row(CPULimit, "failed", "The program used up its processor time.",
 		"Request more with `limits`, or do less in one task."),

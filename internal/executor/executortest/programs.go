@@ -183,7 +183,8 @@ signal.setitimer(signal.ITIMER_REAL, 0.01, 0.0003)
 while True: pass`, want{status: "failed", code: "exception", message: "TimeoutError", line: 3},
 	},
 	{
-		"calls that took no time", "from client.mcp_client import report_call\nreport_call('a', 't', float('nan'), True)",
+		"calls that took no time",
+		"from client.mcp_client import report_call\nreport_call('a', 't', float('nan'), True)",
 		want{status: "failed", code: "exception", message: "ValueError", line: 2},
 	},
 	{

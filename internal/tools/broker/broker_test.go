@@ -709,7 +709,7 @@ func TestToolContentInErrors(t *testing.T) {
 // it sends with an error. Files and large content are stored, and all of it is replayed.
 func TestContentBesideStructure(t *testing.T) {
 	note := func(s string) tools.Content { return tools.Content{Type: "text", Text: s} }
-	png := tools.Content{Type: "image", MediaType: "image/PNG; x=y", Data: []byte("png")} // in the registered form below
+	png := tools.Content{Type: "image", MediaType: "image/PNG; x=y", Data: []byte("png")} // a file has image/png
 	link := tools.Content{Type: "resource_link", URI: "x:/y", Text: "y", MediaType: "text/plain"}
 	described := link
 	described.Title, described.Description, described.Size = "Why", "All reasons.", new(int64(5))
