@@ -135,7 +135,7 @@ func New(ctx context.Context, o Options) (*Client, error) {
 	switch u.Scheme {
 	case "http", "https":
 		if u.User != nil { // requests have the token instead
-			return nil, o.badURL("want an address without a user; pass the token separately, such as in CODEFLEET_TOKEN")
+			return nil, o.badURL("want an address without a user; pass the token in CODEFLEET_TOKEN, for example")
 		}
 		c.conn, err = newHTTPConn(u, o)
 	case "nats", "tls":
