@@ -112,7 +112,7 @@ type Report struct {
 	Removed    []string `json:"removed"`
 	Conflicts  []string `json:"conflicts"` // paths that both sides changed; with KeepBoth, Written lists the copies
 	Skipped    []string `json:"skipped"`   // paths that the other side cannot have
-	Different  []string `json:"different"` // other paths at which the two sides still differ
+	Different  []string `json:"different"` // paths at which the two sides still differ, except Skipped
 }
 
 // Options configures a Folder.

@@ -1090,6 +1090,21 @@ func TestDifferent(t *testing.T) {
 	}
 }
 
+// TestPushBesideAnotherCommit checks that a push reports what another commit has changed since the comparison.
+func TestPushBesideAnotherCommit(t *testing.T) {
+	w := newFixture(t)
+	w.remote.set(map[string]string{"a": "1", "gone": "1", "same": "1"})
+	if _, err := w.folder.Pull(t.Context(), dirsync.Refuse); err != nil {
+		t.Fatal(err)
+	}
+	w.write("b", "1")
+	w.remote.race = func() { w.remote.set(map[string]string{"a": "2", "new": "1", "same": "1"}) }
+	r, err := w.folder.Push(t.Context(), "", dirsync.Refuse)
+	if want := []string{"a", "gone", "new"}; err != nil || !slices.Equal(r.Different, want) {
+		t.Errorf("Push = %q different, %v, want %q", r.Different, err, want)
+	}
+}
+
 // TestLostWorkspace checks that nothing is removed from the directory if the workspace has lost its versions, and that
 // the directory can begin anew without its base.
 func TestLostWorkspace(t *testing.T) {

@@ -277,8 +277,8 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 		return r, err
 	}
 	f.base.Generation = r.Generation
-	merged, err := f.recordPush(ctx, r.Generation, c.list, began)
-	r.Different = append(r.Different, merged...)
+	others, err := f.recordPush(ctx, r.Generation, c, began)
+	r.Different = append(r.Different, others...)
 	return r, errors.Join(err, f.save())
 }
 
@@ -325,12 +325,13 @@ func (f *Folder) edit(p string, l *local) Edit {
 	return e
 }
 
-// recordPush records the pushed paths in the base, as they are in the new version. A file that the workspace has merged
-// with another version is recorded as it was pushed, so that the next Pull brings the merged one, and returned. Such
+// recordPush records the pushed paths in the base, as they are in the new version. It returns the paths at which that
+// version is another one than was pushed: those that a commit has changed since the comparison, and files that the
+// workspace has merged. A merged file is recorded as it was pushed, so that the next Pull brings the merged one. Such
 // files are small and have no parts.
 func (f *Folder) recordPush(
-	ctx context.Context, generation int64, list []difference, began time.Time,
-) (merged []string, err error) {
+	ctx context.Context, generation int64, c comparison, began time.Time,
+) (others []string, err error) {
 	files, err := f.remote.Files(ctx, generation)
 	if err != nil {
 		return nil, err
@@ -339,20 +340,48 @@ func (f *Folder) recordPush(
 	for i := range files {
 		there[files[i].Path] = &files[i]
 	}
-	for _, d := range list {
+	if generation > c.generation+1 {
+		others = c.changedIn(there)
+		f.behind = len(others) > 0
+	}
+	for _, d := range c.list {
 		if !d.ours {
 			continue
 		}
 		e, sum := there[d.path], f.pushed[d.path]
 		if e != nil && e.Kind == File && len(e.Parts) == 0 && sum != nil {
 			if etag := hex.EncodeToString(sum.Sum(nil)); etag != e.ETag {
-				f.behind, merged = true, append(merged, d.path)
+				f.behind, others = true, append(others, d.path)
 				e = &FileInfo{Path: e.Path, Kind: File, Mode: e.Mode, Bytes: d.here.stat.Size, Time: e.Time, ETag: etag}
 			}
 		}
 		f.record(d.path, e, d.here, began)
 	}
-	return merged, nil
+	return others, nil
+}
+
+// changedIn returns the paths at which a later version differs from the compared one, apart from those that already
+// differed from the directory.
+func (c comparison) changedIn(later map[string]*FileInfo) []string {
+	known := setOf(c.skipped)
+	for _, d := range c.list {
+		known[d.path] = true
+	}
+	var paths []string
+	before := make(map[string]bool, len(c.files))
+	for _, e := range c.files {
+		before[e.Path] = true
+		if !known[e.Path] && !e.same(later[e.Path]) {
+			paths = append(paths, e.Path)
+		}
+	}
+	for p := range later {
+		if !before[p] && !known[p] {
+			paths = append(paths, p)
+		}
+	}
+	slices.Sort(paths)
+	return paths
 }
 
 // stableReader reads a file. It returns errChanging if the file has changed since it was scanned.
