@@ -73,6 +73,15 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+func TestServes(t *testing.T) {
+	workers := []client.Worker{{Pools: []string{"default", "gpu"}}, {Pools: nil}}
+	for pool, want := range map[string]bool{"gpu": true, "default": true, "g": false, "": false} {
+		if got := serves(workers, pool); got != want {
+			t.Errorf("serves(%q) = %v, want %v", pool, got, want)
+		}
+	}
+}
+
 func TestSubmission(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{

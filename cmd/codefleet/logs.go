@@ -57,13 +57,15 @@ func (a *app) logsCommand() *cobra.Command {
 // It returns the task's record.
 func (a *app) followLogs(ctx context.Context, c *client.Client, rec client.Record) (client.Record, error) {
 	down := outage{app: a}
-	begun := a.noteWait(ctx, c, rec.TaskID)
-	defer begun()
+	stopNote := afterClaimTime(func() {
+		a.printNote(waitNote(ctx, c, rec))
+	})
+	defer stopNote()
 	var last uint64
 	var printErr error
 	for {
 		final, err := c.Watch(ctx, rec.TaskID, last, func(e client.Event) error {
-			begun()
+			stopNote()
 			down.end()
 			last = e.Seq
 			printErr = a.showEvent(e)

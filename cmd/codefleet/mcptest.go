@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -90,13 +89,13 @@ func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
 		return err
 	}
 	var report mcpReport
-	slow := time.AfterFunc(claimTime, func() {
+	stopNote := afterClaimTime(func() {
 		fmt.Fprintln(a.stderr, "note: no tool has responded yet: the test's task may wait for a slot (codefleet tasks)")
 	})
-	defer slow.Stop()
+	defer stopNote()
 	o := bridge.Options{Fleet: options, Version: version, Log: slog.New(slog.DiscardHandler)}
 	err = bridge.Check(ctx, o, tools, func(c bridge.CheckResult) {
-		slow.Stop()
+		stopNote()
 		report.Total++
 		mark := "✗"
 		if c.OK {

@@ -11,10 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/sourcetest"
 	"github.com/codefleet/codefleet/internal/up"
@@ -166,8 +169,25 @@ func TestWaitIsExplained(t *testing.T) {
 	_, id, _ := command(t, f, "submit", "--code", "print 1")
 	id = strings.TrimSpace(id)
 	want := "note: the task waits: no worker is running (codefleet why " + id + ")\n"
-	if _, _, errs := command(t, f, "result", id, "--wait", "4s"); !strings.HasPrefix(errs, want) {
-		t.Errorf("result --wait prints %q, want %q", errs, want)
+	for _, args := range [][]string{{"result", id, "--wait", "1h"}, {"logs", "-f", id}} {
+		signals := make(chan os.Signal, 1)
+		var once sync.Once
+		a := &app{
+			stdin: strings.NewReader(""), stdout: io.Discard, exit: os.Exit, signals: signals,
+			env: os.Environ(),
+			stderr: writerFunc(func(p []byte) (int, error) {
+				once.Do(func() {
+					if string(p) != want {
+						t.Errorf("%q prints %q first, want %q", args, p, want)
+					}
+					signals <- syscall.SIGTERM
+				})
+				return len(p), nil
+			}),
+		}
+		if code := a.main(t.Context(), args); code != errcode.ExitStopped {
+			t.Errorf("%q: exit code %d after a signal, want %d", args, code, errcode.ExitStopped)
+		}
 	}
 }
 

@@ -28,8 +28,14 @@ func (a *app) resultCommand() *cobra.Command {
 			if wait > 0 {
 				bounded, cancel := context.WithTimeout(ctx, wait)
 				defer cancel()
-				defer a.noteWait(bounded, c, args[0])()
-				if _, err := c.Wait(bounded, args[0]); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				stopNote := afterClaimTime(func() {
+					if rec, err := c.Get(bounded, args[0]); err == nil {
+						a.printNote(waitNote(bounded, c, rec))
+					}
+				})
+				_, err := c.Wait(bounded, args[0])
+				stopNote()
+				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 					return err
 				}
 			}

@@ -110,17 +110,27 @@ func (a *app) begin(ctx context.Context, s client.Submission) (*foreground, clie
 		return r, client.Record{}, err
 	}
 	r.line.show("submit")
-	noted := make(chan struct{})
-	note := time.AfterFunc(claimTime, func() {
+	stopNote := afterClaimTime(func() {
 		r.line.clear()
 		fmt.Fprintln(a.stderr, "note: the fleet has not accepted the task yet; the command retries for a while")
-		close(noted)
 	})
 	rec, err := r.client.Submit(ctx, s)
-	if !note.Stop() {
-		<-noted
-	}
+	stopNote()
 	return r, rec, markCall(err)
+}
+
+// afterClaimTime calls note if claimTime passes before stop is called. stop waits for a note that is being printed.
+func afterClaimTime(note func()) (stop func()) {
+	printed := make(chan struct{})
+	timer := time.AfterFunc(claimTime, func() {
+		defer close(printed)
+		note()
+	})
+	return sync.OnceFunc(func() {
+		if !timer.Stop() {
+			<-printed
+		}
+	})
 }
 
 // connect finds or starts a fleet, and sets r.client.
@@ -231,7 +241,7 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 	var final client.Record
 	var watchErr error
 	ended := make(chan struct{}) // closed once final and watchErr are set
-	r.noteStart(rec)
+	notedStart := r.noteStart(rec)
 	r.line.show("queued")
 	go func() {
 		defer close(ended)
@@ -242,7 +252,9 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 	for {
 		select {
 		case <-unclaimed:
-			r.explainWait(ctx, rec)
+			if !notedStart {
+				r.noteWait(ctx, rec)
+			}
 		case <-ended:
 			r.line.clear()
 			return final, watchErr
@@ -265,45 +277,57 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 	}
 }
 
-// noteStart prints a note if the task is not due yet.
-func (r *foreground) noteStart(rec client.Record) {
-	if left := time.Until(rec.NotBefore); left > 0 {
+// noteStart prints a note if the task is not due yet, and reports whether it has.
+func (r *foreground) noteStart(rec client.Record) bool {
+	left := time.Until(rec.NotBefore)
+	if left > 0 {
 		fmt.Fprintf(r.a.stderr, "note: the task waits until %s, for %s\n",
 			rec.NotBefore.Local().Format(time.DateTime), timeLeft(left))
 	}
+	return left > 0
 }
 
-// explainWait prints a note that says what the task waits for, unless it has begun or noteStart has printed one.
-func (r *foreground) explainWait(ctx context.Context, rec client.Record) {
-	note := waitNote(ctx, r.client, rec.TaskID)
+// noteWait prints a note that says what the task waits for, unless it has begun.
+func (r *foreground) noteWait(ctx context.Context, rec client.Record) {
+	note := waitNote(ctx, r.client, rec)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if note == "" || r.begun || !rec.NotBefore.IsZero() {
+	if note == "" || r.begun {
 		return
 	}
 	r.line.clear()
 	fmt.Fprintln(r.a.stderr, note)
 }
 
-// waitNote returns a note that says what a task waits for, or "" if it does not wait or nothing is known.
-func waitNote(ctx context.Context, c *client.Client, id string) string {
+// waitNote returns a note that says what a task waits for, or "" if it does not wait or nothing is known. Over NATS it
+// is only known whether workers serve the task pool.
+func waitNote(ctx context.Context, c *client.Client, rec client.Record) string {
 	ctx, stop := context.WithTimeout(ctx, time.Second)
 	defer stop()
-	why, err := c.Why(ctx, id)
-	if err != nil || why.Rule == schemas.WhyEnded || why.Rule == schemas.WhyRunning {
+	why, err := c.Why(ctx, rec.TaskID)
+	if err == nil && why.Rule != schemas.WhyEnded && why.Rule != schemas.WhyRunning {
+		return "note: the task waits: " + printable(why.Message) + " (codefleet why " + rec.TaskID + ")"
+	}
+	if err == nil {
 		return ""
 	}
-	return "note: the task waits: " + printable(why.Message) + " (codefleet why " + id + ")"
+	fleet, err := c.Fleet(ctx)
+	if err != nil || serves(fleet.Workers, rec.Pool) {
+		return ""
+	}
+	return fmt.Sprintf("note: the task waits: no worker serves the task pool %q (codefleet workers)", rec.Pool)
 }
 
-// noteWait prints the note of waitNote if claimTime passes before the returned function is called.
-func (a *app) noteWait(ctx context.Context, c *client.Client, id string) (stop func()) {
-	timer := time.AfterFunc(claimTime, func() {
-		if note := waitNote(ctx, c, id); note != "" {
-			fmt.Fprintln(a.stderr, note)
-		}
-	})
-	return func() { timer.Stop() }
+// printNote prints a note on standard error, unless it is empty.
+func (a *app) printNote(note string) {
+	if note != "" {
+		fmt.Fprintln(a.stderr, note)
+	}
+}
+
+// serves reports whether a worker serves the task pool.
+func serves(workers []client.Worker, pool string) bool {
+	return slices.ContainsFunc(workers, func(w client.Worker) bool { return slices.Contains(w.Pools, pool) })
 }
 
 // askDetach asks whether the task should continue without this command. It returns false without asking if there is no
