@@ -446,7 +446,7 @@ func wrongScheme(u *url.URL, want string) *APIError {
 }
 
 // notHTTP reports whether a request failed because the server, such as a queue, speaks another protocol. Package http
-// has no type for the first of these errors, which quotes what the server sent.
+// has no type for the errors "malformed HTTP …", which quote what the server sent.
 func notHTTP(err error) bool {
 	if _, notTLS := errors.AsType[tls.RecordHeaderError](err); notTLS {
 		return true

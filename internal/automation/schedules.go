@@ -95,8 +95,8 @@ func (s *Service) RemoveSchedule(ctx context.Context, tenant, name string) error
 	return s.remove(ctx, key{kindSchedule, tenant, name})
 }
 
-// PauseSchedule pauses or resumes a schedule. Firings during the pause are not missed firings: they never take place. A
-// firing that is taking place at this moment may still submit its task.
+// PauseSchedule pauses or resumes a schedule. Firings during the pause are not missed firings: they never take place.
+// With jitter_s, the delayed time counts. A firing that is taking place at this moment may still submit its task.
 func (s *Service) PauseSchedule(ctx context.Context, tenant, name string, paused bool) (schemas.Schedule, error) {
 	store, now, err := s.open(ctx)
 	if err != nil {

@@ -130,7 +130,8 @@ type GuardrailCondition struct {
 	Name string `yaml:"name" sample:"small_payments"`
 	// What the condition is about: inputs, arguments (of a tool call) or result.
 	On string `yaml:"on" sample:"arguments"`
-	// Tools to whose arguments the condition applies, as server/tool or server/*. The default is all.
+	// Tools to whose arguments the condition applies, as server/tool or server/*, also with the names
+	// that programs import. The default is all.
 	Tools []string `yaml:"tools" sample:"bank/pay"`
 	// What must be true, such as args.amount <= 1000. Variables: inputs, tenant; with arguments also
 	// server, tool, args; with result also result, output.

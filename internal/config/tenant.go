@@ -38,12 +38,13 @@ type Tenant struct {
 	// How many tokens of models the tenant's tasks may use per period, such as 20000/m. Further tasks that
 	// need a model wait for the next period. By default, there is no limit.
 	TokenRate string `yaml:"token_rate" sample:"20000/m"`
-	// How many calls of a tool may begin per period, by server/tool or server/*. Further calls wait for the
-	// next period. By default, there is no limit.
+	// How many calls of a tool may begin per period, by server/tool or server/*, also with the names that
+	// programs import. Further calls wait for the next period. By default, there is no limit.
 	ToolRates map[string]string `yaml:"tool_rates"`
 	// Tools that the tenant may see and call, as server/tool, server/* or *, with the names that
-	// `codefleet tools list` prints. By default, it may call all tools. Tools that run in the box (filesystem, database, and your own Python tools) are code
-	// like the program itself: a program can import them even if they are not listed.
+	// `codefleet tools list` prints. By default, it may call all tools. Tools that run in the box
+	// (filesystem, database, and your own Python tools) are code like the program itself: a program can
+	// import them even if they are not listed.
 	Tools []string `yaml:"tools"`
 	// The weakest sandbox that may run the tenant's programs, gvisor or microsandbox. Workers with a
 	// weaker sandbox do not run them. By default, any sandbox may.
@@ -85,7 +86,7 @@ type TenantLimits struct {
 	Timeout time.Duration `yaml:"timeout"`
 	// Memory of one execution.
 	MemoryMB int `yaml:"memory_mb"`
-	// Number of processors, from 0.01.
+	// Number of processors, from 0.01. 0 selects limits.cpus.
 	CPUs float64 `yaml:"cpus"`
 	// Bytes of standard output, and of standard error, of one execution.
 	OutputBytes int64 `yaml:"output_bytes"`

@@ -116,14 +116,14 @@ func fault(expression string) string {
 			span, step, stepped := strings.Cut(item, "/")
 			for value := range strings.SplitSeq(span, "-") {
 				if _, err := parts[i].alone.Parse(value); err != nil && value != "" {
-					return fmt.Sprintf("%q is no %s: want %s", value, parts[i].name, parts[i].want)
+					return fmt.Sprintf("%q is not a valid %s: want %s", value, parts[i].name, parts[i].want)
 				}
 			}
 			if _, err := parts[i].alone.Parse(span); err == nil && stepped {
-				return fmt.Sprintf("%q is no step of the %s in %q", step, parts[i].name, item)
+				return fmt.Sprintf("%q is not a valid step in %q (%s)", step, item, parts[i].name)
 			}
 		}
-		return fmt.Sprintf("%q is no list or range of the %s: want %s", field, parts[i].name, parts[i].want)
+		return fmt.Sprintf("%q is not a valid list or range (%s): want %s", field, parts[i].name, parts[i].want)
 	}
 	return "want five fields, such as 0 9 * * 1-5"
 }

@@ -322,7 +322,7 @@ var workspaces = []Error{
 		"See `codefleet workspace pin`."),
 	row(UnknownVersion, "404", "The workspace has no such version, or it is no longer kept.",
 		"See `codefleet workspace log`."),
-	row(WorkspaceDeleted, "409", "The workspace was deleted, and perhaps created again, before the change.",
+	row(WorkspaceDeleted, "409", "The workspace was deleted before the change, or has no version with its generation.",
 		"Read the workspace again before you repeat the change."),
 	row(WorkspaceExists, "409", "A workspace of this name already exists.", "Use another name."),
 }

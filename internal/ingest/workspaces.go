@@ -228,7 +228,7 @@ func storeError(err error) error {
 		e = apierror.New(errcode.UnknownVersion, "the version does not exist, or garbage collection has deleted it")
 		e.Hint = "the log of the workspace lists the versions"
 	case errors.Is(err, state.ErrDeleted):
-		e = apierror.New(errcode.WorkspaceDeleted, "the workspace was deleted, or has not had this version yet")
+		e = apierror.New(errcode.WorkspaceDeleted, "the workspace was deleted, or has no version with this generation")
 		e.Hint = "start from its current version"
 	case errors.Is(err, objects.ErrCorrupt):
 		e = apierror.New(errcode.Corrupt, "the stored version is damaged")

@@ -148,7 +148,7 @@ func (t Tool) Usable() bool {
 func (t Tool) ID() string { return t.Server + "/" + t.Name }
 
 // Names returns the tool's names in the form server/tool: ID, and the one that programs import, if it is another one.
-// Settings may use both.
+// Policies, rates and guardrails apply to both; allow-lists name tools by their ID.
 func (t Tool) Names() []string {
 	list := []string{t.ID()}
 	if imported := t.Package() + "/" + t.Function; t.Module != "" && imported != list[0] {

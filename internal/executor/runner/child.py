@@ -33,7 +33,7 @@ HINTS = ("", USE_FILE) + statevar.HINTS  # all that a child may send: readers ta
 CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 MAX_LEFT, EMPTY_S = 10_000, 1  # entries of the scratch directories that are removed, and time for that
 RECURSION = 1000  # the interpreter's own recursion limit, for what follows a program
-MAX_CALMS = 100  # attempts to end the program's signal handlers and trace functions
+MAX_CALMS = 100  # attempts to report, and to remove what interrupts the report
 SPARE = 32 << 20  # bytes of address space for reporting that the memory limit was reached
 
 
@@ -473,7 +473,7 @@ class Program:
 
 
 def calm():
-    """Ends what the program may have installed and would interrupt its report, if nothing interrupts that."""
+    """Removes the program's signal handlers, trace and profile functions, which could interrupt its report."""
     for _ in range(MAX_CALMS):
         try:
             sys.setrecursionlimit(RECURSION)

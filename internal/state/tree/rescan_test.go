@@ -65,6 +65,9 @@ func TestGrownDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if info, err := root.Stat("a"); err != nil || info.Size() <= maxDirectory {
+		t.Skipf("this file system does not count the names of a directory in its size: %d bytes, %v", info.Size(), err)
+	}
 	check("6,000 long names", true)
 	for i := range 6000 {
 		if err := root.Remove(name(i)); err != nil {

@@ -88,7 +88,7 @@ const schemaURL = "tool:///schema"
 
 // compile compiles a schema. It returns nil if the schema is empty, cannot be compiled, has steps that cannot be
 // counted, or patterns that are too large. Validation is then left to the server. Patterns that are not RE2 match any
-// text, unless that could refuse a value: then, the result is nil, too.
+// text, unless mayIgnorePatterns says otherwise: then, the result is nil, too.
 func compile(raw json.RawMessage) *boundedSchema {
 	if len(raw) == 0 {
 		return nil

@@ -36,7 +36,9 @@ func (r redactor) redact(text string) string {
 func (r redactor) redactResult(result *tools.Result) {
 	for i := range result.Content {
 		c := &result.Content[i]
-		c.Text = r.redact(c.Text)
+		for _, text := range []*string{&c.Text, &c.URI, &c.Title, &c.Description} {
+			*text = r.redact(*text)
+		}
 	}
 	if result.Structured != nil { // what replaces a secret needs no escapes in JSON
 		result.Structured = json.RawMessage(r.secrets.Replace(string(result.Structured)))

@@ -82,8 +82,8 @@ func (d document) lookup(ref string) (any, bool) {
 	return at, true
 }
 
-// resolve returns the schema with its reference resolved, its allOf merged, and the members of its conditions as
-// optional properties. It returns nil for true and false, for a reference that cannot be resolved, for a depth above
+// resolve returns the schema with its reference resolved, its allOf merged, and the properties of its conditions,
+// which are optional. It returns nil for true and false, for a reference that cannot be resolved, for a depth above
 // maxDepth, and when the steps are spent.
 func (d document) resolve(schema any, depth int) object {
 	s, conditions := d.flatten(schema, depth)
@@ -130,7 +130,7 @@ func (d document) flatten(schema any, depth int) (s object, conditions []any) {
 	for _, key := range slices.Sorted(maps.Keys(dependent)) {
 		conditions = append(conditions, dependent[key])
 	}
-	if condition, ok := s["if"].(object); ok { // another value than it names is possible
+	if condition, ok := s["if"].(object); ok { // the property may have other values
 		tested, _ := condition["properties"].(object)
 		names := object{}
 		for name := range tested {
