@@ -164,7 +164,7 @@ def text_of(value):
 
 def kept(path):
     """The path, if commits of the workspace include it: it is neither ignored nor in one of the fleet's directories."""
-    rules = ["/servers", "/client", "/lost+found", "__pycache__", ".venv", "node_modules"]
+    rules = ["/servers", "/client", "/lost+found", "__pycache__", ".venv/", "node_modules/"]
     ignored = pathlib.Path("/workspace/.workspaceignore")
     if ignored.is_file():
         rules += [rule.strip() for rule in ignored.read_text(encoding="utf-8", errors="replace").split("\n")]

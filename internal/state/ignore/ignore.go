@@ -11,8 +11,9 @@ import (
 	"sync/atomic"
 )
 
-// Defaults are the patterns of generated files, which are not committed by default.
-var Defaults = []string{"__pycache__", ".venv", "node_modules"}
+// Defaults are the patterns of generated files, which are not committed by default. A link named __pycache__ is one of
+// them: Python would run the bytecode behind it in place of the source.
+var Defaults = []string{"__pycache__", ".venv/", "node_modules/"}
 
 // FileName is the name of the file that lists patterns of paths that are not committed, one per line. A # begins a
 // comment line. A pattern that contains a slash is matched from the top, other patterns match names at any depth, and a

@@ -57,10 +57,8 @@ func testStrangeTree(t *testing.T, ws *workspace) {
 	b.Write("servers/x", "left")
 	b.Write("client/x", "left")
 	b.Write("lost+found/x", "left")
-	b.Write("__pycache__/x.pyc", "left")
 	b.Write("dir/__pycache__/x.pyc", "left")
-	b.Write("dir/.venv", "left")
-	if err := os.Symlink("dir", filepath.Join(b.Dir, "node_modules")); err != nil {
+	if err := os.Symlink("dir", filepath.Join(b.Dir, "__pycache__")); err != nil {
 		t.Fatal(err)
 	}
 	if c := b.Commit("task-2"); !c.NoChange {

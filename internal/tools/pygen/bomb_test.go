@@ -3,6 +3,7 @@ package pygen_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -19,7 +20,21 @@ func TestSchemaBombs(t *testing.T) {
 	for range 25 {
 		arrays = `{"type":["array","array","array","array"],"items":` + arrays + `}`
 	}
+	members := func(format string) string {
+		var all []string
+		for i := range 10_000 {
+			all = append(all, fmt.Sprintf(format, i))
+		}
+		return strings.Join(all, ",")
+	}
+	manyTimes := func(schema string) string {
+		return `{"type":"object","allOf":[` + refs(50, "#/$defs/a") + `],"$defs":{"a":{"allOf":[` +
+			refs(500, "#/$defs/b") + `]},"b":` + schema + `}}`
+	}
 	for name, schema := range map[string]string{
+		"many conditions": manyTimes(`{"dependentSchemas":{` + members(`"%d":1`) + `}}`),
+		"many tests":      manyTimes(`{"if":{"properties":{` + members(`"%d":1`) + `}}}`),
+		"many names":      manyTimes(`{"required":[` + members(`"%d"`) + `]}`),
 		"allOf of itself": `{"type":"object","allOf":[` + refs(12, "#") + `]}`,
 		"anyOf of itself": `{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"anyOf":[` +
 			refs(12, "#/$defs/y") +

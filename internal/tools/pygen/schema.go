@@ -116,8 +116,11 @@ func (d document) flatten(schema any, depth int) (s object, conditions []any) {
 		out = without(s, "allOf")
 		for _, part := range all {
 			properties, _ := out["properties"].(object)
-			*d.stepsLeft -= len(properties) / 100 // merge copies them
+			*d.stepsLeft -= (len(properties) + len(asList(out["required"]))) / 100 // merge copies them
 			resolved, inner := d.flatten(part, depth+1)
+			if *d.stepsLeft -= len(inner); *d.stepsLeft < 0 {
+				return nil, nil
+			}
 			out, conditions = merge(out, resolved), append(conditions, inner...)
 		}
 		for _, key := range annotations { // those of the schema itself precede those of its parts
@@ -127,11 +130,15 @@ func (d document) flatten(schema any, depth int) (s object, conditions []any) {
 		}
 	}
 	dependent, _ := s["dependentSchemas"].(object)
+	test, _ := s["if"].(object)
+	tested, _ := test["properties"].(object)
+	if *d.stepsLeft -= len(dependent) + len(tested); *d.stepsLeft < 0 {
+		return nil, nil
+	}
 	for _, key := range slices.Sorted(maps.Keys(dependent)) {
 		conditions = append(conditions, dependent[key])
 	}
-	if condition, ok := s["if"].(object); ok { // the property may have other values
-		tested, _ := condition["properties"].(object)
+	if len(tested) > 0 { // the properties may have other values
 		names := object{}
 		for name := range tested {
 			names[name] = true
