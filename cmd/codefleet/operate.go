@@ -27,12 +27,8 @@ func (a *app) whyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			id, err := c.WhoAmI(ctx)
-			if err != nil {
-				return err
-			}
 			next := whyNext[why.Rule]
-			if !slices.Contains(id.Scopes, schemas.ScopeOperator) {
+			if id, err := c.WhoAmI(ctx); err != nil || !slices.Contains(id.Scopes, schemas.ScopeOperator) {
 				next = cmp.Or(whyNextTenant[why.Rule], next)
 			}
 			return a.print(why, func(w io.Writer) { showWhy(w, why, next) })

@@ -233,6 +233,9 @@ func (a *app) edit(ctx context.Context, s *client.Submission) error {
 	}
 	c := exec.CommandContext(ctx, editor[0], append(editor[1:], file.Name())...)
 	c.Stdin, c.Stdout, c.Stderr = a.stdin, a.stderr, a.stderr
+	if once, ok := a.stdin.(*onceReader); ok { // the editor inherits a file, and exec would copy another reader
+		c.Stdin = once.Reader
+	}
 	if err := c.Run(); err != nil {
 		return &failure{code: errcode.ExitFailed, message: "edit the submission: nothing was submitted", err: err}
 	}

@@ -20,6 +20,8 @@ import time
 import traceback
 import types
 
+import _signal
+
 from codefleet import catalogue, facts, frames, jsonable, mcp_client, pictures, session, statevar
 
 FILENAME = "program.py"
@@ -343,6 +345,8 @@ class Program:
         try:
             outcome = self.outcome(program)
         except BaseException as error:  # of the program's signal handler or profile function, for example
+            if os.getpid() != self.process:  # a forked process, which reports nothing
+                os._exit(LOST)
             calm()
             outcome = uncaught(error, {}, self.limits["memory"]), b""
         for _ in range(MAX_CALMS):
@@ -455,6 +459,7 @@ class Program:
         except BaseException:
             quietly(traceback.print_exc)
         flush()
+        calm()  # a frame that is sent in part would break the channel
         header = {"t": "end"}
         if failure:
             header["error"] = failure
@@ -479,9 +484,9 @@ def calm():
             sys.setrecursionlimit(RECURSION)
             sys.setprofile(None)
             sys.settrace(None)
-            for number in signal.valid_signals():
-                if callable(signal.getsignal(number)):
-                    signal.signal(number, signal.SIG_IGN)
+            for number in range(1, signal.NSIG):
+                if callable(_signal.getsignal(number)):
+                    _signal.signal(number, signal.SIG_IGN)
             return
         except BaseException:
             pass

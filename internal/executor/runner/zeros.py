@@ -19,11 +19,11 @@ MADV_DONTNEED = 4
 def drop():
     """Frees the pages of zeros of this process. Returns how many bytes it has freed.
 
-    Nothing may write to them between the comparison and the release. So it does nothing if there are other threads, and
-    this thread allocates only a few small objects there, which come from an allocator's free blocks or from within
+    Nothing may write to them between the comparison and the release. So it does nothing if there are other threads (or
+    if pages are larger than UNIT), and this thread allocates only a few small objects there, which come from an allocator's free blocks or from within
     MARGIN.
     """
-    if len(os.listdir("/proc/self/task")) > 1:
+    if len(os.listdir("/proc/self/task")) > 1 or UNIT % os.sysconf("SC_PAGE_SIZE"):
         return 0
     libc = ctypes.CDLL(None)
     compare, advise, pointer = libc.memcmp, libc.madvise, ctypes.c_void_p

@@ -36,7 +36,7 @@ func (t *Dir) rescan() error {
 		t.known = false
 		return err
 	}
-	t.unversioned, t.grown = false, out.grown
+	t.unversioned, t.large = false, out.large
 	clear(t.layout)
 	t.round++
 	for _, f := range out.found {

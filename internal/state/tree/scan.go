@@ -62,12 +62,11 @@ type scannedPath struct {
 type scanResult struct {
 	found    []scannedPath // not sorted
 	excluded []string
-	grown    bool // a directory is larger than maxDirectory
+	large    []string // directories above largeDirectory
 }
 
-// maxDirectory is the size in bytes above which a directory counts as grown. It has had thousands of names then. Many
-// file systems never make a directory smaller, whatever is removed from it.
-const maxDirectory = 1 << 20
+// largeDirectory is the size in bytes above which a directory may have grown, see Dir.Grown.
+const largeDirectory = 1 << 20
 
 const (
 	scanWorkers = 4
@@ -128,7 +127,7 @@ func (sc *scanner) work() {
 		}
 		sc.out.found = append(sc.out.found, part.found...)
 		sc.out.excluded = append(sc.out.excluded, part.excluded...)
-		sc.out.grown = sc.out.grown || part.grown
+		sc.out.large = append(sc.out.large, part.large...)
 		sc.queue = append(sc.queue, dirs...)
 		sc.wake.Broadcast()
 	}
@@ -146,7 +145,9 @@ func (sc *scanner) readDir(dir string) (out scanResult, dirs []string, err error
 	if err != nil {
 		return out, nil, fmt.Errorf("scan: %w", err)
 	}
-	out.grown = info.Size() > maxDirectory
+	if info.Size() > largeDirectory {
+		out.large = append(out.large, dir)
+	}
 	for {
 		names, err := f.Readdirnames(scanBatch)
 		if sc.seen.Add(int64(len(names)*(1+len(dir)/longPath))) > sc.limit {

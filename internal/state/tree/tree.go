@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path"
 	"slices"
 	"syscall"
 	"time"
@@ -46,7 +47,7 @@ type Dir struct {
 	excluded    []string         // paths that the last scan excluded
 	unversioned bool             // the last scan found a path with Unversioned set
 	retimed     bool             // a file has another time than its entry
-	grown       bool             // the last scan found a directory above maxDirectory
+	large       []string         // directories that the last scan found above largeDirectory
 	lacking     bool             // the last scan did not find all directories of Options.Layout
 	known       bool             // nodes describes the directory, apart from changes since the last scan
 
@@ -82,9 +83,27 @@ func (t *Dir) Exact() bool {
 	return t.known && len(t.excluded) == 0 && !t.unversioned && !t.lacking && !t.retimed
 }
 
-// Grown reports whether the last scan found a directory of more than a MiB, not counting what is in it: it takes space
-// that the next program lacks, even if its names have been removed.
-func (t *Dir) Grown() bool { return t.grown }
+// Grown reports whether a directory takes more than 1 MiB, and much more than its names need. Many file systems never
+// make a directory smaller, so a program can take space from later ones although it has removed all names.
+func (t *Dir) Grown() bool {
+	const ofName, slack = 12, 8 // bytes beside a name; directories may be a few times as large as their names
+	for _, dir := range t.large {
+		info, err := t.root.Lstat(dir)
+		if err != nil || info.Size() <= largeDirectory {
+			continue
+		}
+		var needed int64
+		for p := range t.nodes {
+			if path.Dir(p) == dir {
+				needed += ofName + int64(len(path.Base(p)))
+			}
+		}
+		if info.Size() > slack*needed {
+			return true
+		}
+	}
+	return false
+}
 
 // Watch makes Diff skip the scan of a large directory that was not written to. untouched reports whether nothing has
 // been written to the directory, or to the file system that it is on, since the last call of untouched; it may return

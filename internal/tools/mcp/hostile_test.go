@@ -224,7 +224,7 @@ func (h *hostile) call(m rpc) {
 	case "confess":
 		token := os.Getenv("API_TOKEN")
 		h.respond(m.ID, fmt.Sprintf(`{"isError":true,"content":[{"type":"text","text":"my token is %[1]s"}],`+
-			`"structuredContent":{"token":"%[1]s"}}`, token))
+			`"structuredContent":{"token":"%[1]s","account":%s}}`, token, os.Getenv("ACCOUNT")))
 	case "chat":
 		fmt.Print(strings.Repeat("listening\n", 5000))
 		h.text(m.ID, "after the lines")

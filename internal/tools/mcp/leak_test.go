@@ -124,6 +124,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 	headers := map[string]string{"Authorization": "Bearer s3cr3t-header", "X-Team": "s3cr3t-team"}
 	process := hostileServer(t, "secret")
 	process.Env["API_TOKEN"], process.Env["API_KEY"] = "s3cr3t-env", "/s3cr3t/key"
+	process.Env["ACCOUNT"] = "123456789012"
 	process.Env["PEM"] = "s3cr3t-line-1\ns3cr3t-line-2\n"
 	process.Args = []string{"--key", "s3cr3t-arg"}
 	for name, s := range map[string]mcp.Server{
@@ -142,7 +143,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 			if err == nil {
 				res, _ := callHostile(t, m, "confess", `{}`)
 				if got := fmt.Sprintf("%+v %s", res.Content, res.Structured); strings.Contains(got, "s3cr3t") ||
-					!strings.Contains(got, `my token is (hidden)`) || !strings.Contains(got, `{"token":"(hidden)"}`) {
+					!strings.Contains(got, `my token is (hidden)`) || !strings.Contains(got, `{"account":"(hidden)","token":"(hidden)"}`) {
 					t.Errorf("an error result has %s, want the secrets redacted", got)
 				}
 				_, err = callHostile(t, m, "betray", `{}`)

@@ -203,7 +203,7 @@ func idOfResponse(message []byte) json.RawMessage {
 		return nil
 	}
 	id, hasVersion := m["id"], m["jsonrpc"] != nil
-	for _, name := range []string{"id", "result", "error"} {
+	for _, name := range []string{"id", "result", "error", "_meta"} {
 		delete(m, name)
 	}
 	if !hasVersion && len(m) > 0 { // a log line may have an id and an error, too
@@ -306,7 +306,7 @@ var (
 func responseID(line, tail []byte) []byte {
 	head := line[:min(len(line), 1024)]
 	id := idFirst.FindSubmatch(head)
-	if id == nil && resultFirst.Match(head) {
+	if id == nil && (resultFirst.Match(head) || !bytes.Contains(head, []byte(`"method"`))) {
 		id = idLast.FindSubmatch(tail)
 	}
 	if id == nil || !json.Valid(id[1]) {

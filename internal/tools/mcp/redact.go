@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -40,9 +41,34 @@ func (r redactor) redactResult(result *tools.Result) {
 			*text = r.redact(*text)
 		}
 	}
-	if result.Structured != nil { // what replaces a secret needs no escapes in JSON
-		result.Structured = json.RawMessage(r.secrets.Replace(string(result.Structured)))
+	if value, err := tools.DecodeJSON(result.Structured); err == nil {
+		if encoded, err := tools.EncodeJSON(r.redactValue(value)); err == nil {
+			result.Structured = bytes.TrimSpace(encoded)
+		}
 	}
+}
+
+// redactValue returns a JSON value without secrets in its strings, numbers and names.
+func (r redactor) redactValue(value any) any {
+	switch v := value.(type) {
+	case string:
+		return r.secrets.Replace(v)
+	case json.Number:
+		if text := r.secrets.Replace(v.String()); text != v.String() {
+			return text
+		}
+	case []any:
+		for i := range v {
+			v[i] = r.redactValue(v[i])
+		}
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, member := range v {
+			out[r.secrets.Replace(name)] = r.redactValue(member)
+		}
+		return out
+	}
+	return value
 }
 
 const (
