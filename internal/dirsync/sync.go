@@ -202,6 +202,7 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 	f.base.Generation = c.generation
 	err = f.apply(ctx, c.generation, todo, policy, &r)
 	slices.Sort(r.Conflicts)
+	slices.Sort(r.Different)
 	r.Conflicts, r.Different = slices.Compact(r.Conflicts), slices.Compact(r.Different)
 	return r, errors.Join(err, f.save())
 }

@@ -37,7 +37,8 @@ func (s *Store) Tree(dir string, ref Ref) (*Tree, error) {
 // before the first Checkout.
 func (t *Tree) Watch(untouched func() bool) { t.dir.Watch(untouched) }
 
-// Grown reports whether a directory takes space from later programs, see tree.Dir.Grown. Call it after Commit or Revert.
+// Grown reports whether a directory takes space from later programs, see tree.Dir.Grown. Call it after Commit or
+// Revert.
 func (t *Tree) Grown() bool { return t.dir.Grown() }
 
 // Ref returns the workspace that the tree holds.
