@@ -35,7 +35,8 @@ HINTS = ("", USE_FILE) + statevar.HINTS  # all that a child may send: readers ta
 CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 MAX_LEFT, EMPTY_S = 10_000, 1  # entries of the scratch directories that are removed, and time for that
 RECURSION = 1000  # the interpreter's own recursion limit, for what follows a program
-MAX_CALMS = 100  # attempts to report, and to remove what interrupts the report
+SIGNALS = frozenset(map(int, signal.valid_signals()))
+MAX_CALMS = 100  # attempts to remove what interrupts the report
 SPARE = 32 << 20  # bytes of address space for reporting that the memory limit was reached
 
 
@@ -344,17 +345,21 @@ class Program:
         show_own_lines(self.code)
         try:
             outcome = self.outcome(program)
+            _signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         except BaseException as error:  # of the program's signal handler or profile function, for example
+            try:
+                _signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+            except BaseException:  # of a handler that was due; the signals are blocked nevertheless
+                pass
             if os.getpid() != self.process:  # a forked process, which reports nothing
                 os._exit(LOST)
             calm()
             outcome = uncaught(error, {}, self.limits["memory"]), b""
-        for _ in range(MAX_CALMS):
-            try:
-                self.end(*outcome)
-            except BaseException:
-                calm()
-        os._exit(LOST)
+        try:
+            self.end(*outcome)
+        except BaseException:
+            calm()
+            self.end(*outcome)
 
     def parse(self):
         """Compiles the program, sends its facts, and waits for the host's permission if it must."""
@@ -581,6 +586,10 @@ def is_out_of_memory(error, memory):
 
 def uncaught(error, names, memory):
     """Returns the failure for an uncaught exception. memory is the program's limit, in bytes."""
+    try:
+        _signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # a handler would interrupt the description
+    except BaseException:  # of a handler that was due; the signals are blocked nevertheless
+        pass
     failure = {"code": "exception", "message": "an exception"}
     # All of this may raise: memory is exhausted, or the exception or its class has methods that raise.
     quietly(lambda: failure.update(message=str(type(error).__name__)))
