@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
@@ -62,7 +63,6 @@ func covers(a, b string) bool {
 
 // Allowed reports whether a list of "server/tool", "server/*" and "*" names the tool.
 func Allowed(list []string, server, tool string) bool {
-	return slices.ContainsFunc(list, func(s string) bool {
-		return s == "*" || s == server+"/*" || s == server+"/"+tool
-	})
+	id := []string{server + "/" + tool}
+	return slices.ContainsFunc(list, func(filter string) bool { return names.MatchTool(filter, id) })
 }

@@ -143,7 +143,8 @@ func TestSecretsAreRedacted(t *testing.T) {
 			if err == nil {
 				res, _ := callHostile(t, m, "confess", `{}`)
 				if got := fmt.Sprintf("%+v %s", res.Content, res.Structured); strings.Contains(got, "s3cr3t") ||
-					!strings.Contains(got, `my token is (hidden)`) || !strings.Contains(got, `{"account":"(hidden)","token":"(hidden)"}`) {
+					!strings.Contains(got, `my token is (hidden)`) ||
+					!strings.Contains(got, `{"account":"(hidden)","token":"(hidden)"}`) {
 					t.Errorf("an error result has %s, want the secrets redacted", got)
 				}
 				_, err = callHostile(t, m, "betray", `{}`)

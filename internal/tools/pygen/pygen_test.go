@@ -154,8 +154,10 @@ func TestSignatures(t *testing.T) {
 			"f(a: List[str], b: Dict[str, int], c: Tuple[str, int]) -> Any",
 		},
 		{
-			"names with a pattern", `{"properties":{"a":{"type":"object","patternProperties":{"^x":{"type":"integer"}},` +
-				`"additionalProperties":false},"b":{"type":"object","patternProperties":{"^x":{"type":"integer"}}}}}`, "",
+			"names with a pattern",
+			`{"properties":{"a":{"type":"object","patternProperties":{"^x":{"type":"integer"}},` +
+				`"additionalProperties":false},` +
+				`"b":{"type":"object","patternProperties":{"^x":{"type":"integer"}}}}}`, "",
 			"f(a: Dict[str, int] = UNSET, b: Dict[str, Any] = UNSET) -> Any",
 		},
 		{
@@ -204,7 +206,8 @@ func TestSignatures(t *testing.T) {
 			"f(class_: str, **extra: int) -> Any",
 		},
 		{
-			"arguments with a pattern", `{"patternProperties":{"^x-":{"type":"string"}},"additionalProperties":false}`, "",
+			"arguments with a pattern",
+			`{"patternProperties":{"^x-":{"type":"string"}},"additionalProperties":false}`, "",
 			"f(**extra: Any) -> Any",
 		},
 		{"unevaluated arguments", `{"unevaluatedProperties":{"type":"string"}}`, "", "f(**extra: Any) -> Any"},
