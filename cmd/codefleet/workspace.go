@@ -60,7 +60,10 @@ func (a *app) completeWorkspaces(c *cobra.Command) {
 		}))
 }
 
-// complete returns a completion that requests its words from the fleet within a second.
+const maxCompletions = 500
+
+// complete returns a completion that requests its words from the fleet within a second. It offers the first
+// maxCompletions words that begin with what was typed.
 func (a *app) complete(
 	request func(ctx context.Context, c *client.Client, args []string) []cobra.Completion,
 ) cobra.CompletionFunc {
@@ -76,7 +79,7 @@ func (a *app) complete(
 			// The shell would print control characters.
 			return !strings.HasPrefix(c, typed) || strings.ContainsFunc(c, text.Controls)
 		})
-		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+		return words[:min(len(words), maxCompletions)], cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
 }
 
@@ -108,9 +111,8 @@ func (a *app) completeVersions(cmd *cobra.Command, n int) {
 // completeFiles completes paths of the newest version.
 func (a *app) completeFiles(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
-		const limit = 500
 		files, _, _ := workspaceOf(cmd, c).Files(ctx, "", "")
-		return mapSlice(files[:min(len(files), limit)], func(f client.WorkspaceFile) cobra.Completion { return f.Path })
+		return mapSlice(files, func(f client.WorkspaceFile) cobra.Completion { return f.Path })
 	})
 }
 

@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -199,8 +200,9 @@ func (b *Bench) observeOpenPages(ctx context.Context, pid int, c *client.Client,
 		select {
 		case <-hello:
 		case <-ctx.Done():
+			cause := context.Cause(ctx)
 			closeAll()
-			return pages.Wait()
+			return cmp.Or(pages.Wait(), cause)
 		}
 	}
 	measure := func(what string, change func() error) error {

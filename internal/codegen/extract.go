@@ -2,7 +2,6 @@ package codegen
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/text"
@@ -21,7 +20,7 @@ func Extract(response string) (string, error) {
 	bestIsPython := false
 	blocks := fencedBlocks(response)
 	for _, b := range blocks {
-		isPython := slices.Contains(pythonNames, b.language)
+		isPython := pythonName.MatchString(b.language)
 		switch {
 		case !isPython && b.language != "":
 			otherLanguage = b.language
@@ -31,9 +30,9 @@ func Extract(response string) (string, error) {
 	}
 	switch {
 	case strings.TrimSpace(best) != "" && (bestIsPython || looksLikePython(best)):
-		return strings.TrimSpace(best) + "\n", nil
+		return trimLines(best) + "\n", nil
 	case len(blocks) == 0 && looksLikePython(response):
-		return strings.TrimSpace(response) + "\n", nil
+		return trimLines(response) + "\n", nil
 	case otherLanguage != "":
 		return "", &ModelError{Kind: NoProgram, Message: "the program is in " + otherLanguage + ", not in Python"}
 	}
@@ -44,29 +43,43 @@ func Extract(response string) (string, error) {
 // missing, because some servers put it into the prompt.
 var thoughts = regexp.MustCompile(`(?s)\A\s*<think>.*?(?:</think>|\z)|\A.*?\n</think>\n`)
 
-var pythonNames = []string{"python", "py", "python3", "python3.9", "python3.11", "python3.12"}
+var pythonName = regexp.MustCompile(`^(?:python|py)(?:3(?:\.\d+)?)?$`)
 
 type block struct{ language, text string }
 
-var fence = regexp.MustCompile("^\\s{0,3}(`{3,}|~{3,})\\s*([\\w.+#-]*).*$")
+var fence = regexp.MustCompile("^( {0,3})(`{3,}|~{3,})\\s*([\\w.+#-]*).*$")
 
-// fencedBlocks returns the fenced blocks. A block without a closing fence ends with the response.
+// fencedBlocks returns the fenced blocks. A block without a closing fence ends with the response. As in CommonMark, the
+// lines of a block lose as much indentation as its opening fence has.
 func fencedBlocks(response string) []block {
 	var out []block
-	open := ""
+	indent, open := "", ""
 	for line := range strings.Lines(response) {
 		m := fence.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
 		switch {
 		case open == "" && m != nil:
-			open = m[1]
-			out = append(out, block{language: strings.ToLower(m[2])})
-		case open != "" && m != nil && m[2] == "" && strings.HasPrefix(m[1], open):
+			indent, open = m[1], m[2]
+			out = append(out, block{language: strings.ToLower(m[3])})
+		case open != "" && m != nil && m[3] == "" && strings.HasPrefix(m[2], open):
 			open = ""
 		case open != "":
-			out[len(out)-1].text += line
+			spaces := len(line) - len(strings.TrimLeft(line, " "))
+			out[len(out)-1].text += line[min(spaces, len(indent)):]
 		}
 	}
 	return out
+}
+
+// trimLines removes blank lines at both ends, and keeps the indentation of the first other line.
+func trimLines(s string) string {
+	s = strings.TrimRight(s, " \t\n")
+	for line := range strings.Lines(s) {
+		if strings.TrimSpace(line) != "" {
+			break
+		}
+		s = s[len(line):]
+	}
+	return s
 }
 
 var (

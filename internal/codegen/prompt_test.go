@@ -92,6 +92,12 @@ func TestExtract(t *testing.T) {
 			"x = s.split('</think>')\nprint('<think>')\n",
 		},
 		{"words of other languages as names", "```\nvar = 5\nprint(var)\n```", "var = 5\nprint(var)\n"},
+		{"of one version of Python", "```python3.13\nx = 1\n```", "x = 1\n"},
+		{
+			"in a list", "1. Run:\n\n   ```python\n   x = 1\n   if x:\n       print(x)\n   ```\n",
+			"x = 1\nif x:\n    print(x)\n",
+		},
+		{"unlabelled in a list", "- Run:\n  ```\n\n  print(1)\n  ```\n", "print(1)\n"},
 		{"fence inside a fenced block", "````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''\n"},
 	} {
 		if got, err := Extract(c.response); err != nil || got != c.want {

@@ -93,7 +93,8 @@ func config(t *testing.T, layers ...[]byte) string {
 	})
 }
 
-// docker writes an image in the format of docker save.
+// docker writes an image in the format of docker save. It writes a layer's second copy as a symbolic link, and others as
+// hard links.
 func docker(t *testing.T, layers ...[]byte) string {
 	t.Helper()
 	parts := []entry{{name: "c.json", text: config(t, layers...)}}
@@ -101,7 +102,15 @@ func docker(t *testing.T, layers ...[]byte) string {
 	for i, l := range layers {
 		name := string(rune('a'+i)) + "/layer.tar"
 		names = append(names, name)
-		parts = append(parts, entry{name: name, text: string(l)})
+		first := slices.IndexFunc(layers, func(other []byte) bool { return bytes.Equal(other, l) })
+		switch original := names[first]; {
+		case first == i:
+			parts = append(parts, entry{name: name, text: string(l)})
+		case first == i-1:
+			parts = append(parts, entry{name: name, kind: tar.TypeSymlink, link: "../" + original})
+		default:
+			parts = append(parts, entry{name: name, kind: tar.TypeLink, link: original})
+		}
 	}
 	parts = append(parts, entry{
 		name: "manifest.json",
@@ -245,6 +254,13 @@ func TestUnpack(t *testing.T) {
 	}
 	if len(slices.Compact(digests)) != 1 {
 		t.Errorf("digests of one image in three formats = %q, want equal ones", digests)
+	}
+	root, err := unpack(t, docker(t, a, a, a, b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(merged, tree(t, root.Dir)); d != "" {
+		t.Errorf("docker, with a layer that is there three times (-want +got):\n%s", d)
 	}
 }
 

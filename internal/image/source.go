@@ -41,7 +41,42 @@ const (
 
 	maxParts   = 10_000 // files in an archive
 	maxIndexes = 4      // nesting depth of indexes
+	maxLinks   = 8      // links that lead from one part to another
 )
+
+// part is one file of an archive.
+type part struct {
+	data *io.SectionReader // nil if it is not a regular file
+	link string            // if it is a link, the name of the part to which it leads
+}
+
+// parts are the files of an archive by name. Old versions of docker save write a layer that an image contains twice as
+// a link.
+type parts map[string]part
+
+// open returns the contents of a part.
+func (p parts) open(name string) (*io.SectionReader, error) {
+	found := p[path.Clean(name)]
+	for range maxLinks {
+		if found.link == "" {
+			break
+		}
+		found = p[found.link]
+	}
+	if found.data == nil {
+		return nil, broken(name, fs.ErrNotExist)
+	}
+	return io.NewSectionReader(found.data, 0, found.data.Size()), nil
+}
+
+// openSmall returns the contents of a part that is small enough to be read into memory.
+func (p parts) openSmall(name string) (*io.SectionReader, error) {
+	data, err := p.open(name)
+	if err == nil {
+		err = checkSize(name, data.Size())
+	}
+	return data, err
+}
 
 func isLayout(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, layoutFile))
@@ -60,13 +95,13 @@ func openSource(ctx context.Context, name string, info fs.FileInfo, temp string,
 	if err != nil {
 		return source{}, err
 	}
-	parts, err := scan(file)
+	found, err := scan(file)
 	if err != nil {
 		err = fmt.Errorf("%w: not an image archive, such as skopeo and docker save write: %w", ErrBroken, err)
 		return source{}, errors.Join(err, file.Close())
 	}
-	if _, docker := parts[dockerFile]; docker {
-		src, err := openDocker(file, parts)
+	if _, docker := found[dockerFile]; docker {
+		src, err := openDocker(file, found)
 		if err != nil {
 			return source{}, errors.Join(err, file.Close())
 		}
@@ -77,18 +112,20 @@ func openSource(ctx context.Context, name string, info fs.FileInfo, temp string,
 	return openLayoutArchive(ctx, file, temp, maxMB)
 }
 
-// scan returns the parts of an archive by name. A part that is not a regular file is nil. If several parts have the
-// same name, the first one counts, as in package tarball.
-func scan(file *os.File) (map[string]*io.SectionReader, error) {
-	parts := map[string]*io.SectionReader{}
+// scan returns the parts of an archive. If several parts have the same name, the first one counts, as in package tarball.
+func scan(file *os.File) (parts, error) {
+	found := parts{}
 	r := tar.NewReader(file)
-	for range maxParts {
+	for n := 0; ; n++ {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return parts, nil
+			return found, nil
 		}
 		if err != nil {
 			return nil, err
+		}
+		if n == maxParts {
+			return nil, fmt.Errorf("the archive has more than %d files", maxParts)
 		}
 		at, err := file.Seek(0, io.SeekCurrent)
 		if err != nil {
@@ -98,34 +135,25 @@ func scan(file *os.File) (map[string]*io.SectionReader, error) {
 			return nil, fmt.Errorf("a name is %d bytes long; the limit is %d", len(header.Name), maxName)
 		}
 		name := path.Clean(header.Name)
-		if _, found := parts[name]; found {
+		if _, exists := found[name]; exists {
 			continue
 		}
-		parts[name] = nil
-		if header.Typeflag == tar.TypeReg {
-			parts[name] = io.NewSectionReader(file, at, header.Size)
+		switch header.Typeflag {
+		case tar.TypeReg:
+			found[name] = part{data: io.NewSectionReader(file, at, header.Size)}
+		case tar.TypeLink:
+			found[name] = part{link: path.Clean(header.Linkname)}
+		case tar.TypeSymlink:
+			found[name] = part{link: path.Join(path.Dir(name), header.Linkname)}
+		default:
+			found[name] = part{}
 		}
 	}
-	return nil, fmt.Errorf("the archive has more than %d files", maxParts)
 }
 
 // openDocker opens an archive that `docker save` has written.
-func openDocker(file *os.File, parts map[string]*io.SectionReader) (source, error) {
-	part := func(name string) (*io.SectionReader, error) {
-		p := parts[path.Clean(name)]
-		if p == nil {
-			return nil, broken(name, fs.ErrNotExist)
-		}
-		return io.NewSectionReader(p, 0, p.Size()), nil
-	}
-	smallPart := func(name string) (*io.SectionReader, error) {
-		p, err := part(name)
-		if err == nil {
-			err = checkSize(name, p.Size())
-		}
-		return p, err
-	}
-	if _, err := smallPart(dockerFile); err != nil {
+func openDocker(file *os.File, p parts) (source, error) {
+	if _, err := p.openSmall(dockerFile); err != nil {
 		return source{}, err
 	}
 	images, err := tarball.LoadManifest(func() (io.ReadCloser, error) {
@@ -138,19 +166,19 @@ func openDocker(file *os.File, parts map[string]*io.SectionReader) (source, erro
 	if len(images) != 1 {
 		return source{}, fmt.Errorf("%w: the archive contains %d images; want one", ErrBroken, len(images))
 	}
-	p, err := smallPart(images[0].Config)
+	data, err := p.openSmall(images[0].Config)
 	if err != nil {
 		return source{}, err
 	}
-	config, err := io.ReadAll(p)
+	config, err := io.ReadAll(data)
 	if err != nil {
 		return source{}, broken(images[0].Config, err)
 	}
 	layers := make([]layer, len(images[0].Layers))
 	for i, name := range images[0].Layers {
 		layers[i] = layer{name: name, open: func() (io.ReadCloser, error) {
-			p, err := part(name)
-			return io.NopCloser(p), err
+			data, err := p.open(name)
+			return io.NopCloser(data), err
 		}}
 	}
 	return newSource(config, layers)
@@ -272,8 +300,11 @@ func newSource(config []byte, layers []layer) (source, error) {
 			runtime.GOARCH)
 	}
 	ids := image.RootFS.DiffIDs
-	if len(ids) != len(layers) || len(ids) == 0 {
-		return source{}, fmt.Errorf("%w: it has %d layers but %d digests", ErrBroken, len(layers), len(ids))
+	if len(ids) != len(layers) {
+		return source{}, fmt.Errorf("%w: it has %d layers, but %d digests of layers", ErrBroken, len(layers), len(ids))
+	}
+	if len(layers) == 0 {
+		return source{}, fmt.Errorf("%w: it has no layers", ErrBroken)
 	}
 	for i := range layers {
 		layers[i].diffID = ids[i].String()

@@ -50,6 +50,10 @@ func addApproval(r *schemas.Record, q schemas.Approval) (current schemas.Approva
 	}
 	for _, a := range r.Approvals {
 		if a.State == schemas.ApprovalApproved && a.AllOfTool && a.Server == q.Server && a.Tool == q.Tool {
+			if i >= 0 && isPending(r.Approvals[i]) { // added by a run that was lost before it was answered
+				closeApproval(&r.Approvals[i], schemas.ApprovalApproved)
+				r.Approvals[i].By, r.Approvals[i].Reason, r.Approvals[i].AnsweredAt = a.By, a.Reason, a.AnsweredAt
+			}
 			return a, false
 		}
 	}

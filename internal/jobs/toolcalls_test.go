@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -210,6 +211,91 @@ func TestToolOffers(t *testing.T) {
 		if got != want {
 			t.Fatalf("offer = %v, want an empty one", got)
 		}
+	}
+}
+
+// A process that stops while a call runs does not offer its tools again.
+func TestStoppedToolsAreNotOffered(t *testing.T) {
+	f, _ := newTenants(t)
+	offers := make(chan string, 100)
+	unwatch, err := f.fleet.WatchOffers(func(_, instance string, data []byte) {
+		offers <- fmt.Sprintf("%s: %s", instance, data)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unwatch()
+	started, release := make(chan struct{}), make(chan struct{})
+	stop := serve(t, f.acme, "acme", "one", func(context.Context, []byte) []byte {
+		close(started)
+		<-release
+		return []byte("done")
+	})
+	var both sync.WaitGroup
+	both.Go(func() {
+		if got, err := f.fleet.CallTool(t.Context(), "acme", find, nil); err != nil || string(got) != "done" {
+			t.Errorf("the call = %q, %v, want done", got, err)
+		}
+	})
+	<-started
+	both.Go(stop)
+	for got := range offers {
+		if got == "one: " {
+			break
+		}
+	}
+	serve(t, f.acme, "acme", "two", nil)
+	for range 2 { // the second one comes at an interval, in which the first process would have offered its tools
+		if got := <-offers; got != "two: offer of two" {
+			t.Errorf("offer = %q, want one of the process that serves", got)
+		}
+	}
+	close(release)
+	both.Wait()
+}
+
+// A call whose caller no longer waits is not handled, however long it waited for its turn.
+func TestLateCallsAreNotHandled(t *testing.T) {
+	f, _ := newTenants(t)
+	started, release := make(chan struct{}), make(chan struct{})
+	var handled []string
+	stop, err := f.acme.ServeTools(ToolService{
+		Tenant: "acme", Instance: "one", Tools: []ToolName{find}, Concurrency: 1,
+		Handle: func(_ context.Context, _ ToolName, data []byte) []byte {
+			if handled = append(handled, string(data)); len(handled) == 1 {
+				close(started)
+				<-release
+			}
+			return data
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	call := func(text string) {
+		if _, err := f.fleet.CallTool(t.Context(), "acme", find, []byte(text)); err != nil {
+			t.Errorf("the call %q = %v, want nil", text, err)
+		}
+	}
+	var first sync.WaitGroup
+	first.Go(func() { call("first") })
+	<-started
+	if err := f.fleet.nc.Publish(find.subject("acme"), []byte("second")); err != nil {
+		t.Fatal(err)
+	}
+	late := nats.NewMsg(find.subject("acme"))
+	late.Data = []byte("late")
+	late.Header.Set(timeoutHeader, "1")
+	response, err := f.fleet.nc.RequestMsg(late, hangTime)
+	if err != nil || response.Header.Get(drainingHeader) == "" {
+		t.Errorf("a call that has waited for too long = %+v, %v, want the response that it was not begun", response, err)
+	}
+	close(release)
+	first.Wait()
+	call("next")
+	if want := []string{"first", "second", "next"}; !slices.Equal(handled, want) {
+		t.Errorf("handled = %q, want %q", handled, want)
 	}
 }
 

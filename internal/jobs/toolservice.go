@@ -42,7 +42,7 @@ func (c *Client) ServeTools(s ToolService) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &toolServer{
 		ToolService: s, c: c, ctx: ctx,
-		semaphore: make(chan struct{}, s.Concurrency), offerNow: make(chan struct{}, 1),
+		semaphore: make(chan struct{}, s.Concurrency), offerNow: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 	if err := t.subscribe(); err != nil {
 		cancel()
@@ -62,9 +62,9 @@ type toolServer struct {
 	subs      []*nats.Subscription
 	offering  sync.WaitGroup
 
-	mu      sync.Mutex
-	stopped bool
-	calls   sync.WaitGroup
+	mu      sync.Mutex // held to close stopped, and to add a call
+	stopped chan struct{}
+	calls   sync.WaitGroup // calls that run or wait for their turn
 }
 
 func (t *toolServer) subscribe() error {
@@ -106,7 +106,7 @@ func (t *toolServer) publishOffers() {
 		select {
 		case <-every.C:
 		case <-t.offerNow:
-		case <-t.ctx.Done():
+		case <-t.stopped:
 			return
 		}
 		if err := t.c.nc.Publish(t.offerSubject(), t.Offer); err != nil {
@@ -115,31 +115,33 @@ func (t *toolServer) publishOffers() {
 	}
 }
 
-// serve starts a call as soon as fewer than Concurrency calls run.
+// serve starts a call as soon as fewer than Concurrency calls run. It does not wait for that, so that the call's time
+// begins when it arrives, as it does for the caller.
 func (t *toolServer) serve(name ToolName, m *nats.Msg) {
 	ms, err := strconv.ParseInt(m.Header.Get(timeoutHeader), 10, 64)
 	wait := time.Duration(ms) * time.Millisecond
 	if err != nil || wait <= 0 || wait > time.Hour {
 		wait = time.Minute
 	}
-	ctx, cancel := context.WithTimeout(t.ctx, wait)
-	select {
-	case t.semaphore <- struct{}{}:
-	case <-ctx.Done(): // the caller no longer waits, or this process stops
-		respondDraining(m)
-		cancel()
-		return
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stopped {
+	if t.hasStopped() {
 		respondDraining(m)
-		cancel()
-		<-t.semaphore
 		return
 	}
+	ctx, cancel := context.WithTimeout(t.ctx, wait)
 	t.calls.Go(func() {
-		defer func() { cancel(); <-t.semaphore }()
+		defer cancel()
+		select {
+		case t.semaphore <- struct{}{}:
+			defer func() { <-t.semaphore }()
+		case <-ctx.Done():
+		case <-t.stopped:
+		}
+		if ctx.Err() != nil || t.hasStopped() { // the caller no longer waits, or this process stops
+			respondDraining(m)
+			return
+		}
 		if err := m.Respond(t.Handle(ctx, name, m.Data)); err != nil {
 			t.c.opts.Log.WarnContext(ctx, "tool response not sent", "server", name.Server, "tool",
 				name.Tool, "error", err)
@@ -152,7 +154,16 @@ func respondDraining(m *nats.Msg) {
 	_ = m.RespondMsg(&nats.Msg{Header: nats.Header{drainingHeader: {"true"}}})
 }
 
-// drainSubscriptions stops receiving calls; those that have arrived are still handled.
+func (t *toolServer) hasStopped() bool {
+	select {
+	case <-t.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+// drainSubscriptions stops receiving calls. Those that have arrived still reach serve.
 func (t *toolServer) drainSubscriptions() {
 	for _, sub := range t.subs {
 		_ = sub.Drain() // fails only on a closed connection
@@ -161,13 +172,13 @@ func (t *toolServer) drainSubscriptions() {
 
 func (t *toolServer) stop(cancel context.CancelFunc) {
 	t.mu.Lock()
-	t.stopped = true
+	close(t.stopped)
 	t.mu.Unlock()
 	t.drainSubscriptions()
+	t.offering.Wait()                         // an offer after the empty one would list the tools again
 	_ = t.c.nc.Publish(t.offerSubject(), nil) // if it fails, the offer expires
 	timeout := time.AfterFunc(toolDrainTime, cancel)
 	t.calls.Wait()
 	timeout.Stop()
 	cancel()
-	t.offering.Wait()
 }

@@ -191,6 +191,9 @@ func TestCheckerSurvivesHostileFiles(t *testing.T) {
 			t.Errorf("%s: %v, want broken %t", name, bad[name], isBad)
 		}
 	}
+	if bad, err := check(t.Context(), map[string][]byte{"mark": []byte("\ufeffx = 1\n")}); err != nil || len(bad) != 0 {
+		t.Errorf("a file with a byte order mark: %v, %v, want it valid, as for Python's import", bad, err)
+	}
 	if bad["wrong"].Line != 2 {
 		t.Errorf("wrong: line %d, want 2", bad["wrong"].Line)
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/text"
@@ -78,7 +79,7 @@ func compileAll(ctx context.Context, interpreter string, sources map[string][]by
 	defer cancel()
 	texts := make(map[string]string, len(sources))
 	for name, src := range sources {
-		texts[name] = string(src)
+		texts[name] = strings.TrimPrefix(string(src), "\ufeff") // Python's import skips it, but compile() does not
 	}
 	in, err := json.Marshal(texts)
 	if err != nil {

@@ -21,9 +21,10 @@ var secretText = regexp.MustCompile(strings.Join([]string{
 const secretWords = `(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|credential|authorization|cookie|` +
 	`(?:api|private|secret|access|account|auth|encryption|master|signing|ssh)[ _-]?key)s?`
 
-// namedSecret matches a secret after its name.
-var namedSecret = regexp.MustCompile(`(?i)(` + secretWords +
-	`\\?["']?\s*[=:]\s*\\?["']?(?:(?:bearer|basic)\s+)?)[^\s"'\\,;&@}]{3,}`)
+// namedSecret matches a secret after its name: in quotation marks, which may be escaped, or up to a separator.
+var namedSecret = regexp.MustCompile(`(?i)(` + secretWords + `\\?["']?\s*[=:]\s*)(?:` +
+	`(\\?"(?:(?:bearer|basic)\s+)?)(?:[^"\\]|\\[^"]){3,}|(\\?'(?:(?:bearer|basic)\s+)?)(?:[^'\\]|\\[^']){3,}|` +
+	`((?:(?:bearer|basic)\s+)?)[^\s"'\\,;&}]{3,})`)
 
 var (
 	urlPassword = regexp.MustCompile(`(://[^/\s:@]*:)[^/\s@]+@`)
@@ -32,12 +33,12 @@ var (
 	separators  = strings.NewReplacer(" ", "", "-", "")
 )
 
-// mask hides credentials, the digits of payment cards except the last four, and the names of mail addresses. Their
-// domains remain, because a decision may depend on them.
+// mask hides credentials, the digits of payment cards except the last four, and the names of mail addresses except the
+// first character. Their domains remain, because a decision may depend on them.
 func mask(s string) string {
 	s = secretText.ReplaceAllString(s, hidden)
-	s = namedSecret.ReplaceAllString(s, "${1}"+hidden)
 	s = urlPassword.ReplaceAllString(s, "${1}"+hidden+"@")
+	s = namedSecret.ReplaceAllString(s, "${1}${2}${3}${4}"+hidden)
 	s = mailAddress.ReplaceAllString(s, "${1}…@${2}")
 	return cardNumber.ReplaceAllStringFunc(s, func(s string) string {
 		digits := separators.Replace(s)

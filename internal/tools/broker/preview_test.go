@@ -26,6 +26,9 @@ func TestPreview(t *testing.T) {
 		`{"headers":["Authorization: Bearer abc.def"],"url":"postgres://me:pw3@db:5432/x?password=pw4&a=1"}`: `{"headers":[` +
 			`"Authorization: Bearer (hidden)"],"url":"postgres://me:(hidden)@db:5432/x?password=(hidden)&a=1"}`,
 		`{"body":"{\"password\": \"hunter2\", \"a\": 1}"}`:           `{"body":"{\"password\": \"(hidden)\", \"a\": 1}"}`,
+		`{"body":"{\"password\": \"my secret phrase\", \"a\": 1}"}`:  `{"body":"{\"password\": \"(hidden)\", \"a\": 1}"}`,
+		`{"cmd":"PGPASSWORD=P@ssw0rd psql"}`:                         `{"cmd":"PGPASSWORD=(hidden) psql"}`,
+		`{"cmd":"export SECRET='it is, mine' x"}`:                    `{"cmd":"export SECRET='(hidden)' x"}`,
 		`{"pem":"-----BEGIN RSA PRIVATE KEY-----\nMIIE"}`:            `{"pem":"(hidden)"}`,
 		`{"to":"jane.doe@example.org","card":"4242-4242 4242 4242"}`: `{"card":"(card …4242)","to":"j…@example.org"}`,
 		`{"card":4242424242424242,"when":1732300000000,"id":4242424242424243}`: `{"card":"(card …4242)",` +
