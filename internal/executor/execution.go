@@ -146,24 +146,22 @@ func (e *execution) waitForWork() {
 // start sends the program.
 func (e *execution) start() {
 	l := e.limits
-	body := append([]byte(e.program.Code), e.program.Inputs...)
 	state, content := e.state()
-	body = append(body, content...)
+	details, _ := json.Marshal(runner.Details{ // cannot fail: it has only strings and bools
+		Env: e.program.Env, State: state, Session: (*runner.Session)(e.program.Session),
+	})
+	body := slices.Concat([]byte(e.program.Code), e.program.Inputs, content, details)
 	e.started = e.hooks.Check == nil
 	e.facts = !e.started || e.hooks.Facts != nil
 	e.send(runner.Run{
 		Type:        "run",
 		Size:        len(body),
 		Task:        e.program.TaskID,
-		Code:        len(e.program.Code),
+		Parts:       [4]int{len(e.program.Code), len(e.program.Inputs), len(content), len(details)},
 		Facts:       e.facts,
 		Wait:        !e.started,
 		Network:     e.conns != nil,
 		Catalogue:   e.program.Catalogue,
-		Env:         e.program.Env,
-		State:       state,
-		StateBytes:  len(content),
-		Session:     (*runner.Session)(e.program.Session),
 		ResultBytes: MaxResultBytes,
 		Limits: runner.Limits{
 			Memory:    int64(l.MemoryMB) << 20,

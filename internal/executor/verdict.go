@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,8 +38,13 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 	v := e.newVerdict()
 	v.CPUMS, v.PeakMemoryMB = done.CPUMS, float64(done.PeakKB)/1024
 	v.Truncated = v.Truncated || done.Dropped > 0
-	v.Checkpoint, v.StateSaved = checkpoint(done.Checkpoint), done.StateSaved
-	v = e.withOutcome(v, done)
+	message, cause, kept, result := done.Split()
+	v.Checkpoint, v.StateSaved = checkpoint(kept), done.StateSaved
+	var failure *Failure
+	if f := done.Error; f != nil {
+		failure = &Failure{Code: f.Code, Message: message, Cause: cause, Hint: f.Hint, Line: f.Line}
+	}
+	v = e.withOutcome(v, done, failure, result)
 	if done.OOM || e.runner.killedForMemory() {
 		v.Dirty = true
 		if v.Status == Failed && mayFollowKill(v.Error.Code) {
@@ -50,12 +56,11 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 
 // checkpoint returns a checkpoint that the program reports, or nil unless it is a JSON object of at most MaxCheckpoint
 // bytes that is valid as a result.
-func checkpoint(reported string) json.RawMessage {
-	data := []byte(reported)
-	if len(data) > MaxCheckpoint || !strings.HasPrefix(reported, "{") || !validResult(data) {
+func checkpoint(reported []byte) json.RawMessage {
+	if len(reported) > MaxCheckpoint || !bytes.HasPrefix(reported, []byte("{")) || !validResult(reported) {
 		return nil
 	}
-	return data
+	return reported
 }
 
 // mayFollowKill reports whether a failure with this code may have been caused by the kill of a process: the program,
@@ -64,8 +69,8 @@ func mayFollowKill(code string) bool {
 	return code == errcode.Signal || code == errcode.ExitCode || code == errcode.Exception
 }
 
-// withOutcome adds the program's outcome in the "done" frame to v.
-func (e *execution) withOutcome(v Verdict, done runner.Frame) Verdict {
+// withOutcome adds the program's outcome in the "done" frame to v: its failure, if it has one, or its result.
+func (e *execution) withOutcome(v Verdict, done runner.Frame, failure *Failure, result []byte) Verdict {
 	switch {
 	case done.How == "cancelled":
 		return e.stoppedVerdict(v)
@@ -73,19 +78,18 @@ func (e *execution) withOutcome(v Verdict, done runner.Frame) Verdict {
 		return v.with(Failed, channelBroken())
 	case done.How == "exit":
 		return exitVerdict(v, done.Code, done.Signal, cpuSeconds(e.limits))
-	case done.Error != nil:
-		f := Failure(*done.Error)
-		if f.Code == errcode.MemoryLimit {
-			f.Message = memoryMessage(e.limits)
-			f.Hint = "ask for more memory in limits.memory_mb, or work on smaller pieces"
+	case failure != nil:
+		if failure.Code == errcode.MemoryLimit {
+			failure.Message = memoryMessage(e.limits)
+			failure.Hint = "ask for more memory in limits.memory_mb, or work on smaller pieces"
 		}
-		return v.with(Failed, &f)
-	case len(done.Body) == 0:
+		return v.with(Failed, failure)
+	case len(result) == 0:
 		return v.with(Succeeded, nil)
-	case !validResult(done.Body):
+	case !validResult(result):
 		return v.with(Failed, channelBroken())
 	}
-	v.Result = done.Body
+	v.Result = result
 	return v.with(Succeeded, nil)
 }
 

@@ -1,6 +1,7 @@
 package executortest
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -50,6 +51,62 @@ func testCarryOver(t *testing.T, newDriver driverFunc) {
 				t.Errorf("the box differs (-before +after):\n%s", diff)
 			}
 		})
+	}
+}
+
+// testMemory searches the memory of later programs, which are forked from the process that has forwarded whatever an
+// earlier program was given, sent and printed.
+func testMemory(t *testing.T, newDriver driverFunc) {
+	b := open(t, newDriver(t), executor.Spec{})
+	const search = `
+import re
+found = set()
+with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
+    for line in maps:
+        start, end = [int(address, 16) for address in line.split()[0].split("-")]
+        if line.split()[1].startswith("rw"):
+            try:
+                memory.seek(start)
+                found.update(re.findall(rb"kept-[a-z]+-9{6}", memory.read(end - start)))
+            except (OSError, OverflowError):
+                pass
+sorted(map(bytes.decode, found))`
+	nines := strings.Repeat("9", 6)
+	mark := func(what string) string { return "kept-" + what + "-" + nines }
+	calls := func(_ context.Context, c executor.Call) (executor.CallResult, error) {
+		if want := `{"x":"` + mark("argument") + `"}`; string(c.Args) != want {
+			t.Errorf("arguments = %s, want %s", c.Args, want)
+		}
+		return executor.CallResult{Value: json.RawMessage(`"` + mark("reply") + `"`)}, nil
+	}
+	const program = `
+import os, sys
+from client.mcp_client import call_mcp_tool
+from client.session import checkpoint
+def mark(what): return "kept-" + what + "-" + 6 * "9"
+reply = call_mcp_tool("server", "tool", {"x": mark("argument")}, hash="h")
+print(reply, inputs, os.environ["SECRET"], mark("printed"))
+print(mark("error"), file=sys.stderr)
+checkpoint(x=mark("checkpoint"))
+state["x"] = mark("state")
+`
+	file := filepath.Join(b.spec.Workspace, "state.json")
+	for _, end := range []string{"[mark('result')] * 5000", "raise ValueError(mark('message'))"} {
+		v := b.runProgram(t, executor.Program{
+			Code: program + end + " # " + mark("code"), Inputs: json.RawMessage(`"` + mark("inputs") + `"`),
+			Env:     map[string]string{"SECRET": mark("env")},
+			State:   &executor.StateDocument{File: "state.json", Content: []byte(`{"y":"` + mark("document") + `"}`), Save: true},
+			Session: &executor.TaskSession{Name: "name", File: "session.json"},
+		}, executor.Hooks{Call: calls})
+		if !strings.Contains(v.Output, mark("reply")+" "+mark("inputs")+" "+mark("env")) {
+			t.Fatalf("program = %s, want it to print what it was given", format(v))
+		}
+		if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		for range 3 { // the first may have been forked before the program came
+			want{result: "[]"}.check(t, b.run(t, search))
+		}
 	}
 }
 

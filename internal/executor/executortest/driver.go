@@ -37,6 +37,7 @@ func testProgramContract(t *testing.T, newDriver driverFunc) {
 	t.Run("tools", func(t *testing.T) { testTools(t, newDriver) })
 	t.Run("views", func(t *testing.T) { testViews(t, newDriver) })
 	t.Run("state", func(t *testing.T) { testState(t, newDriver) })
+	t.Run("memory", func(t *testing.T) { testMemory(t, newDriver) })
 	t.Run("packages", func(t *testing.T) { testPackages(t, newDriver) })
 	t.Run("network", func(t *testing.T) { testNetwork(t, newDriver) })
 	t.Run("stops", func(t *testing.T) { testStops(t, newDriver) })

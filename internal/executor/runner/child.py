@@ -22,13 +22,14 @@ import types
 
 import _signal
 
-from codefleet import catalogue, facts, frames, jsonable, mcp_client, pictures, session, statevar
+from codefleet import catalogue, facts, frames, hidden, jsonable, mcp_client, pictures, session, statevar
 
 FILENAME = "program.py"
 PACKAGES = "/opt/packages"  # the package layer, if the box has one
 CONTROL = 3  # the descriptor of the channel to the runner
 ADMIT = b"a"  # what the runner sends when no earlier program runs any more
 LOST = 121  # exit code if the end of the program could not be reported
+MAX_MESSAGE, MAX_CAUSE = 2000, 9000  # characters of a failure's texts
 MAX_REPORTS = 1000  # reports of calls that are made in this process
 USE_FILE = "write it to a file and return the file's name"
 HINTS = ("", USE_FILE) + statevar.HINTS  # all that a child may send: readers take a hint for the fleet's advice
@@ -116,7 +117,7 @@ def rehearse():
     facts.encoded(compile(code, FILENAME, "exec", ast.PyCF_ONLY_AST, True), code)
     tree = compile("x = [1]\nfor y in x: y + 1\nx", FILENAME, "exec", ast.PyCF_ONLY_AST, True)
     exec(compile(tree, FILENAME, "exec", 0, True), {})
-    frames.Splitter().feed(frames.pack({"t": "end"}))
+    frames.pack({"t": "end"})
     json.loads(jsonable.dump({"x": [1, "y"]}, 100))
 
 
@@ -201,7 +202,7 @@ class Channel:
 
     def __init__(self, descriptor):
         self._descriptor = descriptor
-        self._frames = frames.Splitter()
+        self._frames = frames.Splitter(hidden.Region(frames.CAPACITY).view)
         self._writing = threading.Lock()
         self._changed = threading.Condition()
         self._reading = False  # one thread reads for all
@@ -217,10 +218,10 @@ class Channel:
 
     def receive(self):
         """Returns the next message with its complete body."""
-        header, body, _ = self._frame()
+        header, body = self._frame()
         parts, missing = [body], header.get("size", len(body)) - len(body)
         while missing > 0:
-            _, body, _ = self._frame()
+            _, body = self._frame()
             parts.append(body)
             missing -= len(body)
         return header, b"".join(parts)
@@ -229,11 +230,9 @@ class Channel:
         while True:
             frame = self._frames.next()
             if frame is not None:
-                return frame
-            data = os.read(self._descriptor, 1 << 16)
-            if not data:
+                return frame[0], bytes(frame[1])
+            if not self._frames.receive(lambda memory: os.readv(self._descriptor, [memory])):
                 os._exit(LOST)
-            self._frames.feed(data)
 
     def call(self, server, tool, arguments, definition):
         """Makes a tool call and waits for its reply."""
@@ -295,13 +294,15 @@ class Channel:
                     self._changed.notify_all()
 
 
+def split(body, sizes):
+    """Returns the parts of a body."""
+    ends = list(itertools.accumulate(sizes))
+    return [body[end - size : end] for size, end in zip(sizes, ends)]
+
+
 def decoded(body, sizes):
     """Returns the JSON values of which a body consists. A part of size 0 is None."""
-    values, start = [], 0
-    for size in sizes:
-        values.append(jsonable.load(body[start : start + size]) if size else None)
-        start += size
-    return values
+    return [jsonable.load(part) if part else None for part in split(body, sizes)]
 
 
 class Program:
@@ -313,15 +314,16 @@ class Program:
         self.facts, self.wait = run["facts"], run["wait"]
         self.limits = run["limits"]
         self.result_bytes = run["result_bytes"]
-        self.code = body[: run["code"]].decode("utf-8", "replace")
-        rest = len(body) - run.get("state_bytes", 0)
-        self.inputs = body[run["code"] : rest]
+        code, inputs, content, details = split(body, run["parts"])
+        self.code = code.decode("utf-8", "replace")
+        self.inputs = inputs
+        details = json.loads(details)
         self.state = None
-        if run.get("state"):
-            content = body[rest:] if run["state"]["content"] else None
-            self.state = statevar.Variable(run["state"]["file"], content, run["state"]["save"])
-        if run.get("session"):
-            session.name, session._file = run["session"]["name"], run["session"]["file"]
+        if details.get("state"):
+            document = details["state"]
+            self.state = statevar.Variable(document["file"], content if document["content"] else None, document["save"])
+        if details.get("session"):
+            session.name, session._file = details["session"]["name"], details["session"]["file"]
         self.process = os.getpid()
         self.saver = pictures.Saver(boot["workspace"])
         if run.get("catalogue"):
@@ -329,7 +331,7 @@ class Program:
         # Python processes that the program starts find the same packages and modules.
         last = sys.path[-2 if run.get("catalogue") else -1 :]
         os.environ["PYTHONPATH"] = os.pathsep.join([path for path in sys.path if path == PACKAGES] + last)
-        os.environ.update(run.get("env") or {})
+        os.environ.update(details.get("env") or {})
         self.workspace = boot["workspace"]
 
     def run(self):
@@ -465,17 +467,18 @@ class Program:
             quietly(traceback.print_exc)
         flush()
         calm()  # a frame that is sent in part would break the channel
-        header = {"t": "end"}
+        header, texts = {"t": "end"}, ["", "", session.saved or ""]
         if failure:
-            header["error"] = failure
+            texts[:2] = failure["message"][:MAX_MESSAGE], failure.get("cause", "")[:MAX_CAUSE]
+            header["error"] = {key: failure[key] for key in ("code", "hint", "line") if key in failure}
         else:
             header["modules"] = catalogue.imported()
-        if session.saved:
-            header["checkpoint"] = session.saved
         if self.state and self.state.saved:
             header["state_saved"] = True
+        texts = [text.encode("utf-8", "surrogatepass") for text in texts]
+        header["parts"] = list(map(len, texts))
         try:
-            self.channel.send(header, result)
+            self.channel.send(header, b"".join(texts) + result)
         except OSError:
             os._exit(LOST)
         while True:  # the runner kills this process, which is faster than its exit

@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 )
 
 // Limits of a frame, in bytes.
 const (
-	MaxFrame  = 1 << 20   // header and body
-	MaxHeader = 512 << 10 // the runner escapes a character of a checkpoint or an error as up to 12 bytes
+	MaxFrame  = 1 << 20 // header and body
+	MaxHeader = 64 << 10
 )
 
 // Limits of connections. network.py has the same limits.
@@ -27,22 +28,26 @@ const (
 // ErrFrame is wrapped by errors about frames that violate the protocol.
 var ErrFrame = errors.New("bad frame")
 
-// Run starts a program. The body is its source, followed by its inputs and the content of its state document.
+// Run starts a program. The body has four parts: the program's source, its inputs, the content of its state document,
+// and its Details. The runner keeps a header in memory that later programs can read, but no body.
 type Run struct {
-	Type        string            `json:"t"` // run
-	Size        int               `json:"size"`
-	Task        string            `json:"task"`
-	Code        int               `json:"code"`              // bytes of source
-	Facts       bool              `json:"facts"`             // send checked, with the program's facts
-	Wait        bool              `json:"wait"`              // wait for go before running
-	Network     bool              `json:"network,omitempty"` // the program may open connections
-	Catalogue   string            `json:"catalogue,omitempty"`
-	Env         map[string]string `json:"env,omitempty"`
-	State       *State            `json:"state,omitempty"`       // nil if the program cannot use the variable state
-	StateBytes  int               `json:"state_bytes,omitempty"` // bytes of the state document's content
-	Session     *Session          `json:"session,omitempty"`
-	ResultBytes int               `json:"result_bytes"`
-	Limits      Limits            `json:"limits"`
+	Type        string `json:"t"` // run
+	Size        int    `json:"size"`
+	Parts       [4]int `json:"parts"` // bytes of each part
+	Task        string `json:"task"`
+	Facts       bool   `json:"facts"`             // send checked, with the program's facts
+	Wait        bool   `json:"wait"`              // wait for go before running
+	Network     bool   `json:"network,omitempty"` // the program may open connections
+	Catalogue   string `json:"catalogue,omitempty"`
+	ResultBytes int    `json:"result_bytes"`
+	Limits      Limits `json:"limits"`
+}
+
+// Details are what only the program's process needs.
+type Details struct {
+	Env     map[string]string `json:"env,omitempty"`
+	State   *State            `json:"state,omitempty"` // nil if the program cannot use the variable state
+	Session *Session          `json:"session,omitempty"`
 }
 
 // State is the state document of the variable state.
@@ -132,8 +137,9 @@ type Frame struct {
 	PeakKB  int64    `json:"peak_kb,omitempty"`
 	Dropped int64    `json:"dropped,omitempty"` // bytes of output that were not forwarded
 	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed a process for lack of memory
-	// Checkpoint is the session's new checkpoint, as JSON (untrusted).
-	Checkpoint string `json:"checkpoint,omitempty"`
+	// Parts are the bytes of the error's message, the error's cause, and the session's new checkpoint as JSON, with
+	// which the body begins (untrusted).
+	Parts      [3]int `json:"parts,omitzero"`
 	StateSaved bool   `json:"state_saved,omitempty"` // the variable state was saved (untrusted)
 
 	// left
@@ -141,17 +147,25 @@ type Frame struct {
 	Scratch bool   `json:"scratch,omitempty"` // the scratch directories are not empty; they are before ready
 
 	// Body is the compiled runner in warm and hello, the facts in checked, output in out, the arguments in
-	// call, bytes in data, and the result in done.
+	// call, bytes in data, and Parts and the result in done.
 	Body []byte `json:"-"`
 }
 
 // Failure says why a program did not succeed, as reported by its process (untrusted).
 type Failure struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Cause   string `json:"cause"`
-	Hint    string `json:"hint"`
-	Line    int    `json:"line"`
+	Code string `json:"code"`
+	Hint string `json:"hint"`
+	Line int    `json:"line"`
+}
+
+// Split returns the parts of the body of a frame of type done.
+func (f Frame) Split() (message, cause string, checkpoint, result []byte) {
+	part := func(i int) (part []byte) {
+		part, f.Body = f.Body[:f.Parts[i]], f.Body[f.Parts[i]:]
+		return part
+	}
+	text := func(i int) string { return strings.ToValidUTF8(string(part(i)), "\uFFFD") }
+	return text(0), text(1), part(2), f.Body
 }
 
 // Write sends a message in as many frames as it needs. If it may need more than one, header must have the
@@ -240,7 +254,7 @@ func (f Frame) valid() bool {
 		return f.Server != "" && f.Tool != "" && f.MS >= 0 && len(f.Body) == 0
 	case "done":
 		ends := []string{"end", "exit", "cancelled", "channel"}
-		return slices.Contains(ends, f.How) && f.CPUMS >= 0 && f.PeakKB >= 0 && f.Dropped >= 0
+		return slices.Contains(ends, f.How) && f.CPUMS >= 0 && f.PeakKB >= 0 && f.Dropped >= 0 && f.hasParts()
 	case "open", "eof", "reset":
 		return f.ID != 0 && len(f.Body) == 0
 	case "data":
@@ -249,4 +263,16 @@ func (f Frame) valid() bool {
 		return f.ID != 0 && f.Bytes > 0 && f.Bytes <= Window && len(f.Body) == 0
 	}
 	return false
+}
+
+// hasParts reports whether the body is as long as its Parts.
+func (f Frame) hasParts() bool {
+	left := len(f.Body)
+	for _, size := range f.Parts {
+		if size < 0 || size > left {
+			return false
+		}
+		left -= size
+	}
+	return true
 }

@@ -5,51 +5,83 @@ of the whole body, and frames of type "more" carry the rest.
 """
 
 import json
+import re
 
 LIMIT = 1 << 20
+CAPACITY = 4 + LIMIT + (1 << 16)  # bytes of a Splitter's memory
+MAX_HEADER = 64 << 10
 MAX_NAME = 512  # characters in the names of a tool call
+
+_NEWLINE = re.compile(b"\n")
 
 
 class Broken(Exception):
     """The peer violated the protocol."""
 
 
-def pack(header, body=b""):
+def head(header, size=0):
+    """Returns the beginning of a frame, up to its body of the given size."""
     line = json.dumps(header, separators=(",", ":")).encode() + b"\n"
-    length = len(line) + len(body)
+    length = len(line) + size
     if length > LIMIT:
         raise Broken("frame of %d bytes" % length)
-    return b"".join((length.to_bytes(4, "big"), line, body))
+    return length.to_bytes(4, "big") + line
+
+
+def pack(header, body=b""):
+    return head(header, len(body)) + body
 
 
 class Splitter:
-    """Splits a stream of bytes into frames."""
+    """Splits a stream of bytes into frames. memory is a view of CAPACITY bytes. len is the number of bytes in it."""
 
-    def __init__(self):
-        self._buffer = bytearray()
+    def __init__(self, memory):
+        self._memory = memory
+        self._start = self._end = 0
+        self.used = 0  # bytes at the front of the memory
 
-    def feed(self, data):
-        self._buffer += data
+    def receive(self, read):
+        """Calls read with free memory, and returns what it returns: how many bytes it has put there.
+
+        There is free memory unless next has frames to return. What it has returned is invalid afterwards.
+        """
+        rest = self._end - self._start
+        if self._start:
+            self._memory[:rest] = self._memory[self._start : self._end]
+        count = read(self._memory[rest:])
+        self._start, self._end = 0, rest + count
+        self.used = max(self.used, self._end)
+        return count
 
     def next(self):
-        """Returns (header, body, the frame as received), or None if more bytes are needed."""
-        buffer = self._buffer
-        if len(buffer) < 4:
+        """Returns (header, body, the frame as received), or None if more bytes are needed.
+
+        Body and frame are views of the memory.
+        """
+        data = self._memory[self._start : self._end]
+        if len(data) < 4:
             return None
-        length = int.from_bytes(buffer[:4], "big")
+        length = int.from_bytes(data[:4], "big")
         if length > LIMIT:
             raise Broken("frame of %d bytes" % length)
-        if len(buffer) < 4 + length:
+        if len(data) < 4 + length:
             return None
-        frame = bytes(buffer[: 4 + length])
-        del buffer[: 4 + length]
-        end = frame.find(b"\n", 4)
-        if end < 0:
+        self._start += 4 + length
+        frame = data[: 4 + length]
+        found = _NEWLINE.search(frame, 4, 4 + MAX_HEADER)
+        if not found:
             raise Broken("frame without a header")
         try:
-            header = json.loads(frame[4:end])
+            header = json.loads(bytes(frame[4 : found.start()]))
         except (ValueError, RecursionError):
             raise Broken("header is not JSON") from None
         if not isinstance(header, dict) or not isinstance(header.get("t"), str):
             raise Broken("header without a type")
-        return header, frame[end + 1 :], frame
+        return header, frame[found.end() :], frame
+
+    def clear(self):
+        """Forgets what was received."""
+        self._start = self._end = self.used = 0
+
+    def __len__(self):
+        return self._end - self._start

@@ -60,6 +60,16 @@ func TestRead(t *testing.T) {
 			nil,
 		},
 		{
+			"done with an error", frame(`{"t":"done","how":"end","error":{"code":"exception"},"parts":[1,2,3]}`, "abbccc4"),
+			Frame{
+				Type: "done", How: "end", Error: &Failure{Code: "exception"}, Parts: [3]int{1, 2, 3},
+				Body: []byte("abbccc4"),
+			},
+			nil,
+		},
+		{"parts that are longer than the body", frame(`{"t":"done","how":"end","parts":[1,1,1]}`, "ab"), Frame{}, ErrFrame},
+		{"a negative part", frame(`{"t":"done","how":"end","parts":[3,-1,0]}`, "ab"), Frame{}, ErrFrame},
+		{
 			"the largest", frame(`{"t":"out","stream":"stdout"}`, strings.Repeat("x", MaxFrame-30)),
 			Frame{Type: "out", Stream: "stdout", Body: bytes.Repeat([]byte("x"), MaxFrame-30)},
 			nil,
@@ -126,7 +136,7 @@ func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		"", "\x00\x00\x00\x02{}", "\xff\xff\xff\xff",
 		frame(`{"t":"hello","version":1}`, ""), frame(`{"t":"ready"}`, "") + frame(`{"t":"checked"}`, "{}"),
-		frame(`{"t":"done","how":"end","error":{"code":"exception","message":"x","line":1}}`, "[1]"),
+		frame(`{"t":"done","how":"end","error":{"code":"exception","line":1},"parts":[1,0,0]}`, "x[1]"),
 		frame(`{"t":"call","id":1,"server":"s","tool":"t","hash":""}`, "{"),
 	} {
 		f.Add([]byte(seed))

@@ -7,7 +7,7 @@ per connection and direction, and reads no more from the program than the host c
 import select
 import socket
 
-from codefleet import frames
+from codefleet import hidden
 
 MAX_CONNS = 32  # at once; more connections wait in the listener's queue
 WINDOW = 256 << 10
@@ -17,6 +17,8 @@ LOWEST_PORT = 16000  # gVisor chooses no port below it for a connection
 
 
 class Network:
+    backlogs = []  # unused queues, kept for later programs
+
     def __init__(self, host, poll):
         self.host, self.poll = host, poll
         self.by_id = {}
@@ -63,7 +65,7 @@ class Network:
         self.update_listener()
 
     def send(self, kind, number, body=b"", **more):
-        self.host.forward(frames.pack(dict(more, t=kind, id=number), body))
+        self.host.send(dict(more, t=kind, id=number), body)
 
     def handle(self, header, body):
         """Handles a message from the host. It may be about a connection that has ended."""
@@ -75,6 +77,8 @@ class Network:
         del self.by_id[connection.id], self.by_descriptor[connection.socket.fileno()]
         connection.leave_poll()
         connection.socket.close()
+        connection.backlog.clear()
+        self.backlogs.append(connection.backlog)
         self.update_listener()
 
     def close(self):
@@ -92,7 +96,7 @@ class Connection:
         self.network, self.id, self.socket = network, number, accepted
         self.window = WINDOW  # bytes that may still be sent to the host
         self.program_eof = False  # the program sends no more
-        self.backlog = bytearray()  # for the program
+        self.backlog = network.backlogs.pop() if network.backlogs else hidden.Queue(WINDOW)  # for the program
         self.unacked = 0  # bytes delivered to the program and not yet acknowledged
         self.host_eof = False  # the host sends no more
         self.shut_down = False  # the socket to the program is shut down for writing
@@ -132,24 +136,22 @@ class Connection:
 
     def read(self):
         try:
-            data = self.socket.recv(min(CHUNK, self.window))
+            count = self.socket.recv_into(self.network.host.chunk[: min(CHUNK, self.window)])
         except BlockingIOError:
             return
-        if not data:
+        if not count:
             self.program_eof = True
             self.network.send("eof", self.id)
             return
-        self.window -= len(data)
-        self.network.send("data", self.id, data)
+        self.window -= count
+        self.network.send("data", self.id, self.network.host.chunk[:count])
 
     def flush(self):
         while self.backlog:
             try:
-                count = self.socket.send(self.backlog)
+                self.unacked += self.backlog.send(self.socket)
             except BlockingIOError:
                 break
-            del self.backlog[:count]
-            self.unacked += count
         if self.unacked >= ACK_THRESHOLD and not self.host_eof:
             self.network.send("ack", self.id, n=self.unacked)
             self.unacked = 0
@@ -159,7 +161,7 @@ class Connection:
         if kind == "ack":
             self.window += header["n"]
         elif kind == "data":
-            self.backlog += body
+            self.backlog.put(body)
         elif kind == "eof":
             self.host_eof = True
         else:

@@ -9,6 +9,7 @@
 //
 //	boot.py        the interpreter's argument; loads the other files
 //	frames.py      the protocol
+//	hidden.py      memory for programs' data, which no process of a program has
 //	facts.py       what a program imports and calls, for guardrails
 //	jsonable.py    a program's result as JSON
 //	mcp_client.py  the module that programs import as client.mcp_client
@@ -25,7 +26,8 @@
 // # Protocol
 //
 // Both sides send frames: a big-endian u32 length, one line of JSON (the header, whose "t" is the type),
-// and raw bytes (the body). A frame is at most 1 MiB. One program runs at a time; ids tell calls apart.
+// and raw bytes (the body). A frame is at most 1 MiB. One program runs at a time; ids tell calls apart. Programs' data is
+// in bodies: Python does not clear the memory in which headers were, and later programs are forked from the runner.
 //
 //	host to runner   run, go, reply, cancel, next, resume; more (the rest of a message longer than a frame)
 //	runner to host   preload, warm, hello, checked, out, call, called, done, left, ready, open
@@ -62,8 +64,8 @@ const lazyModule = "network"
 
 // modules are all modules but boot and lazyModule, in loading order. Each may import those before it.
 var modules = []string{
-	"frames", "facts", "jsonable", "mcp_client", "session", "statevar", "pictures", "catalogue", "child", "confine",
-	"zeros", "runner",
+	"frames", "hidden", "facts", "jsonable", "mcp_client", "session", "statevar", "pictures", "catalogue", "child",
+	"confine", "zeros", "runner",
 }
 
 // Boot is the runner's configuration.

@@ -17,11 +17,12 @@ import sys
 import time
 import traceback
 
-from codefleet import catalogue, child, confine, frames, session, zeros
+from codefleet import catalogue, child, confine, frames, hidden, session, zeros
 
 VERSION = 1
 MAX_CALLS = 64  # calls in progress at once; a program that starts more waits
 MAX_BACKLOG = 64 << 20  # bytes that a child may leave unread
+MAX_PARTS = (4 * child.MAX_MESSAGE, 4 * child.MAX_CAUSE, session.LIMIT)  # bytes of the texts in an end frame
 CHUNK = 1 << 16
 MAX_SWEEPS = 200  # attempts to kill the processes that the program left
 PTRACE_ATTACH = 16
@@ -53,10 +54,11 @@ def main(boot, compiled):
         os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    host = Host(wake, os.open("/proc/sys/vm/drop_caches", os.O_WRONLY) if boot["stale_caches"] else None)
+    caches = os.open("/proc/sys/vm/drop_caches", os.O_WRONLY) if boot["stale_caches"] else None
     gc.collect()
     gc.freeze()
     zeros.drop()
+    host = Host(wake, caches)
     ready = {"t": "hello", "version": VERSION, "python": "%d.%d.%d" % sys.version_info[:3]}
     ready["interpreter"] = sys.version
     if boot["pause"]:
@@ -163,7 +165,11 @@ class Host:
         self.wake = wake
         self._caches = caches
         self._caches_used = False  # whether a program has run, after which the caches may be stale
-        self._frames = frames.Splitter()
+        regions = [hidden.Region(frames.CAPACITY) for _ in range(2)]
+        self._frames, self.child_frames = [frames.Splitter(region.view) for region in regions]
+        self._splitters = list(zip((self._frames, self.child_frames), regions))
+        self.chunk = hidden.Region(CHUNK).view  # for data that is forwarded at once
+        self.backlog = hidden.Queue(MAX_BACKLOG)  # to be sent to the child
 
     def refresh(self):
         """Drops the kernel's caches of file names and attributes, because the host may have changed files."""
@@ -172,12 +178,21 @@ class Host:
         self._caches_used = True
 
     def send(self, header, body=b""):
-        self.forward(frames.pack(header, body))
+        head = memoryview(frames.head(header, len(body)))
+        sent = os.writev(1, [head, body])
+        for part in (head, memoryview(body)):
+            left = part[sent:]
+            while left:
+                left = left[os.write(1, left) :]
+            sent = max(0, sent - len(part))
 
-    def forward(self, frame):
-        data = memoryview(frame)
-        while data:
-            data = data[os.write(1, data) :]
+    def forget(self):
+        """Forgets what was forwarded for a program that has ended, and frees the memory that held it."""
+        self.backlog.clear()
+        for splitter, region in self._splitters:
+            if splitter is self.child_frames or not splitter:  # the host's may have the beginning of the next message
+                region.free(splitter.used)
+                splitter.clear()
 
     def woken(self, ms):
         """Waits up to ms milliseconds for a signal. Returns whether one arrived."""
@@ -185,10 +200,8 @@ class Host:
 
     def read(self):
         """Waits for input and returns the frames that are complete."""
-        data = os.read(0, CHUNK)
-        if not data:
+        if not self._frames.receive(lambda memory: os.readv(0, [memory])):
             raise SystemExit(0)
-        self._frames.feed(data)
         found = []
         while True:
             frame = self._frames.next()
@@ -219,7 +232,6 @@ class Child:
         os.close(out)
         os.close(err)
         self.control = ours
-        self.frames = frames.Splitter()
         for descriptor in (self.out, self.err):
             os.set_blocking(descriptor, False)
         ours.settimeout(READY_S)
@@ -390,10 +402,9 @@ class Execution:
         self.reports = 0
         self.catalogue, self.modules = None, []  # version, and modules of it that the child imported (untrusted)
         self.network = None  # connections, if the program has network access
-        self.backlog = bytearray()  # to be sent to the child
         self.how = None  # how the program ended
-        self.error, self.result = None, b""
-        self.checkpoint = ""  # JSON (untrusted)
+        self.error = None
+        self.body, self.parts = b"", (0, 0, 0)  # texts (untrusted) and result, and the sizes of the texts
         self.state_saved = False  # (untrusted)
         self.status = None  # wait status of the child, once it is reaped
         self.cpu, self.peak = 0.0, 0
@@ -468,46 +479,44 @@ class Execution:
                 if header.get("network"):
                     self.network = network(self.child.boot).Network(self.host, self.poll)
                     Child.newest_socket = confine.socket_number(self.network.listener)
-                    self.backlog += frames.pack({"t": "network", "port": self.network.port})
+                    self.host.backlog.put(frames.pack({"t": "network", "port": self.network.port}))
             elif kind == "reply":
                 self.calls.discard(header["id"])
-            if self.id is not None:  # otherwise the frame is of type next, or a reply to an earlier program
-                self.backlog += frame
+            # Without an id, the frame is of type next, or a reply to an earlier program.
+            if self.id is not None and not self.host.backlog.put(frame):
+                self.how = "channel"
         self.flush()
         self.handle_frames_or_break()  # handles frames that waited for replies
 
     def flush(self):
         try:
-            while self.backlog:
-                del self.backlog[: self.child.control.send(self.backlog)]
+            while self.host.backlog:
+                self.host.backlog.send(self.child.control)
         except BlockingIOError:
             pass
         except OSError:  # the child closed its end
-            self.backlog.clear()
-        if len(self.backlog) > MAX_BACKLOG:
-            self.how = "channel"
+            self.host.backlog.clear()
 
     def watch_child(self):
         """Polls for writing if there is a backlog, and for reading unless too many calls are in progress."""
         if not self.listening:
             return
-        events = select.POLLOUT if self.backlog else 0
+        events = select.POLLOUT if self.host.backlog else 0
         if len(self.calls) < MAX_CALLS:
             events |= select.POLLIN
         self.poll.modify(self.child.control.fileno(), events)
 
     def from_child(self):
         try:
-            data = self.child.control.recv(CHUNK)
+            received = self.host.child_frames.receive(self.child.control.recv_into)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
-        if not data:
+            received = 0
+        if not received:
             self.poll.unregister(self.child.control.fileno())  # its exit status will follow
             self.listening = False
             return
-        self.child.frames.feed(data)
         self.handle_frames_or_break()
 
     def handle_frames_or_break(self):
@@ -520,15 +529,15 @@ class Execution:
     def handle_frames(self):
         """Handles the child's frames. After its exit, only the end frame counts."""
         while self.how == "exit" or self.how is None and len(self.calls) < MAX_CALLS:
-            frame = self.child.frames.next()
+            frame = self.host.child_frames.next()
             if frame is None:
                 return
             header, body, _ = frame
             kind = header["t"]
             if kind == "end":
-                self.how, self.error, self.result = "end", failure(header.get("error")), body
+                self.how, self.error, self.body = "end", failure(header.get("error")), body
+                self.parts = parts(header, len(body))
                 self.modules = modules(header) if self.catalogue else []
-                self.checkpoint = text(header.get("checkpoint", ""), session.LIMIT)
                 self.state_saved = header.get("state_saved") is True
             elif self.how == "exit":
                 continue
@@ -562,17 +571,17 @@ class Execution:
     def forward(self, stream, descriptor):
         """Forwards output. Returns False if there was none."""
         try:
-            data = os.read(descriptor, CHUNK)
+            count = os.readv(descriptor, [self.host.chunk])
         except BlockingIOError:
             return False
-        if not data:
+        if not count:
             self.poll.unregister(descriptor)
             return False
-        kept = data[: self.output[stream]]
-        self.output[stream] -= len(kept)
-        self.dropped += len(data) - len(kept)
+        kept = min(count, self.output[stream])
+        self.output[stream] -= kept
+        self.dropped += count - kept
         if kept:
-            self.host.send({"t": "out", "stream": stream}, kept)
+            self.host.send({"t": "out", "stream": stream}, self.host.chunk[:kept])
         return True
 
     def reap(self):
@@ -625,15 +634,17 @@ class Execution:
             header.update({"signal": signal_name(-code)} if code < 0 else {"code": code})
         if self.error:
             header["error"] = self.error
-        if self.checkpoint:
-            header["checkpoint"] = self.checkpoint
+        if any(self.parts):
+            header["parts"] = self.parts
         if self.state_saved:
             header["state_saved"] = True
         try:
-            self.host.send(header, self.result)
+            self.host.send(header, self.body)
         except frames.Broken:
-            header.pop("error", None)
+            for key in ("error", "parts"):
+                header.pop(key, None)
             self.host.send(dict(header, how="channel"))
+        self.host.forget()
         scratch = not all(map(is_empty, self.child.boot["scratch"]))
         self.host.send({"t": "left", "left": self.left(), "scratch": scratch})
         if self.idle > DEMAND_S:
@@ -695,11 +706,8 @@ class Execution:
     def read_last_frames(self):
         """Looks for the end frame in what the child sent before it exited."""
         try:
-            while self.how == "exit":
-                data = self.child.control.recv(CHUNK)
-                if not data:
-                    return
-                self.child.frames.feed(data)
+            self.handle_frames()
+            while self.how == "exit" and self.host.child_frames.receive(self.child.control.recv_into):
                 self.handle_frames()
         except (OSError, frames.Broken):
             pass
@@ -743,7 +751,7 @@ def signal_name(number):
 
 
 def failure(report):
-    """Returns a child's error report, validated and truncated."""
+    """Returns a child's error report, validated."""
     if report is None:
         return None
     if not isinstance(report, dict) or report.get("code") not in CODES:
@@ -753,11 +761,19 @@ def failure(report):
         raise frames.Broken("hint")
     return {
         "code": report["code"],
-        "message": text(report.get("message"), 2000),
-        "cause": text(report.get("cause", ""), 9000),
         "hint": hint,
         "line": line if type(line) is int and 0 <= line < 1 << 31 else 0,
     }
+
+
+def parts(header, size):
+    """Returns the sizes of the texts with which the body of a child's end frame begins, validated."""
+    found = header.get("parts", [0, 0, 0])
+    if not isinstance(found, list) or len(found) != len(MAX_PARTS) or not all(type(part) is int for part in found):
+        raise frames.Broken("parts")
+    if sum(found) > size or not all(0 <= part <= limit for part, limit in zip(found, MAX_PARTS)):
+        raise frames.Broken("parts")
+    return found
 
 
 def modules(header):
