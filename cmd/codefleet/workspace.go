@@ -79,7 +79,8 @@ func (a *app) complete(
 			// The shell would print control characters.
 			return !strings.HasPrefix(c, typed) || strings.ContainsFunc(c, text.Controls)
 		})
-		return words[:min(len(words), maxCompletions)], cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+		words = words[:min(len(words), maxCompletions)]
+		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
 }
 

@@ -93,8 +93,8 @@ func config(t *testing.T, layers ...[]byte) string {
 	})
 }
 
-// docker writes an image in the format of docker save. It writes a layer's second copy as a symbolic link, and others as
-// hard links.
+// docker writes an image in the format of docker save. It writes a layer's second copy as a symbolic link, and its other
+// copies as hard links.
 func docker(t *testing.T, layers ...[]byte) string {
 	t.Helper()
 	parts := []entry{{name: "c.json", text: config(t, layers...)}}
@@ -103,13 +103,13 @@ func docker(t *testing.T, layers ...[]byte) string {
 		name := string(rune('a'+i)) + "/layer.tar"
 		names = append(names, name)
 		first := slices.IndexFunc(layers, func(other []byte) bool { return bytes.Equal(other, l) })
-		switch original := names[first]; {
-		case first == i:
+		switch first {
+		case i:
 			parts = append(parts, entry{name: name, text: string(l)})
-		case first == i-1:
-			parts = append(parts, entry{name: name, kind: tar.TypeSymlink, link: "../" + original})
+		case i - 1:
+			parts = append(parts, entry{name: name, kind: tar.TypeSymlink, link: "../" + names[first]})
 		default:
-			parts = append(parts, entry{name: name, kind: tar.TypeLink, link: original})
+			parts = append(parts, entry{name: name, kind: tar.TypeLink, link: names[first]})
 		}
 	}
 	parts = append(parts, entry{

@@ -112,7 +112,7 @@ func openSource(ctx context.Context, name string, info fs.FileInfo, temp string,
 	return openLayoutArchive(ctx, file, temp, maxMB)
 }
 
-// scan returns the parts of an archive. If several parts have the same name, the first one counts, as in package tarball.
+// scan returns the parts of an archive. If several have the same name, the first one counts, as in package tarball.
 func scan(file *os.File) (parts, error) {
 	found := parts{}
 	r := tar.NewReader(file)
@@ -144,7 +144,7 @@ func scan(file *os.File) (parts, error) {
 		case tar.TypeLink:
 			found[name] = part{link: path.Clean(header.Linkname)}
 		case tar.TypeSymlink:
-			found[name] = part{link: path.Join(path.Dir(name), header.Linkname)}
+			found[name] = part{link: path.Join(path.Dir(name), header.Linkname)} //nolint:gosec // a key of found
 		default:
 			found[name] = part{}
 		}

@@ -289,7 +289,7 @@ func TestLateCallsAreNotHandled(t *testing.T) {
 	late.Header.Set(timeoutHeader, "1")
 	response, err := f.fleet.nc.RequestMsg(late, hangTime)
 	if err != nil || response.Header.Get(drainingHeader) == "" {
-		t.Errorf("a call that has waited for too long = %+v, %v, want the response that it was not begun", response, err)
+		t.Errorf("a call that waited for too long = %+v, %v, want the response that it was not begun", response, err)
 	}
 	close(release)
 	first.Wait()
