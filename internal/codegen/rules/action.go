@@ -62,6 +62,12 @@ func (w *writer) check(op, python string, m match) bool {
 	case "titled": // "the state" is a document whose name says so
 		named := func(t token) bool { return t.lower == "state" || t.lower == "workflow" }
 		return !slices.ContainsFunc(w.clause.tokens, named) || stateFile.MatchString(w.vars["file"])
+	case "unset": // the task gives the document no field with these names
+		body := strings.ToLower(strings.Join(w.body, "\n"))
+		return !slices.ContainsFunc(strings.Fields(python), func(name string) bool {
+			member := strings.Trim(quote(name), `"`) + ":"
+			return len(name) > 2 && (strings.Contains(body, ", "+name+", ") || strings.Contains(body, member))
+		})
 	case "await": // the next clause has the contents
 		return len(following) > 0 && following[0].tokens[len(following[0].tokens)-1].kind == jsonText
 	case "alone": // no other clause of the sentence follows

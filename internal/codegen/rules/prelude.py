@@ -25,16 +25,20 @@ def listed(names):
 
 
 def show(label, value):
-    print(label + ":", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+    is_text = isinstance(value, str) or hasattr(value, "fraction")
+    print(label + ":", value if is_text else json.dumps(value, ensure_ascii=False, default=str))
 
 
 class Rounded(float):
-    """A rounded number. fraction is the exact value, or None if no fraction is exact, as for a root."""
+    """A rounded number, printed as such. fraction is the exact value, or None if there is none, as for a root."""
 
     def __new__(cls, value, fraction=None):
         number = super().__new__(cls, value)
         number.fraction = fraction
         return number
+
+    def __str__(self):
+        return float.__repr__(self) + " (rounded)"
 
 
 def is_number(value):
@@ -66,9 +70,17 @@ def exact(value):
         raise Failure("%s is not a finite number" % value)
     if hasattr(value, "fraction"):
         if value.fraction is None:
-            raise Failure("%s is rounded: the value of a calculation with it may be wrong" % value)
+            raise Failure("%r is rounded: the value of a calculation with it may be wrong" % value)
         return value.fraction
     return fractions.Fraction(value if isinstance(value, int) else str(value))
+
+
+def is_exact(text):
+    """Whether a float holds all digits of a decimal number."""
+    def digits(number):
+        return number.strip().lower().partition("e")[0].replace(".", "").strip("+-0")
+
+    return digits(text) == digits(str(float(text)))
 
 
 def difference(value, limit):
@@ -127,6 +139,8 @@ def file_at(path):
     file = pathlib.Path(path)
     if file.is_dir():
         raise Failure("%s is a directory, not a file" % display_path(path))
+    if file.is_symlink() and not file.exists():
+        raise Failure("%s is a link to %s, which does not exist" % (display_path(path), file.readlink()))
     if not file.is_file():
         there = sorted(f.name for f in file.parent.iterdir()) if file.parent.is_dir() else []
         raise Failure("%s does not exist; its directory has: %s" % (display_path(path), listed(there)))
@@ -249,6 +263,9 @@ def copy_file(source, target, replace=False):
 def move_file(source, target):
     file = file_at(source)
     target = place_of(source, target)
+    if file.is_symlink() and not file.readlink().is_absolute() and file.parent != pathlib.Path(target).parent:
+        raise Failure("%s is a link to %s, which another directory may not have; copy it instead"
+                      % (display_path(source), file.readlink()))
     pathlib.Path(target).parent.mkdir(parents=True, exist_ok=True)
     file.rename(target)
     print("Moved", display_path(source), "to", display_path(target))
@@ -287,8 +304,25 @@ def load(path):
     text = read_text(path)
     if not text.strip():
         raise Failure("%s is empty" % display_path(path))
+
+    def number(text):
+        if not is_exact(text):
+            raise Failure("%s has the number %s, of which digits would be lost; make it a text in quotes, or write code"
+                          % (display_path(path), text[:60]))
+        return float(text)
+
+    def fields(pairs):
+        found, names = dict(pairs), [name for name, _ in pairs]
+        twice = [name for name in found if names.count(name) > 1] if len(found) < len(names) else []
+        if twice:
+            raise Failure("%s has several fields %s in one object" % (display_path(path), twice[0]))
+        return found
+
+    def constant(name):
+        raise ValueError("%s is no number" % name)
+
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=number, object_pairs_hook=fields, parse_constant=constant)
     except ValueError as error:
         raise Failure("%s is not JSON: %s" % (display_path(path), error)) from None
     except RecursionError:
@@ -408,7 +442,10 @@ def change(document, name, by, of):
     """Adds to a field that holds a number."""
     key = field_key(document, name, of)
     old = as_number(document[key], "the field %s of %s" % (key, of))
-    document[key] = calculated(lambda: exact(old) + exact(by), "the field %s of %s" % (key, of))
+    value = calculated(lambda: exact(old) + exact(by), "the field %s of %s" % (key, of))
+    if hasattr(value, "fraction"):
+        raise Failure("the field %s of %s would lose digits: it would be %s" % (key, of, value))
+    document[key] = value
 
 
 def put(document, name, value, of):
@@ -509,9 +546,11 @@ def csv_rows(path):
         for kind in (int, float):
             try:
                 number = kind(text)
-                return as_number(number, text) if math.isfinite(number) else text
-            except (OverflowError, ValueError):
+            except ValueError:
                 continue
+            if kind is int or math.isfinite(number) and is_exact(text):
+                return as_number(number, text)
+            return Rounded(number, fractions.Fraction(text)) if math.isfinite(number) and number else text
         return text
 
     return [{key: read(text) for key, text in row.items()} for row in rows]
@@ -555,12 +594,23 @@ def chosen(kept, rows):
     return kept
 
 
+def check_order(values, name):
+    """Stops if texts begin with digits: their order may be that of numbers or dates. It is that of texts for dates such
+    as 2026-01-31 and times, all of one form."""
+    texts = dict.fromkeys(value for value in values if isinstance(value, str))
+    found = [text for text in texts if "".join(filter(str.isalnum, text))[:1].isnumeric()]
+    forms = {"".join("0" if c in "0123456789" else c for c in text) for text in found}
+    time = min(forms, default="").removeprefix("0000-00").removeprefix("-00")
+    dated = len(forms) == 1 and min(forms).startswith(("0000-00", "00:00")) and set(time) <= set("0:.T Z")
+    if len(found) > 1 and not dated:
+        raise Failure("the column %s has the texts %s: their order may be that of numbers or dates"
+                      % (name, listed(found[:2])))
+
+
 def ordered(rows, name, reverse):
     """The rows sorted by a column. Rows without a value come last."""
     pairs = list(zip(column(rows, name), rows))
-    for value, _ in pairs:
-        if isinstance(value, str) and value.strip().lstrip("+-").replace(",", "").replace(".", "", 1).isdecimal():
-            raise Failure("the column %s has the text %s: its order may be that of numbers" % (name, value))
+    check_order((value for value, _ in pairs), name)
     try:
         there = sorted((p for p in pairs if p[0] is not None), key=lambda p: p[0], reverse=reverse)
     except TypeError:
@@ -613,15 +663,20 @@ def marked(rows, word):
 def statistics_of(rows):
     """The number of rows, and for each column of quantities its least, greatest, mean, median and sum."""
     found = {"count": len(rows)}
+    others = []
     for key in dict.fromkeys(key for row in rows for key in row):
         name = str(key).lower()
-        if name in ("id", "active", "enabled", "deleted") or name.endswith("_id") or name.startswith(("is_", "has_")):
-            continue
+        no_quantity = name in ("id", "active", "enabled", "deleted") or name.endswith("_id") \
+            or name.startswith(("is_", "has_"))
         values = [row[key] for row in rows if row.get(key) is not None]
-        if values and all(is_number(value) for value in values):
+        if no_quantity or not values or not all(is_number(value) for value in values):
+            others.append(key)
+        else:
             found[key] = {name: measure(values, name, key) for name in ("min", "max", "mean", "median", "sum")}
             if len(values) < len(rows):
                 found[key]["missing"] = len(rows) - len(values)
+    if others:
+        print("Columns without statistics:", listed(others))
     return found
 
 

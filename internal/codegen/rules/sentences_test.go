@@ -3,6 +3,8 @@ package rules
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -74,6 +76,9 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 		{"a.csv", "price,\n1,\n2,,\n", "What is the average price in a.csv?", "1.5"},
 		{"a.csv", "price\nnan\n", "What is the average price in a.csv?", `a value of price is "nan", not a number`},
 		{"a.csv", "price\n1e999\n", "What is the average price in a.csv?", `a value of price is "1e999", not a number`},
+		{"a.csv", "price\n1e-999\n", "What is the average price in a.csv?", `a value of price is "1e-999", not a number`},
+		{"a.csv", "price\n0.10\n-.3\n1.\n+2e0\n", "What is the total price in a.csv?", "2.8"},
+		{"a.csv", "price\n007\n1.000\n", "What is the total price in a.csv?", "8"},
 		{"a.csv", "price\n1_0\n", "What is the average price in a.csv?", `a value of price is "1_0", not a number`},
 		{"a.csv", "name,price\na,1\nb\n", "What is the average price in a.csv?", `a value of price is "", not a number`},
 		{"a.csv", "name,price\na,1\nb\n", "What is the total price in a.csv?", `a value of price is "", not a number`},
@@ -102,6 +107,15 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 			"a.csv has a row with more values than its columns: name;amount",
 		},
 		{"a.json", strings.Repeat("[", 3000), "Read a.json", "a.json is nested too deeply"},
+		{"a.json", `{"p": 19.990000000000000001, "n": 1}`, "Set n to 2 in a.json", "a.json has the number " +
+			"19.990000000000000001, of which digits would be lost; make it a text in quotes, or write code"},
+		{"a.json", `[[12345678901234567.25]]`, "Read a.json", "a.json has the number 12345678901234567.25, of which " +
+			"digits would be lost; make it a text in quotes, or write code"},
+		{"a.json", `{"big": 1e400}`, "What is big in a.json?", "a.json has the number 1e400, of which digits would be " +
+			"lost; make it a text in quotes, or write code"},
+		{"a.json", `{"big": -Infinity}`, "What is big in a.json?", "a.json is not JSON: -Infinity is no number"},
+		{"a.json", `{"a": 1E2, "b": -0.10, "c": 0e5, "n": 1}`, "Set n to 2 in a.json", `{"a":100,"b":-0.1,"c":0,"n":2}`},
+		{"a.json", `{"a": {"b": 1, "b": 2}}`, "Set n to 2 in a.json", "a.json has several fields b in one object"},
 		{
 			".workspaceignore", "# logs\n*.log\n/build/\n", "Write 'x' to a.log",
 			"a.log would not be kept in the workspace; choose another name",
@@ -132,11 +146,42 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 	if !strings.Contains(output, "itself count, no hidden ones") {
 		t.Errorf("number of files: printed %q, want it to say which files", output)
 	}
+	for content, want := range map[string]string{
+		"9007199254740993": "value: 9007199254740993\n",
+		"9007199254740993.25\n0.5\n9007199254740993.25": "value: 18014398509481987\n",
+		"9007199254740993.25":                           "value: 9007199254740994.0 (rounded)\n",
+	} {
+		h := everydayHarness(t)
+		h.write("workspace/a.csv", "price\n"+content+"\n")
+		if _, output, err := h.try("What is the total price in a.csv?"); output != want || err != nil {
+			t.Errorf("total of %q: printed %q, %v, want %q", content, output, err, want)
+		}
+	}
+}
+
+// A link is deleted, moved or read only as its target allows.
+func TestLinks(t *testing.T) {
 	h := everydayHarness(t)
-	h.write("workspace/a.csv", "price\n9007199254740993\n")
-	_, output, err := h.try("What is the maximum price in a.csv?")
-	if output != "value: 9007199254740993\n" || err != nil {
-		t.Errorf("large integer in a.csv: printed %q, %v, want value: 9007199254740993", output, err)
+	for name, target := range map[string]string{"dangling.txt": "nothing.txt", "link.txt": "notes.txt"} {
+		if err := os.Symlink(target, filepath.Join(h.dir, "workspace", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.write("workspace/docs/a.txt", "x")
+	for _, c := range []struct{ task, want string }{
+		{"Delete dangling.txt", "fails dangling.txt is a link to nothing.txt, which does not exist"},
+		{"Read dangling.txt", "fails dangling.txt is a link to nothing.txt, which does not exist"},
+		{"Move link.txt to docs/", "fails link.txt is a link to notes.txt, which another directory may not have; " +
+			"copy it instead"},
+		{"Rename link.txt to other.txt", `"other.txt"`},
+		{"Copy other.txt to docs/", `"docs/other.txt"`},
+		{"Read docs/other.txt", `"one x\ntwo\n"`},
+		{"Delete other.txt", `"other.txt"`},
+		{"Read notes.txt", `"one x\ntwo\n"`},
+	} {
+		if got := outcomeIn(h, c.task); got != c.want {
+			t.Errorf("%q = %s, want %s", c.task, got, c.want)
+		}
 	}
 }
 
@@ -152,6 +197,8 @@ func TestLargeNumbers(t *testing.T) {
 		"square of 123456789":                 "123456789 ** 2 = 15241578750190521\n",
 		"square root of 15241578750190521":    "square root of 15241578750190521 = 123456789\n",
 		"Calculate 99999999 + 1":              "99999999 + 1 = 100000000\n",
+		"Calculate 0.5 + 9007199254740993":    "0.5 + 9007199254740993 = 9007199254740994.0 (rounded)\n",
+		"Calculate 0.1 + 0.2":                 "0.1 + 0.2 = 0.3\n",
 	} {
 		if _, output, err := newHarness(t, "18").try(task); err != nil || output != want {
 			t.Errorf("%q printed %q, %v, want %q", task, output, err, want)

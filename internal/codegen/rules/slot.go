@@ -122,8 +122,7 @@ func literal(k kind, pattern string) func(*writer, token) (string, bool) {
 // status or snake_case. It reads no 1.10, which may be a version and would become 1.1.
 func (g *grammar) readJSON(t []token) (json string, ok bool) {
 	if n := signedNumber(t); n != "" {
-		exact := len(notDigit.ReplaceAllString(n, "")) <= floatDigits && !strings.HasSuffix(n, "0")
-		return n, numeral.MatchString(n) && (exact || !strings.Contains(n, "."))
+		return n, numeral.MatchString(n) && (!strings.HasSuffix(n, "0") || !strings.Contains(n, "."))
 	}
 	if len(t) != 1 {
 		return "", false

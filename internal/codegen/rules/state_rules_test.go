@@ -163,7 +163,15 @@ for fail in (lambda: rows_of(lambda: {"rows": [[1, "Alice"]]}), lambda: rows_of(
     except Failure as error:
         print(str(error)[:60])
 print(rows_of(lambda: {"rows": [{"a": 1}]}), load("half.json") == half)
-print(ordered([{"on": "2026-01-15"}, {"on": "2025-01-15"}, {"on": ""}, {"on": "3M"}], "on", True))
+for texts in (["5.1.2020", "10.2.2019"], ["2020-2-5", "2020-10-01"], ["12/31/2019", "01/02/2020"], ["10 MB", "9 MB"],
+              ["1 Feb 2020", "10 Jan 2020"], ["2020-01-01", "2020-01-01 10:00"], ["$10", "$9"], ["1:30 PM", "2:30 AM"],
+              ["2020-01-01T10:00:00-02:00", "2020-01-01T11:00:00-01:00"], ["9", "x"], ["2020-01", "2019-12"],
+              ["2020-01-01T10:00:00.5Z", "2019-12-31T10:00:00.5Z"], ["10:30", "09:30"], ["v9", "Ann", "3M"]):
+    try:
+        print([row["a"] for row in ordered([{"a": text} for text in texts], "a", False)])
+    except Failure as error:
+        print(str(error)[:50])
+print(ordered([{"on": "2026-01-15"}, {"on": "2025-01-15"}, {"on": ""}, {"on": "n/a"}], "on", True))
 `)
 	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "program.py")
 	cmd.Dir = h.dir
@@ -174,9 +182,23 @@ print(ordered([{"on": "2026-01-15"}, {"on": "2025-01-15"}, {"on": ""}, {"on": "3
 the query returned rows without the names of their columns
 the query returned rows without the names of their columns
 the text for half.json has half a character: 'utf-8' codec c
-the column age has the text 9: its order may be that of numb
+the column age has the texts 9,  -10.5: their order may be t
 [{'a': 1}] True
-[{'on': '3M'}, {'on': '2026-01-15'}, {'on': '2025-01-15'}, {'on': ''}]
+the column a has the texts 5.1.2020, 10.2.2019: th
+the column a has the texts 2020-2-5, 2020-10-01: t
+the column a has the texts 12/31/2019, 01/02/2020:
+the column a has the texts 10 MB, 9 MB: their orde
+the column a has the texts 1 Feb 2020, 10 Jan 2020
+the column a has the texts 2020-01-01, 2020-01-01 
+the column a has the texts $10, $9: their order ma
+the column a has the texts 1:30 PM, 2:30 AM: their
+the column a has the texts 2020-01-01T10:00:00-02:
+['9', 'x']
+['2019-12', '2020-01']
+['2019-12-31T10:00:00.5Z', '2020-01-01T10:00:00.5Z']
+['09:30', '10:30']
+['3M', 'Ann', 'v9']
+[{'on': 'n/a'}, {'on': '2026-01-15'}, {'on': '2025-01-15'}, {'on': ''}]
 `
 	if d := cmp.Diff(want, string(out)); err != nil || d != "" {
 		t.Errorf("the prelude prints (-want +got), %v:\n%s", err, d)

@@ -103,11 +103,15 @@ func TestTables(t *testing.T) {
 			t.Errorf("%q with %s:\n got %s\nwant %s", c.task, c.rows, got, c.want)
 		}
 	}
-	h := everydayHarness(t)
-	h.write("servers/database/__init__.py", "def query(sql):\n    return "+salaries+"\n")
-	if _, output, err := h.try("What is the average salary of users?"); err != nil ||
-		!strings.Contains(output, "Rows without a value of salary: 1 of 2\n") {
-		t.Errorf("average with NULL: %v, want a line about the row without a value:\n%s", err, output)
+	for task, want := range map[string]string{
+		"What is the average salary of users?":              "Rows without a value of salary: 1 of 2\n",
+		"Query database for users and calculate statistics": "Columns without statistics: id, bonus\n",
+	} {
+		h := everydayHarness(t)
+		h.write("servers/database/__init__.py", "def query(sql):\n    return "+salaries+"\n")
+		if _, output, err := h.try(task); err != nil || !strings.Contains(output, want) {
+			t.Errorf("%q: %v, printed %s, want %s", task, err, output, want)
+		}
 	}
 }
 

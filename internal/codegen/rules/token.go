@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -22,7 +23,9 @@ const (
 	jsonText
 	path
 	symbol
-	ambiguous // a value with two readings, such as 1.000, 007, 'a\n' or 2026-01-15, or JSON that has a member twice
+	// ambiguous is a value with two readings, such as 1.000, 007, 'a\n' or 2026-01-15, JSON that has a member twice, or a
+	// number of which a float loses digits.
+	ambiguous
 	space
 )
 
@@ -114,7 +117,7 @@ func next(s string, starts bool) (token, int) {
 		return token{kind: ambiguous, text: s[:len(time.DateOnly)]}, len(time.DateOnly)
 	case n != "" && !wordStart.MatchString(s[len(n):]):
 		k := number
-		if !plainNumber.MatchString(n) || dotNumber.MatchString(n) {
+		if !plainNumber.MatchString(n) || dotNumber.MatchString(n) || !isExact(strings.ReplaceAll(n, ",", "")) {
 			k = ambiguous
 		}
 		return token{kind: k, text: n}, len(n)
@@ -153,10 +156,37 @@ func jsonToken(s string) (t token, size int) {
 		return token{}, 0
 	}
 	t = token{kind: jsonText, text: compact.String()}
-	if strictjson.Check(value) != nil {
+	if strictjson.Check(value) != nil || !hasExactNumbers(t.text) {
 		t.kind = ambiguous
 	}
 	return t, int(decoder.InputOffset())
+}
+
+// hasExactNumbers reports whether Python holds all digits of the numbers in a JSON text.
+func hasExactNumbers(text string) bool {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	for {
+		t, err := d.Token()
+		if err != nil {
+			return true // the end
+		}
+		if n, ok := t.(json.Number); ok && !isExact(n.String()) {
+			return false
+		}
+	}
+}
+
+// isExact reports whether Python holds all digits of a number: it holds those of any integer, and a decimal number as a
+// float.
+func isExact(number string) bool {
+	significant := func(n string) string {
+		n, _, _ = strings.Cut(strings.ToLower(n), "e")
+		return strings.Trim(strings.ReplaceAll(n, ".", ""), "-0")
+	}
+	v, err := strconv.ParseFloat(number, 64)
+	return !strings.ContainsAny(number, ".eE") ||
+		err == nil && significant(number) == significant(strconv.FormatFloat(v, 'e', -1, 64))
 }
 
 // join returns the text of tokens with one space between them.
