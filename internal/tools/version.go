@@ -44,7 +44,7 @@ func overlayKey(tenant, id string) string { return keyTenants + tenant + "/" + i
 var versionID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
 // Pack returns the catalogue's current content as a version. It leaves out broken files. It generates each server's
-// __init__.py unless that is hand-written, so that `from servers.mine import f` imports the function.
+// __init__.py unless that has code written by hand, so that `from servers.mine import f` imports the function.
 func (c *Catalogue) Pack(ctx context.Context) (Version, *Listing, error) {
 	listing, err := c.Read(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func isPackable(name string) bool {
 		(ext == ".py" || ext == ".json" || ext == ".md")
 }
 
-// addInits adds an __init__.py to each server that has none or a generated one.
+// addInits adds an __init__.py to each server that has none, a generated one, or one without code.
 func addInits(files map[string][]byte, listing *Listing) {
 	exports := map[string][]Export{}
 	for _, t := range listing.Tools {
@@ -109,10 +109,20 @@ func addInits(files map[string][]byte, listing *Listing) {
 	}
 	for dir, list := range exports {
 		name := dir + "__init__.py"
-		if was, ok := files[name]; !ok || bytes.HasPrefix(was, []byte(packageMark)) {
+		if was := files[name]; bytes.HasPrefix(was, []byte(packageMark)) || !hasCode(was) {
 			files[name] = PackageInit("Tools of "+strings.TrimSuffix(dir, "/")+".", list)
 		}
 	}
+}
+
+// hasCode reports whether a Python file has a line that is neither empty nor a comment.
+func hasCode(src []byte) bool {
+	for line := range bytes.Lines(bytes.TrimPrefix(src, []byte("\ufeff"))) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return true
+		}
+	}
+	return false
 }
 
 // The directories of a version.

@@ -33,6 +33,7 @@ func TestVersions(t *testing.T) {
 	dir := t.TempDir()
 	generated(t, dir, "up", definition("get"))
 	write(t, dir, "mine/f.py", "def f():\n    return 6 * 7\n")
+	write(t, dir, "mine/__init__.py", "# My tools.\n\n")
 	write(t, dir, "mine/broken.py", "def broken(:\n")
 	write(t, dir, "mine/__pycache__/f.pyc", "x")
 	write(t, dir, "notes.txt", "x")

@@ -65,8 +65,8 @@ func (w *writer) check(op, python string, m match) bool {
 	case "unset": // the task gives the document no field with these names
 		body := strings.ToLower(strings.Join(w.body, "\n"))
 		return !slices.ContainsFunc(strings.Fields(python), func(name string) bool {
-			member := strings.Trim(quote(name), `"`) + ":"
-			return len(name) > 2 && (strings.Contains(body, ", "+name+", ") || strings.Contains(body, member))
+			inJSON := strings.ReplaceAll(name, `"`, `\"`) + ":"
+			return name != `""` && (strings.Contains(body, ", "+name+", ") || strings.Contains(body, inJSON))
 		})
 	case "await": // the next clause has the contents
 		return len(following) > 0 && following[0].tokens[len(following[0].tokens)-1].kind == jsonText

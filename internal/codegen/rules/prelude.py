@@ -546,11 +546,11 @@ def csv_rows(path):
         for kind in (int, float):
             try:
                 number = kind(text)
+                if kind is int or math.isfinite(number) and is_exact(text):
+                    return as_number(number, text)
+                return Rounded(number, fractions.Fraction(text)) if math.isfinite(number) and number else text
             except ValueError:
                 continue
-            if kind is int or math.isfinite(number) and is_exact(text):
-                return as_number(number, text)
-            return Rounded(number, fractions.Fraction(text)) if math.isfinite(number) and number else text
         return text
 
     return [{key: read(text) for key, text in row.items()} for row in rows]

@@ -77,6 +77,7 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 		{"a.csv", "price\nnan\n", "What is the average price in a.csv?", `a value of price is "nan", not a number`},
 		{"a.csv", "price\n1e999\n", "What is the average price in a.csv?", `a value of price is "1e999", not a number`},
 		{"a.csv", "price\n1e-999\n", "What is the average price in a.csv?", `a value of price is "1e-999", not a number`},
+		{"a.csv", "price\n0.1" + strings.Repeat("1", 5000), "How many rows are in a.csv?", "1"},
 		{"a.csv", "price\n0.10\n-.3\n1.\n+2e0\n", "What is the total price in a.csv?", "2.8"},
 		{"a.csv", "price\n007\n1.000\n", "What is the total price in a.csv?", "8"},
 		{"a.csv", "price\n1_0\n", "What is the average price in a.csv?", `a value of price is "1_0", not a number`},

@@ -23,8 +23,8 @@ const (
 	jsonText
 	path
 	symbol
-	// ambiguous is a value with two readings, such as 1.000, 007, 'a\n' or 2026-01-15, JSON that has a member twice, or a
-	// number of which a float loses digits.
+	// ambiguous is a value with two readings, such as 1.000, 007, 'a\n' or 2026-01-15, JSON that has a member twice,
+	// or a number of which a float loses digits.
 	ambiguous
 	space
 )
