@@ -309,6 +309,7 @@ func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error
 		if err != nil {
 			continue // a tool without a valid definition cannot be called
 		}
+		s.up.redactor.redactDefinition(&d)
 		size += len(d.Name) + len(d.Title) + len(d.Annotations.Title) + len(d.Description) +
 			len(d.InputSchema) + len(d.OutputSchema)
 		if len(listed) == maxListed || size > maxListedBytes {

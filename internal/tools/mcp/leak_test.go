@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/internal/tools"
@@ -163,5 +164,53 @@ func TestSecretsAreRedacted(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The texts of a definition, which the fleet publishes, do not contain a secret. A default that is one is left out, a
+// permitted value stays.
+func TestDefinitionsAreRedacted(t *testing.T) {
+	t.Parallel()
+	s := hostileServer(t, "secret")
+	s.Env["API_TOKEN"] = "s3cr3t-env"
+	m, _ := manager(t, s)
+	got, _, err := m.Definitions(t.Context(), "hostile", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []tools.Definition{{
+		Name: "echo", Title: "(hidden)", Description: "to (hidden)",
+		InputSchema: json.RawMessage(`{"properties":{"default":{"description":"(hidden)"},` +
+			`"mode":{"default":"fast","enum":["s3cr3t-env"]}},"type":"object"}`),
+		OutputSchema: json.RawMessage(`{"$comment":"(hidden)","type":"object"}`),
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Definitions (-want +got):\n%s", diff)
+	}
+}
+
+// Secrets are found in the forms that they have in the texts of programs.
+func TestEscapedSecrets(t *testing.T) {
+	t.Parallel()
+	s := hostileServer(t, "plain")
+	s.Env["DSN"] = `redis://us:pw2%34681012 &é@h/0?a=1&b="2"`
+	s.Env["API_KEY"] = `p<s3cr3t>\n\'s/&é😀+ "%41x`
+	s.Env["OTHER"] = "host=h password=s3cr3t-in-env"
+	m, out := manager(t, s)
+	res, err := callHostile(t, m, "escape", `{}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+	text := res.Content[0].Text
+	if got := strings.Trim(strings.ReplaceAll(text, "(hidden)", ""), "\"\\\n%25C "); got != "" {
+		t.Errorf("the text still has %q of %q", got, text)
+	}
+	for where, got := range map[string]string{"the structure": string(res.Structured), "the log": out.String()} {
+		for _, clue := range []string{"s3cr3t", "468", "redis", "us:", `0070\u003C`, "0078"} {
+			if strings.Contains(got, clue) {
+				t.Errorf("%s has a secret (%s): %s", where, clue, got)
+			}
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"iter"
 	"maps"
 	"net/url"
 	"os"
@@ -19,25 +20,75 @@ import (
 )
 
 // A redactor removes the secrets in a server's settings from texts that leave this package: errors, which
-// reach programs, and the server's output, which is logged. It is not used for the results of calls that succeed.
+// reach programs, the server's output, which is logged, and the definitions of tools. It is not used for the results of
+// calls that succeed. It also finds secrets that are escaped.
 type redactor struct {
-	secrets *strings.Replacer
-	texts   []string // all that secrets replaces
+	secrets []secret // the longest first
 }
+
+type secret struct{ text, replacement string }
 
 // sessionID matches the ID of an HTTP session, which is secret, in errors of the SDK.
 var sessionID = regexp.MustCompile(` \(session ID: [^)]*\)`)
 
 // redact returns the text without secrets.
-func (r redactor) redact(text string) string {
-	return sessionID.ReplaceAllString(r.secrets.Replace(text), "")
+func (r redactor) redact(text string) string { return sessionID.ReplaceAllString(r.replace(text), "") }
+
+// A part of a text is replaced by another text.
+type part struct {
+	from, to    int
+	replacement string
+}
+
+// replace returns the text with each secret replaced.
+func (r redactor) replace(text string) string {
+	var found []part
+	for view := range views(text) {
+		for _, s := range r.secrets {
+			for i := 0; ; i += len(s.text) {
+				next := strings.Index(view.text[i:], s.text)
+				if next < 0 {
+					break
+				}
+				i += next
+				found = append(found, part{view.origin(i), view.origin(i + len(s.text)), s.replacement})
+			}
+		}
+	}
+	if found == nil {
+		return text
+	}
+	slices.SortStableFunc(found, func(a, b part) int { return cmp.Or(a.from-b.from, b.to-a.to) })
+	var b strings.Builder
+	last := 0
+	for i := 0; i < len(found); {
+		p := found[i]
+		for i++; i < len(found) && found[i].from < p.to; i++ {
+			if found[i].to > p.to { // two secrets that overlap
+				p.to, p.replacement = found[i].to, redacted
+			}
+		}
+		b.WriteString(text[last:p.from] + p.replacement)
+		last = p.to
+	}
+	return b.String() + text[last:]
+}
+
+// views returns the text as it is, and with its escapes decoded once, twice, and so on.
+func views(text string) iter.Seq[decodedText] {
+	return func(yield func(decodedText) bool) {
+		d := decodedText{text: text}
+		for i, more := 0, true; more && i <= maxEscapes && yield(d); i++ {
+			d, more = d.decode()
+		}
+	}
 }
 
 // redactResult removes the secrets from a result that is an error.
 func (r redactor) redactResult(result *tools.Result) {
 	for i := range result.Content {
 		c := &result.Content[i]
-		for _, text := range []*string{&c.Text, &c.URI, &c.Title, &c.Description} {
+		for _, text := range []*string{&c.Text, &c.URI, &c.MediaType, &c.Title, &c.Description} {
 			*text = r.redact(*text)
 		}
 	}
@@ -52,9 +103,9 @@ func (r redactor) redactResult(result *tools.Result) {
 func (r redactor) redactValue(value any) any {
 	switch v := value.(type) {
 	case string:
-		return r.secrets.Replace(v)
+		return r.replace(v)
 	case json.Number:
-		if text := r.secrets.Replace(v.String()); text != v.String() {
+		if text := r.replace(v.String()); text != v.String() {
 			return text
 		}
 	case []any:
@@ -64,7 +115,7 @@ func (r redactor) redactValue(value any) any {
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for name, member := range v {
-			out[r.secrets.Replace(name)] = r.redactValue(member)
+			out[r.replace(name)] = r.redactValue(member)
 		}
 		return out
 	}
@@ -83,35 +134,45 @@ func (r redactor) excerpt(text string, limit int) string {
 		return r.redact(text)
 	}
 	text = r.redact(text[:limit])
-	start := 0 // how many of the last bytes begin a secret
-	for _, secret := range r.texts {
-		for n := min(len(secret)-1, len(text)); n > start; n-- {
-			if strings.HasSuffix(text, secret[:n]) {
-				start = n
+	text = text[:len(text)-len(cutEscape.FindString(text))]
+	end := len(text) // where the start of a secret begins
+	for view := range views(text) {
+		for _, s := range r.secrets {
+			for n := min(len(s.text)-1, len(view.text)); n > 0; n-- {
+				if strings.HasSuffix(view.text, s.text[:n]) {
+					end = min(end, view.origin(len(view.text)-n))
+					break
+				}
 			}
 		}
 	}
-	return text[:len(text)-start]
+	return text[:end]
 }
 
 // newRedactor returns a redactor for the headers, the environment and the URLs in a server's settings.
 func newRedactor(s Server) redactor {
 	replacements := map[string]string{}
-	secret := func(text string) {
+	add := func(text string) {
 		for _, part := range append(strings.Split(text, "\n"), text) { // long keys are often printed by line
-			if part = strings.TrimSpace(part); len(part) >= minSecret {
-				replacements[part] = redacted
+			for view := range views(strings.TrimSpace(part)) { // a server may print it without its escapes
+				if len(view.text) >= minSecret {
+					replacements[view.text] = redacted
+					replacements[strings.ReplaceAll(view.text, " ", "+")] = redacted // in a query
+				}
 			}
 		}
 	}
 	for _, text := range s.Headers {
-		secret(text)
+		add(text)
 		_, key, _ := strings.Cut(text, " ") // the key in "Bearer KEY"
-		secret(key)
+		add(key)
 	}
 	for _, text := range s.Env {
 		if !arePaths(text) {
-			secret(text)
+			add(text)
+			for _, password := range passwordsOf(text) {
+				add(password)
+			}
 		}
 	}
 	for _, text := range append([]string{s.URL}, s.Args...) {
@@ -120,19 +181,37 @@ func newRedactor(s Server) redactor {
 			continue
 		}
 		for _, form := range []string{text, u.String(), u.Redacted(), withStars(u)} {
-			replacements[form] = u.Scheme + "://" + u.Host
+			for view := range views(form) {
+				replacements[view.text] = u.Scheme + "://" + u.Host
+			}
 		}
 		for _, part := range secretsOf(u) {
-			secret(part)
+			add(part)
 		}
 	}
-	var pairs []string
-	// The longest text comes first, because the replacer uses the first pair that matches.
+	var r redactor
 	longestFirst := func(a, b string) int { return cmp.Or(len(b)-len(a), cmp.Compare(a, b)) }
 	for _, text := range slices.SortedFunc(maps.Keys(replacements), longestFirst) {
-		pairs = append(pairs, text, replacements[text])
+		r.secrets = append(r.secrets, secret{text, replacements[text]})
 	}
-	return redactor{strings.NewReplacer(pairs...), slices.Collect(maps.Keys(replacements))}
+	return r
+}
+
+// passwordIn matches the passwords in the addresses of databases: in user:password@host, with or without a scheme, and
+// in password=….
+var passwordIn = regexp.MustCompile(`(?i)^(?:[\w+.:-]+://)?[^\s:/@]*:([^\s?]+)@|` +
+	`(?:password|passwd|pwd|secret|token|key|sig)=([^\s;&]+)`)
+
+// passwordsOf returns the passwords in a value of the environment that is an address.
+func passwordsOf(text string) []string {
+	if u, err := url.Parse(text); err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" {
+		return secretsOf(u)
+	}
+	var out []string
+	for _, m := range passwordIn.FindAllStringSubmatch(text, -1) {
+		out = append(out, m[1]+m[2]) // one of them is empty
+	}
+	return out
 }
 
 // arePaths reports whether a text is the path of a file in a directory that exists, or a list of such paths. A key may
@@ -166,14 +245,12 @@ func secretsOf(u *url.URL) []string {
 		parts = parts[:1] // a path without a query occurs in many texts
 	}
 	if password, ok := u.User.Password(); ok {
-		parts = append(parts, password, url.QueryEscape(password))
+		parts = append(parts, password)
 	} else {
 		parts = append(parts, u.User.Username())
 	}
 	for _, values := range u.Query() {
-		for _, v := range values {
-			parts = append(parts, v, url.QueryEscape(v))
-		}
+		parts = append(parts, values...)
 	}
 	return parts
 }
