@@ -45,29 +45,24 @@ func (t Tool) Params() []Param {
 		property := schema.Properties[name]
 		p.Description = text.Printable(property.Description)
 		for _, e := range property.Enum {
-			p.Enum = append(p.Enum, text.Printable(enumValue(e)))
+			p.Enum = append(p.Enum, enumValue(e))
 		}
 		out = append(out, p)
 	}
 	return out
 }
 
-// enumValue returns a value of an enum as a reader of Python expects it, a string without quotes. Numbers keep all
-// their digits.
+// enumValue returns a value of an enum as a reader of Python expects it, on one line: a Python literal, or a string
+// without quotes if it needs none. Numbers keep all their digits.
 func enumValue(raw json.RawMessage) string {
-	var s string
-	switch value := string(raw); {
-	case value == "null":
-		return "None"
-	case value == "true":
-		return "True"
-	case value == "false":
-		return "False"
-	case json.Unmarshal(raw, &s) == nil:
-		return s
-	default:
-		return value
+	value, err := DecodeJSON(raw)
+	if s, ok := value.(string); ok && s != "" && text.OneLine(s) == s && !strings.ContainsAny(s, `,"'`) {
+		return text.Printable(s)
 	}
+	if literal, ok := PyLiteral(value); ok && err == nil {
+		return literal
+	}
+	return text.Printable(text.OneLine(string(raw)))
 }
 
 // splitParams splits a list of parameters at the commas outside of brackets and strings. The list ends with the bracket

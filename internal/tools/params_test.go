@@ -9,15 +9,17 @@ import (
 
 func TestParams(t *testing.T) {
 	schema := json.RawMessage(`{"properties": {"units": {"description": "Unit", "enum": ["c", "f"]},
-		"id": {"enum": [9007199254740993, null, true, {"k": 1}]}}}`)
+		"id": {"enum": [9007199254740993, null, true, {"k": [null]}]},
+		"sep": {"enum": [", ", "\n", "", "it's", "a b"]}}}`)
 	for signature, want := range map[string][]Param{
 		"f()":       nil,
 		"f":         nil,
 		"f(a":       nil,
 		"f(a, b=2)": {{Name: "a", Required: true}, {Name: "b"}},
 		"f(id)": {
-			{Name: "id", Required: true, Enum: []string{"9007199254740993", "None", "True", `{"k": 1}`}},
+			{Name: "id", Required: true, Enum: []string{"9007199254740993", "None", "True", `{"k": [None]}`}},
 		},
+		"f(sep)":                         {{Name: "sep", Required: true, Enum: []string{`", "`, `"\n"`, `""`, `"it's"`, "a b"}}},
 		"f(a: Dict[str, int], /) -> int": {{Name: "a", Type: "Dict[str, int]", Required: true}},
 		`f(q: str = "a,)b\"c", *, units: Literal["c", "f"] = UNSET, **rest)`: {
 			{Name: "q", Type: "str"},

@@ -1,7 +1,9 @@
 package tools
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -95,4 +97,43 @@ func PyString(s string) string {
 	}
 	b.WriteByte('"')
 	return b.String()
+}
+
+// maxNested bounds the nesting of a Python literal.
+const maxNested = 20
+
+// PyLiteral returns a JSON value, as DecodeJSON returns it, as a Python literal on one line. ok is false if a number is
+// too large for a float, or if the value is nested so deeply that Python may not parse it.
+func PyLiteral(value any) (literal string, ok bool) { return pyLiteral(value, 0) }
+
+func pyLiteral(value any, depth int) (literal string, ok bool) {
+	switch v := value.(type) {
+	case nil:
+		return "None", true
+	case bool:
+		return map[bool]string{true: "True", false: "False"}[v], true
+	case string:
+		return PyString(v), true
+	case json.Number:
+		_, err := v.Float64() // fails if the number is out of range
+		return v.String(), err == nil
+	case []any:
+		parts := make([]string, len(v))
+		for i, item := range v {
+			if parts[i], ok = pyLiteral(item, depth+1); !ok {
+				return "", false
+			}
+		}
+		return "[" + strings.Join(parts, ", ") + "]", depth < maxNested
+	}
+	fields, _ := value.(map[string]any)
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		item, ok := pyLiteral(fields[key], depth+1)
+		if !ok {
+			return "", false
+		}
+		parts = append(parts, PyString(key)+": "+item)
+	}
+	return "{" + strings.Join(parts, ", ") + "}", depth < maxNested
 }

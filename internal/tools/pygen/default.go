@@ -2,7 +2,6 @@ package pygen
 
 import (
 	"encoding/json"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,7 +21,7 @@ func (d document) defaultOf(schema any) string {
 	if !has || !d.accepts(s, value, 0) {
 		return ""
 	}
-	literal, ok := pythonLiteral(value, 0)
+	literal, ok := tools.PyLiteral(value)
 	if !ok || len(literal) > maxDefault {
 		return ""
 	}
@@ -63,38 +62,4 @@ func isOfType(value any, typ string) bool {
 		return typ == "array"
 	}
 	return typ == "object"
-}
-
-// pythonLiteral returns a JSON value as a Python literal. ok is false if a number is too large for a float, or if the
-// value is nested so deeply that Python may not parse it.
-func pythonLiteral(value any, depth int) (literal string, ok bool) {
-	switch v := value.(type) {
-	case nil:
-		return "None", true
-	case bool:
-		return map[bool]string{true: "True", false: "False"}[v], true
-	case string:
-		return tools.PyString(v), true
-	case json.Number:
-		_, err := v.Float64() // fails if the number is out of range
-		return v.String(), err == nil
-	case []any:
-		parts := make([]string, len(v))
-		for i, item := range v {
-			if parts[i], ok = pythonLiteral(item, depth+1); !ok {
-				return "", false
-			}
-		}
-		return "[" + strings.Join(parts, ", ") + "]", depth < maxDepth
-	}
-	fields, _ := value.(object)
-	var parts []string
-	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		item, ok := pythonLiteral(fields[key], depth+1)
-		if !ok {
-			return "", false
-		}
-		parts = append(parts, tools.PyString(key)+": "+item)
-	}
-	return "{" + strings.Join(parts, ", ") + "}", depth < maxDepth
 }

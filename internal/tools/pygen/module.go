@@ -42,7 +42,8 @@ func newModule(s Source, function string, d tools.Definition) *module {
 		}
 	}
 	m.params = params
-	for _, p := range params {
+	for i, p := range params {
+		params[i].permitted = in.permitted(p.schema, 1, 3)
 		m.types[p.jsonName] = in.typeOf(p.schema, class+pascal(p.jsonName), 1)
 	}
 	if extra != nil {
@@ -174,6 +175,9 @@ func describeParam(p parameter) string {
 	}
 	if p.pythonName != p.jsonName {
 		parts = append(parts, "sent as "+tools.PyString(p.jsonName))
+	}
+	if p.permitted != "" {
+		parts = append(parts, oneLine(p.permitted, 200))
 	}
 	for _, c := range [...]struct{ key, text string }{
 		{"minimum", "at least %s"},

@@ -10,8 +10,8 @@
 //     sent.
 //   - An object with properties is a TypedDict, any other object a Dict[str, T]. An array is a List or Tuple.
 //   - "enum" and "const" become a Literal; "anyOf", "oneOf" and lists of types become a Union.
-//   - "allOf" is merged. A local "$ref" is resolved, a remote one is not. The properties in "if", "then",
-//     "else" and "dependentSchemas" are optional.
+//   - "allOf" is merged. A reference to a part of the document is resolved, a remote one is not. The
+//     properties in "if", "then", "else" and "dependentSchemas" are optional.
 //   - Where Python's types cannot express a schema, the type is Any, never a narrower type.
 //   - The result type comes from the output schema; {"result": T} with "x-fastmcp-wrap-result" becomes T.
 package pygen

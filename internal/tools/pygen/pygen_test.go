@@ -3,6 +3,7 @@ package pygen
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,7 +134,22 @@ func TestSignatures(t *testing.T) {
 				`"required":["b","a"]}`, "",
 			"f(b: int, a: str, c: float = UNSET) -> Any",
 		},
-		{"nothing", `{"type":"object"}`, `{"type":"object"}`, "f() -> Dict[str, Any]"},
+		{"no arguments", `{"type":"object","properties":{}}`, `{"type":"object"}`, "f() -> Dict[str, Any]"},
+		{"closed", `{"type":"object","additionalProperties":false}`, "", "f() -> Any"},
+		{"any arguments", `{"type":"object"}`, "", "f(**extra: Any) -> Any"},
+		{
+			"names of schemas",
+			`{"$id":"https://h.example/f","properties":{"a":{"$ref":"https://h.example/a"},"b":{"$ref":"#b"},` +
+				`"c":{"$dynamicRef":"#c"},"d":{"$ref":"a#/properties/x"},"e":{"$ref":"a#y"},"g":{"$ref":"#z"}},"$defs":{` +
+				`"A":{"$id":"a","type":"object","properties":{"x":{"type":"integer"},"y":{"$anchor":"y","type":"null"}}},` +
+				`"B":{"$anchor":"b","type":"number"},"C":{"$dynamicAnchor":"c","type":"boolean"}}}`, "",
+			"f(a: A = UNSET, b: float = UNSET, c: bool = UNSET, d: int = UNSET, e: None = UNSET, g: Any = UNSET) -> Any",
+		},
+		{
+			"long chain", `{"properties":{"a":{"$ref":"#/$defs/0"},"b":{"$ref":"#/$defs/x"}},"$defs":{` +
+				`"x":{"$ref":"#/$defs/y"},"y":{"$ref":"#/$defs/x"},` + chain(40) + `"40":{"type":"string"}}}`, "",
+			"f(a: str = UNSET, b: Any = UNSET) -> Any",
+		},
 		{"anything", `{}`, `true`, "f() -> Any"},
 		{"no schema at all", `true`, `false`, "f(**extra: Any) -> Any"},
 		{
@@ -250,6 +266,15 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
+// chain returns n schemas, of which each refers to the next.
+func chain(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `"%d":{"$ref":"#/$defs/%d"},`, i, i+1)
+	}
+	return b.String()
+}
+
 // Nested arguments have one class for each schema, also if it is recursive and its references have descriptions of
 // their own. All members keep their descriptions.
 func TestClasses(t *testing.T) {
@@ -262,10 +287,19 @@ func TestClasses(t *testing.T) {
 	const other = `{"properties":{"node":{"$ref":"#/$defs/n","enum":["x"]}},"$defs":{"n":{"type":"string"}}}`
 	dependent := `{"properties":{"a":{"type":"object","properties":{"x":{"type":"string"}},` +
 		`"dependentSchemas":{"x":{"properties":{"y":{"type":"integer","description":"With x."}}}}}}}`
+	const values = `{"properties":{"a":{"properties":{"speed":{"type":"number","enum":[0.5,2],"description":"Of it."},` +
+		`"speeds":{"type":"array","items":{"$ref":"#/$defs/s"}},"gain":{"anyOf":[{"const":1.5},{"type":"null"}]},` +
+		`"mode":{"enum":["x\n",{"k":[null]}]},"unit":{"enum":["s"]}}}},"$defs":{"s":{"enum":[0.5,1]}}}`
 	for _, test := range []struct {
 		schema, signature string
 		classes           []string
 	}{
+		{values, "f(a: FA = UNSET) -> Any", []string{
+			"class FA(TypedDict, total=False):\n    gain: Optional[float]  # one of 1.5\n" +
+				"    mode: Any  # one of \"x\\n\", {\"k\": [None]}\n" +
+				"    speed: Union[float, Literal[2]]  # Of it. (one of 0.5, 2)\n" +
+				"    speeds: List[Union[float, Literal[1]]]  # each one of 0.5, 1\n    unit: Literal[\"s\"]\n",
+		}},
 		{node, "f(node: Node) -> Any", []string{
 			"class Node(TypedDict, total=False):\n    id: str  # Its id.\n    next: Node  # The next.\n    type: str\n",
 		}},

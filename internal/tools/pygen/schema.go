@@ -4,13 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
-	"net/url"
 	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -35,7 +31,8 @@ const maxSteps = 100_000
 // document is a whole JSON Schema, in which local references are resolved.
 type document struct {
 	root      any
-	order     []string // the properties of root, in the order of its text
+	order     []string       // the properties of root, in the order of its text
+	named     map[string]any // the schemas that have a "$id" or an anchor
 	stepsLeft *int
 }
 
@@ -44,42 +41,6 @@ func (d document) step(s object) bool {
 	properties, _ := s["properties"].(object)
 	*d.stepsLeft -= 1 + len(s) + len(properties)
 	return *d.stepsLeft >= 0
-}
-
-// lookup resolves a local reference, "#" or "#/…".
-func (d document) lookup(ref string) (any, bool) {
-	pointer, ok := strings.CutPrefix(ref, "#")
-	if !ok {
-		return nil, false
-	}
-	if unescaped, err := url.PathUnescape(pointer); err == nil {
-		pointer = unescaped
-	}
-	at := d.root
-	if pointer == "" {
-		return at, true
-	}
-	if pointer[0] != '/' {
-		return nil, false
-	}
-	for token := range strings.SplitSeq(pointer[1:], "/") {
-		token = text.DecodeToken(token)
-		switch v := at.(type) {
-		case object:
-			if at, ok = v[token]; !ok {
-				return nil, false
-			}
-		case []any:
-			i, err := strconv.Atoi(token)
-			if err != nil || i < 0 || i >= len(v) {
-				return nil, false
-			}
-			at = v[i]
-		default:
-			return nil, false
-		}
-	}
-	return at, true
 }
 
 // resolve returns the schema with its reference resolved, its allOf merged, and the properties of its conditions,
@@ -100,7 +61,7 @@ func (d document) flatten(schema any, depth int) (s object, conditions []any) {
 	if !ok || depth > maxDepth || !d.step(s) {
 		return nil, nil
 	}
-	if ref, isRef := s["$ref"].(string); isRef {
+	if ref, isRef := referenceOf(s); isRef {
 		target, found := d.lookup(ref)
 		if !found {
 			return nil, nil
@@ -109,7 +70,7 @@ func (d document) flatten(schema any, depth int) (s object, conditions []any) {
 		if resolved == nil {
 			return nil, nil
 		}
-		s, conditions = merge(resolved, without(s, "$ref")), inner
+		s, conditions = merge(resolved, without(s, referenceKeys...)), inner
 	}
 	out := s
 	if all, _ := s["allOf"].([]any); all != nil {
@@ -287,13 +248,15 @@ func (d document) branches(s object, depth int) []object {
 type parameter struct {
 	jsonName, pythonName string
 	schema               any
+	permitted            string // values that the type does not show
 	required             bool   // the program must give it
 	sent                 string // the Python value to send if the program omits it; empty if none is sent
 }
 
 // parameters returns the properties of an input schema and of its alternatives. A property is required if the schema
 // or all its alternatives require it and it has no default. extra is the schema of additional arguments, or nil if the
-// schema forbids all or does not mention them. If the schema cannot be resolved, extra accepts all arguments.
+// schema forbids all or does not mention them. If the schema says nothing about properties, or cannot be resolved, extra
+// accepts all arguments. A schema with empty properties means that the tool has no arguments.
 func (d document) parameters() (params []parameter, extra any) {
 	root := d.resolve(d.root, 0)
 	if root == nil {
@@ -317,6 +280,10 @@ func (d document) parameters() (params []parameter, extra any) {
 		if more {
 			extra = true
 		}
+	}
+	if _, mentions := root["additionalProperties"]; len(params) == 0 && !mentions && root["type"] == "object" &&
+		root["properties"] == nil && root["unevaluatedProperties"] == nil {
+		return params, true // an object with any members
 	}
 	if extra == nil && (root["patternProperties"] != nil || allows(root["unevaluatedProperties"])) {
 		extra = true

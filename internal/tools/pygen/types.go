@@ -35,8 +35,8 @@ type view struct {
 
 func (t *typer) view(root any, input bool) *view {
 	return &view{
-		typer: t, document: document{root: root, stepsLeft: new(maxSteps)}, input: input, refs: map[string]string{},
-		open: map[string]bool{},
+		typer: t, document: document{root: root, named: namedSchemas(root), stepsLeft: new(maxSteps)}, input: input,
+		refs: map[string]string{}, open: map[string]bool{},
 	}
 }
 
@@ -63,7 +63,7 @@ func (v *view) typeOf(schema any, name string, depth int) string {
 }
 
 func (v *view) typeOfObject(s object, name string, depth int) string {
-	if ref, isRef := s["$ref"].(string); isRef && onlyAnnotated(s) {
+	if ref, isRef := referenceOf(s); isRef && onlyAnnotated(s) {
 		return v.reference(ref, name, depth)
 	}
 	if s = v.resolve(s, depth); s == nil {
@@ -92,13 +92,15 @@ func (v *view) typeOfObject(s object, name string, depth int) string {
 	return v.basicType(s, s["type"], name, depth)
 }
 
-// onlyAnnotated reports whether a schema with a $ref accepts the same values as its target.
+// onlyAnnotated reports whether a schema with a reference accepts the same values as its target.
 func onlyAnnotated(s object) bool {
 	for key := range s {
 		switch key {
-		case "$ref", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment":
+		case "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment":
 		default:
-			return false
+			if !slices.Contains(referenceKeys, key) {
+				return false
+			}
 		}
 	}
 	return true
@@ -224,7 +226,7 @@ func (v *view) typedDict(s object, name string, depth int, ref string) string {
 	var needed, optional []field
 	for _, key := range slices.Sorted(maps.Keys(properties)) {
 		byName = byName && attributeKey.MatchString(key) && !slices.Contains(reservedAttributes, key)
-		f := field{key: key, typ: v.typeOf(properties[key], class+pascal(key), depth+1), note: comment(properties[key])}
+		f := field{key: key, typ: v.typeOf(properties[key], class+pascal(key), depth+1), note: v.comment(properties[key], depth)}
 		if required[key] {
 			needed = append(needed, f)
 		} else {
@@ -278,14 +280,70 @@ func (v *view) declare(class, base string, fields []field, total, byName bool) {
 	v.classes = append(v.classes, b.String())
 }
 
-// comment returns a property's description as a trailing comment.
-func comment(schema any) string {
+// comment returns a property's description, and the values that its type does not show, as a trailing comment.
+func (v *view) comment(schema any, depth int) string {
 	s, _ := schema.(object)
 	text, _ := s["description"].(string)
-	if text = oneLine(text, 80); text == "" {
+	text = oneLine(text, 80)
+	switch values := oneLine(v.permitted(schema, depth, 3), 200); {
+	case text == "" && values == "":
 		return ""
+	case text == "":
+		return "  # " + values
+	case values != "":
+		return "  # " + text + " (" + values + ")"
 	}
 	return "  # " + text
+}
+
+// permitted returns the values that a schema or its items permit, if their type, such as float, permits others, too.
+// levels bounds the alternatives and items in one another.
+func (v *view) permitted(schema any, depth, levels int) string {
+	s := v.resolve(schema, depth)
+	if s == nil || levels == 0 {
+		return ""
+	}
+	values := asList(s["enum"])
+	if value, has := s["const"]; has {
+		values = []any{value}
+	}
+	if values != nil {
+		return literals(values)
+	}
+	var out []string
+	for _, branch := range v.branches(s, depth) {
+		if text := v.permitted(branch, depth+1, levels-1); text != "" && !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	if item, typed := s["items"].(object); typed && out == nil {
+		if text := v.permitted(item, depth+1, levels-1); text != "" {
+			out = append(out, "each "+text)
+		}
+	}
+	return strings.Join(out, " or ")
+}
+
+// literals returns a list of values. It returns "" if Literal shows them.
+func literals(values []any) string {
+	shown, wide := make([]string, 0, len(values)), false
+	for _, value := range values {
+		literal, ok := tools.PyLiteral(value)
+		if !ok {
+			return ""
+		}
+		switch x := value.(type) {
+		case json.Number:
+			wide = wide || !integer.MatchString(x.String())
+		case []any, object:
+			wide = true
+		}
+		shown = append(shown, literal)
+	}
+	if !wide {
+		return ""
+	}
+	return "one of " + strings.Join(shown, ", ")
 }
 
 // integer matches the integers whose Python literal is their JSON. Python refuses to read one with more than maxDigits.
