@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 func (a *app) approvalsCommand() *cobra.Command {
@@ -28,7 +29,8 @@ func (a *app) approvalsCommand() *cobra.Command {
 			const header = "TASK\tCALL\tTOOL\tEXPIRES IN\tARGUMENTS"
 			return listOr(a, calls, "no tool call waits for approval", header, func(q client.PendingApproval) []any {
 				return []any{
-					q.TaskID, q.Call, q.Server + "/" + q.Tool, duration(time.Until(q.ExpiresAt)), string(q.Arguments),
+					q.TaskID, q.Call, q.Server + "/" + q.Tool, duration(time.Until(q.ExpiresAt)),
+					string(text.UnescapeHTML(q.Arguments)),
 				}
 			})
 		}),

@@ -12,6 +12,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/form"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // This file asks the client's user about tool calls that wait for approval. Older revisions of the protocol do this
@@ -100,9 +101,8 @@ func formAbout(q client.Approval) *mcp.ElicitParams {
 	if q.Effects != "" {
 		message += "declared effects: " + q.Effects + "\n"
 	}
-	return &mcp.ElicitParams{
-		Mode: "form", Message: message + fmt.Sprintf("arguments: %s", q.Arguments), RequestedSchema: approvalForm(),
-	}
+	message += "arguments: " + string(text.UnescapeHTML(q.Arguments))
+	return &mcp.ElicitParams{Mode: "form", Message: message, RequestedSchema: approvalForm()}
 }
 
 func formsAbout(pending []client.Approval) mcp.InputRequestMap {

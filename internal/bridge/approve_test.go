@@ -85,10 +85,10 @@ func TestApproval(t *testing.T) {
 		}{
 			{
 				[]string{"approve", "deny", "decline"},
-				"ask a b c",
+				"ask a<b b c",
 				"approved default\ndenied default\ndenied default\n", 3,
 			},
-			{[]string{"approve_all"}, "ask a b c", "approved default\napproved default\napproved default\n", 1},
+			{[]string{"approve_all"}, "ask a<b b c", "approved default\napproved default\napproved default\n", 1},
 		} {
 			u := &user{reactions: c.reactions}
 			cs := dialAs(t, url, ingesttest.Token, version, u.options())
@@ -97,7 +97,7 @@ func TestApproval(t *testing.T) {
 				t.Errorf("%s: %v: %v after %d forms, want %q after %d",
 					version, c.reactions, got, u.asked(), c.output, c.asked)
 			}
-			if f := u.forms[0]; !strings.Contains(f, `crm/drop`) || !strings.Contains(f, `arguments: "a"`) ||
+			if f := u.forms[0]; !strings.Contains(f, `crm/drop`) || !strings.Contains(f, `arguments: "a<b"`) ||
 				!strings.Contains(f, "declared effects: read-only\n") {
 				t.Errorf("form = %q, want the tool, its declared effects and its arguments", f)
 			}

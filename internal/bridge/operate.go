@@ -121,15 +121,24 @@ func (c *call) listCalls(ctx context.Context, in listCallsIn) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return listed(c, endedCalls(records)), nil
+	servers, _ := c.catalogue(ctx) // the fleet may have no catalogue
+	return listed(c, endedCalls(records, servers)), nil
 }
 
-// endedCalls returns the calls that have ended, the first one first.
-func endedCalls(latestFirst []client.AuditRecord) (list []toolCallOut) {
+// endedCalls returns the calls that have ended, the first one first. A tool that the catalogue no longer has keeps the
+// name of the MCP server's tool.
+func endedCalls(latestFirst []client.AuditRecord, servers []server) (list []toolCallOut) {
+	imported := map[string]string{}
+	for _, s := range servers {
+		for i, id := range s.ids {
+			imported[id] = s.pkg + "/" + s.tools[i]
+		}
+	}
 	for _, a := range slices.Backward(latestFirst) {
 		if a.Event == "end" {
+			id := a.Server + "/" + a.Tool
 			list = append(list, toolCallOut{
-				Tool: a.Server + "/" + a.Tool, Time: a.Time, OK: a.OK, Code: a.Code, MS: a.MS, ArgsHash: a.ArgsHash,
+				Tool: cmp.Or(imported[id], id), Time: a.Time, OK: a.OK, Code: a.Code, MS: a.MS, ArgsHash: a.ArgsHash,
 				ArgsBytes: a.ArgsBytes, ResultBytes: a.ResultBytes, Replayed: a.Replayed, ApprovedBy: a.ApprovedBy,
 			})
 		}

@@ -24,8 +24,8 @@ const (
 	maxQueries      = 20  // limit of queries in one search, as in the fleet
 	maxResults      = 20  // limit of tools for each query, as in the fleet
 	resultsPerQuery = 10  // default
-	maxQueryEcho    = 200 // bytes
-	maxTermEcho     = 40  // bytes
+	maxQueryEcho    = 200 // bytes of JSON
+	maxTermEcho     = 40  // bytes of JSON
 )
 
 // list returns the queries of a search.
@@ -77,13 +77,13 @@ func noteOf(found client.ToolSearch, perQuery bool) searchNote {
 		}
 		q.UnmatchedTerms = slices.Clone(q.UnmatchedTerms)
 		for i, term := range q.UnmatchedTerms {
-			term = text.Truncate(term, maxTermEcho)
+			term = textStart(term, maxTermEcho)
 			if q.UnmatchedTerms[i] = term; !slices.Contains(n.UnmatchedTerms, term) {
 				n.UnmatchedTerms = append(n.UnmatchedTerms, term)
 			}
 		}
 		if perQuery {
-			q.Query, q.Tools = text.Truncate(q.Query, maxQueryEcho), slices.Clone(q.Tools)
+			q.Query, q.Tools = textStart(q.Query, maxQueryEcho), slices.Clone(q.Tools)
 			for i, id := range q.Tools {
 				q.Tools[i] = cmp.Or(names[id], id)
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/bridge"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // searchable starts a fleet in which every search finds the same tools. lastQuery returns the parameters of the last
@@ -172,6 +173,10 @@ func fleetWithTools(t *testing.T, tools ...client.Tool) bridge.Options {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/whoami", respond(client.Identity{Tenant: "t", Scopes: []string{"read", "submit"}}))
 	mux.HandleFunc("GET /v1/tools", respond(client.ToolList{Tools: tools}))
+	mux.HandleFunc("GET /v1/tasks/{id}", respond(client.Record{Status: client.Succeeded}))
+	mux.HandleFunc("GET /v1/audit", respond([]client.AuditRecord{
+		{Event: schemas.AuditEnd, Server: "map", Tool: "show-map"}, {Event: schemas.AuditEnd, Server: "map", Tool: "gone-by"},
+	}))
 	mux.HandleFunc("POST /v1/tasks", func(w http.ResponseWriter, r *http.Request) {
 		var task client.Submission
 		if err := json.NewDecoder(r.Body).Decode(&task); err != nil || task.Tools == nil {
@@ -214,6 +219,14 @@ func TestNamesAreThoseOfImports(t *testing.T) {
 		if diff := cmp.Diff(c.want, any(got)); diff != "" || failed {
 			t.Errorf("%s(%v): failed %v (-want +got):\n%s", c.tool, c.args, failed, diff)
 		}
+	}
+	calls, _ := invoke(t, cs, "list_tool_calls", m{"task_id": "aaaaaaaaaaaaaaaaaaaaaaaaaa"})
+	var called []any
+	for _, item := range calls["items"].([]any) {
+		called = append(called, item.(m)["tool"])
+	}
+	if want := []any{"map/gone-by", "map_/show_map"}; !cmp.Equal(called, want) {
+		t.Errorf("list_tool_calls lists %v, want %v", called, want)
 	}
 	for name, want := range map[string]string{
 		"maps":     `unknown server "maps"; did you mean map_? (list_servers lists the servers)`,
@@ -262,12 +275,12 @@ func TestFull(t *testing.T) {
 // TestListsFit checks that no list exceeds the limit of a result, and that a shortened list says so.
 func TestListsFit(t *testing.T) {
 	const limit = 20_000
-	long := strings.Repeat("long ", 600)
+	long, controls := strings.Repeat("long ", 600), strings.Repeat("\x01", 900)
 	found := client.ToolSearch{}
 	var all []client.Tool
 	for s := range 20 {
 		server := fmt.Sprintf("server%02d", s)
-		group, query := client.ToolGroup{Server: server}, client.ToolQuery{Query: long}
+		group, query := client.ToolGroup{Server: server}, client.ToolQuery{Query: controls}
 		for i := range 20 + 30*s {
 			name := fmt.Sprintf("a_tool_with_a_name_that_is_long_%d", i)
 			tool := client.Tool{ID: server + "/" + name, Server: server, Name: name}
@@ -277,7 +290,7 @@ func TestListsFit(t *testing.T) {
 					ID: tool.ID, Tool: name, Signature: name + "(x: T) -> U", Description: long, Types: long,
 				})
 				query.Tools = append(query.Tools, tool.ID)
-				query.UnmatchedTerms = append(query.UnmatchedTerms, strings.Repeat(name, 20))
+				query.UnmatchedTerms = append(query.UnmatchedTerms, controls+name)
 			}
 		}
 		found.Servers, found.Queries = append(found.Servers, group), append(found.Queries, query)
