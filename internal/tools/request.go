@@ -55,6 +55,7 @@ type UpstreamError struct {
 	Reason Reason
 	Sent   bool // the call may have taken effect
 	Err    error
+	Data   json.RawMessage // what the server sent beside the message; nil if nothing, or if it is too large
 }
 
 func (e *UpstreamError) Error() string {

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -845,6 +846,29 @@ func TestUpstreamErrors(t *testing.T) {
 	if diff := cmp.Diff(map[broker.CallState]int{broker.Intended: 5, broker.Answered: 1, broker.NotMade: 2},
 		states); diff != "" {
 		t.Errorf("journal (-want +got):\n%s", diff)
+	}
+}
+
+// The error with which a server answers a call has its message and its data. They are tokenised, as a result is.
+func TestErrorsOfServers(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Hooks.Tokenise = func(_ context.Context, _ broker.Call, v json.RawMessage) (json.RawMessage, error) {
+		return bytes.ReplaceAll(v, []byte("ann"), []byte("<NAME_1>")), nil
+	}
+	e := w.open()
+	for message, want := range map[string]string{
+		"no ann": "no <NAME_1>", "": "the tool failed without a message",
+	} {
+		w.reply["put"] = func(tools.Request) (tools.Result, error) {
+			return tools.Result{}, &tools.UpstreamError{
+				Reason: tools.Refused, Err: errors.New(message), Data: json.RawMessage(`{"who":"ann"}`),
+			}
+		}
+		_, err := w.call(e, "put", fmt.Sprintf(`{"x":%q}`, message))
+		got, ok := errors.AsType[*broker.Error](err)
+		if !ok || got.Message != want || string(got.Structured) != `{"who":"<NAME_1>"}` || got.Code != errcode.ToolFailed {
+			t.Errorf("%q: the call = %#v, want the message %q and the data", message, err, want)
+		}
 	}
 }
 

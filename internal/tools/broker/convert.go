@@ -128,6 +128,8 @@ func (c *converter) blocks(ctx context.Context, list []tools.Content) (json.RawM
 	return json.Marshal([]json.RawMessage{file})
 }
 
+const withoutMessage = "the tool failed without a message"
+
 // maxErrorText is how many bytes of a tool's text, and how many of its structured content, an error message may have.
 const maxErrorText = 4000
 
@@ -144,7 +146,7 @@ func toolError(ctx context.Context, c *converter, res tools.Result) error {
 	if res.Structured != nil && !slices.ContainsFunc(res.Content, newKnown(res.Structured).repeatedBy) {
 		message = strings.TrimPrefix(message+"\n"+quotedJSON(ctx, c.cfg, c.call, res.Structured), "\n")
 	}
-	e := fail(c.call, errcode.ToolFailed, "%s", cmp.Or(message, "the tool failed without a message"))
+	e := fail(c.call, errcode.ToolFailed, "%s", cmp.Or(message, withoutMessage))
 	return markSent(c.attach(ctx, e, res))
 }
 

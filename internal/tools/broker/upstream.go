@@ -19,7 +19,9 @@ func upstream(cfg Config) handler {
 		if err == nil {
 			return Result{raw: &res}, nil
 		}
-		return Result{}, upstreamError(ctx, c, err)
+		conv := &converter{cfg: cfg, call: c}
+		err = upstreamError(ctx, conv, err)
+		return Result{files: conv.files}, err
 	}
 }
 
@@ -29,7 +31,7 @@ var reasonCodes = map[tools.Reason]string{
 	tools.Drifted:  errcode.ToolChanged, tools.Refused: errcode.ToolFailed, tools.Protocol: errcode.Unavailable,
 }
 
-func upstreamError(ctx context.Context, c Call, err error) error {
+func upstreamError(ctx context.Context, conv *converter, err error) error {
 	u, ok := errors.AsType[*tools.UpstreamError](err)
 	if !ok {
 		if ctx.Err() != nil {
@@ -37,6 +39,7 @@ func upstreamError(ctx context.Context, c Call, err error) error {
 		}
 		return err
 	}
+	c := conv.call
 	e := fail(c, cmp.Or(reasonCodes[u.Reason], errcode.Unavailable), "%v", u.Err)
 	e.Sent = u.Sent
 	switch u.Reason {
@@ -46,7 +49,10 @@ func upstreamError(ctx context.Context, c Call, err error) error {
 		if u.Sent && c.def.Annotations.Mutates() {
 			e.Hint = "the call may have taken effect"
 		}
-	case tools.Down, tools.Refused:
+	case tools.Refused: // the server wrote the message
+		e.Message = cmp.Or(quoted(ctx, conv.cfg, c, e.Message), withoutMessage)
+		return conv.attach(ctx, e, tools.Result{Structured: u.Data})
+	case tools.Down:
 	}
 	return e
 }

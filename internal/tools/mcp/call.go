@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"sync"
@@ -130,6 +131,9 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, httpRef
 		s.invalidateTools()
 		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(text.Printable(text.Truncate(
 			u.redactor.redact(wire.Message), maxMessage)))
+		if len(wire.Data) <= maxErrorData && string(wire.Data) != "null" {
+			out.Data = u.redactor.redactJSON(wire.Data)
+		}
 		c.markUsed(s)
 	case errors.Is(err, errTooManyRequests): // says more than the exit of the process, which follows
 		out.Reason, out.Err = tools.Lost, errTooManyRequests
@@ -137,7 +141,10 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, httpRef
 	case errors.Is(err, errTooLarge):
 		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the response exceeds %d bytes", u.Limits.MaxResultBytes)
 		c.drop(s)
-	case status >= 400 && status < 500 && status != http.StatusNotFound: // 404: the session has ended
+	case status == http.StatusNotFound: // the server refuses the call, because it no longer has the session
+		out.Reason, out.Sent, out.Err = tools.Lost, false, errors.New(reason)
+		c.drop(s)
+	case status >= 400 && status < 500:
 		out.Reason, out.Sent, out.Err = tools.Down, false, errors.New(reason)
 		c.drop(s)
 	case status != 0:
@@ -163,6 +170,9 @@ func transportCode(code int64) bool { return code <= -32001 && code >= -32006 }
 
 // maxMessage is the maximum size of an error or progress message, in bytes.
 const maxMessage = 2000
+
+// maxErrorData is the maximum size of an error's data, in bytes. Larger data is left out.
+const maxErrorData = 64 << 10
 
 // endReason returns why the connection ended. A process's exit explains more than the end of its stream.
 func (s *mcpSession) endReason(err error) string {
@@ -284,7 +294,7 @@ func (a *announcements) next() *mcpSession {
 
 // Limits of a server's list of tools.
 const (
-	maxListed      = 5000
+	maxListed      = 5000 // tools, and pages
 	maxListedBytes = 32 << 20
 )
 
@@ -300,10 +310,9 @@ func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error
 	defer cancel()
 	listed = nil
 	known, size := map[string]bool{}, 0
-	for t, err := range s.client.Tools(ctx, nil) {
+	for t, err := range s.listTools(ctx) {
 		if err != nil {
-			err = fmt.Errorf("list its tools: %w", err)
-			return nil, &tools.UpstreamError{Server: s.up.Name, Reason: tools.Down, Err: err}
+			return nil, err
 		}
 		d, err := definition(t)
 		if err != nil {
@@ -327,6 +336,39 @@ func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error
 		s.listed, s.listedAt = listed, time.Now()
 	}
 	return listed, nil
+}
+
+// listTools returns the tools of all pages of the server's list.
+func (s *mcpSession) listTools(ctx context.Context) iter.Seq2[*sdk.Tool, error] {
+	return func(yield func(*sdk.Tool, error) bool) {
+		fail := func(reason tools.Reason, err error) {
+			yield(nil, &tools.UpstreamError{Server: s.up.Name, Reason: reason, Err: err})
+		}
+		params := &sdk.ListToolsParams{}
+		cursors := map[string]bool{}
+		for len(cursors) < maxListed {
+			page, err := s.client.ListTools(ctx, params)
+			if err != nil {
+				fail(tools.Down, fmt.Errorf("list its tools: %w", err))
+				return
+			}
+			for _, t := range page.Tools {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			switch {
+			case page.NextCursor == "":
+				return
+			case cursors[page.NextCursor]:
+				fail(tools.Protocol, errors.New("its list of tools has no end: it repeats a page's cursor"))
+				return
+			}
+			params.Cursor = page.NextCursor
+			cursors[page.NextCursor] = true
+		}
+		fail(tools.Protocol, fmt.Errorf("its list of tools has more than %d pages", maxListed))
+	}
 }
 
 func definition(t *sdk.Tool) (tools.Definition, error) {

@@ -146,6 +146,13 @@ func escaped(text string) []string {
 // list sends the list of tools. In the mode drift, it sends another one from the second time on.
 func (h *hostile) list(m rpc) {
 	h.lists++
+	if h.mode == "cursor" || h.mode == "pages" {
+		if h.mode == "cursor" {
+			h.lists = 1
+		}
+		h.respond(m.ID, fmt.Sprintf(`{"tools":[],"nextCursor":"c%d"}`, h.lists))
+		return
+	}
 	if h.mode == "titles" { // one tool per page, without a last page
 		h.respond(m.ID,
 			fmt.Sprintf(`{"nextCursor":"%d","tools":[{"name":"t%d","title":"%s","inputSchema":{"type":"object"}}]}`,
@@ -312,6 +319,16 @@ func (h *hostile) call(m rpc) {
 		h.send(`{"jsonrpc":"2.0","id":"s1","method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}`)
 		h.send(`{"jsonrpc":"2.0","id":"s2","method":"roots/list"}`)
 		h.text(m.ID, "asked")
+	case "no-result":
+		h.respond(m.ID, `null`)
+	case "no-content":
+		h.respond(m.ID, `{}`)
+	case "null-content":
+		h.respond(m.ID, `{"content":null}`)
+	case "data":
+		h.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":null,"data":{"n":9007199254740993}}}`, m.ID)
+	case "large-data":
+		h.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":1,"message":"x","data":"%s"}}`, m.ID, strings.Repeat("x", 70_000))
 	case "who":
 		dir, _ := os.Getwd()
 		data, _ := json.Marshal(map[string]any{

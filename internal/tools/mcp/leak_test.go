@@ -20,8 +20,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
-// An HTTP server restarts and no longer knows the session. The error says that the call may have taken
-// effect, without the session's secret ID. The next call uses the new server.
+// An HTTP server restarts and no longer knows the session. The call, which the server refused, is made again. If the
+// server refuses that one, too, the error says that the call was not made, without the session's secret ID.
 func TestForgottenSession(t *testing.T) {
 	t.Parallel()
 	var made atomic.Int64
@@ -41,7 +41,14 @@ func TestForgottenSession(t *testing.T) {
 		current.Store(&h)
 	}
 	restart()
+	var forgetful atomic.Bool
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if data, _ := io.ReadAll(r.Body); forgetful.Load() && bytes.Contains(data, []byte("tools/call")) {
+			http.Error(w, "no session", http.StatusNotFound)
+			return
+		} else {
+			r.Body = io.NopCloser(bytes.NewReader(data))
+		}
 		(*current.Load()).ServeHTTP(w, r)
 	}))
 	defer web.Close()
@@ -55,16 +62,17 @@ func TestForgottenSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	restart()
-	if err := call(false); reason(t, err) != tools.Lost || !strings.Contains(err.Error(), "session not found") ||
-		strings.Contains(err.Error(), "session ID") {
-		t.Errorf("the call after the restart: %v; want a lost call, and not the session's ID", err)
+	for _, repeatable := range []bool{false, true} {
+		if err := call(repeatable); err != nil {
+			t.Errorf("a call after the restart (repeatable %v) = %v, want nil", repeatable, err)
+		}
+		restart()
 	}
-	if err := call(false); err != nil {
-		t.Errorf("the next call = %v, want nil", err)
-	}
-	restart()
-	if err := call(true); err != nil {
-		t.Errorf("a call that may be repeated = %v, want nil", err)
+	forgetful.Store(true)
+	err := call(false)
+	if ue, ok := errors.AsType[*tools.UpstreamError](err); !ok || ue.Reason != tools.Lost || ue.Sent ||
+		!strings.Contains(err.Error(), "404 Not Found: no session") || strings.Contains(err.Error(), "session ID") {
+		t.Errorf("a call that is refused twice = %#v; want that it was not made, and not the session's ID", err)
 	}
 	m.Close()
 	if made.Load() != 3 || strings.Contains(out.String(), "session ID") {

@@ -262,8 +262,8 @@ func (m *Manager) Call(ctx context.Context, r tools.Request) (tools.Result, erro
 		return tools.Result{}, context.Cause(ctx)
 	}
 	res, err := u.call(ctx, r)
-	if ue, ok := errors.AsType[*tools.UpstreamError](err); ok && ue.Reason == tools.Lost && r.Repeatable &&
-		ctx.Err() == nil {
+	if ue, ok := errors.AsType[*tools.UpstreamError](err); ok && ue.Reason == tools.Lost &&
+		(r.Repeatable || !ue.Sent) && ctx.Err() == nil {
 		m.log.InfoContext(ctx, "tool call repeated", "server", r.Server, "tool", r.Tool)
 		res, err = u.call(ctx, r)
 	}

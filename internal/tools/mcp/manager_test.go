@@ -310,12 +310,33 @@ func TestAboutServer(t *testing.T) {
 // An endless list of tools is rejected.
 func TestEndlessLists(t *testing.T) {
 	t.Parallel()
-	s := hostileServer(t, "titles")
-	s.Limits.ConnectTimeout = time.Hour
-	m, _ := manager(t, s)
-	if _, _, err := m.Definitions(t.Context(), "hostile", "", ""); reason(t, err) != tools.Protocol ||
-		!strings.Contains(err.Error(), "its list of tools is too long") {
-		t.Errorf("Definitions = %v, want a protocol error", err)
+	for mode, want := range map[string]string{
+		"titles": "its list of tools is too long", "cursor": "it repeats a page's cursor", "pages": "more than 5000 pages",
+	} {
+		s := hostileServer(t, mode)
+		s.Limits.ConnectTimeout = time.Hour
+		m, _ := manager(t, s)
+		if _, _, err := m.Definitions(t.Context(), "hostile", "", ""); reason(t, err) != tools.Protocol ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Definitions = %v, want a protocol error with %q", mode, err, want)
+		}
+	}
+}
+
+// The data of an error reaches the program with all digits, if it is small. A result may lack its content.
+func TestDataOfErrors(t *testing.T) {
+	t.Parallel()
+	m, _ := manager(t, hostileServer(t, "calls"))
+	for tool, want := range map[string]string{"data": `{"n":9007199254740993}`, "large-data": "", "nosuch": ""} {
+		_, err := callHostile(t, m, tool, `{}`)
+		if ue, ok := errors.AsType[*tools.UpstreamError](err); !ok || ue.Reason != tools.Refused || string(ue.Data) != want {
+			t.Errorf("%s = %#v, want the data %s", tool, err, want)
+		}
+	}
+	for _, tool := range []string{"no-result", "no-content", "null-content"} {
+		if got, err := callHostile(t, m, tool, `{}`); err != nil || got.Content != nil || got.Structured != nil {
+			t.Errorf("%s = %+v, %v; want an empty result", tool, got, err)
+		}
 	}
 }
 

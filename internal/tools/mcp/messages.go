@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -117,10 +118,13 @@ func decodable(message []byte, open *requests) (out []byte, err error) {
 	if err != nil {
 		return nil, errMalformed(err)
 	}
-	if err := open.received(decoded, len(message)); err != nil {
-		return nil, err
-	}
 	if request, ok := decoded.(*jsonrpc.Request); ok {
+		if !exactID(message, request.ID) { // the response would have another id
+			return nil, nil
+		}
+		if err := open.received(decoded, len(message)); err != nil {
+			return nil, err
+		}
 		return served(request)
 	}
 	if response, ok := decoded.(*jsonrpc.Response); ok && response.Error != nil {
@@ -134,6 +138,15 @@ func decodable(message []byte, open *requests) (out []byte, err error) {
 		return nil, errMalformed(err)
 	}
 	return exact, nil
+}
+
+// exactID reports whether the SDK, which makes each number an int64, keeps the id of a message.
+func exactID(message []byte, id jsonrpc.ID) bool {
+	n, isInt := id.Raw().(int64)
+	var m struct {
+		ID float64 `json:"id"`
+	}
+	return !isInt || json.Unmarshal(message, &m) == nil && float64(n) == m.ID && math.Abs(m.ID) < 1<<53
 }
 
 // encodeError encodes an error response. It replaces the codes that the SDK and this package use for errors of their

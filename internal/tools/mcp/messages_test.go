@@ -65,6 +65,11 @@ func TestMessageReader(t *testing.T) {
 				`invalid message version tag \"\"; expected \"2.0\""}}` + "\n",
 			"",
 		},
+		{ // the SDK would respond with another id
+			`{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}` + "\n" + `{"jsonrpc":"2.0","id":1.5,"method":"ping"}` +
+				"\n" + `{"jsonrpc":"2.0","id":7.0,"method":"ping"}` + "\n",
+			`{"jsonrpc":"2.0","id":7,"method":"ping"}` + "\n", "",
+		},
 		{`{"result":NaN,"id":"00` + "\x01" + `"}` + "\n" + a + "\n", a + "\n", `{"result":NaN,"id":"00` + "\x01" + `"}`},
 	} {
 		var invalid []string

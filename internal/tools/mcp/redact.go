@@ -92,11 +92,17 @@ func (r redactor) redactResult(result *tools.Result) {
 			*text = r.redact(*text)
 		}
 	}
-	if value, err := tools.DecodeJSON(result.Structured); err == nil {
+	result.Structured = r.redactJSON(result.Structured)
+}
+
+// redactJSON returns JSON without secrets in its strings, numbers and names.
+func (r redactor) redactJSON(data json.RawMessage) json.RawMessage {
+	if value, err := tools.DecodeJSON(data); err == nil {
 		if encoded, err := tools.EncodeJSON(r.redactValue(value)); err == nil {
-			result.Structured = bytes.TrimSpace(encoded)
+			return bytes.TrimSpace(encoded)
 		}
 	}
+	return data
 }
 
 // redactValue returns a JSON value without secrets in its strings, numbers and names.
