@@ -175,7 +175,8 @@ func fleetWithTools(t *testing.T, tools ...client.Tool) bridge.Options {
 	mux.HandleFunc("GET /v1/tools", respond(client.ToolList{Tools: tools}))
 	mux.HandleFunc("GET /v1/tasks/{id}", respond(client.Record{Status: client.Succeeded}))
 	mux.HandleFunc("GET /v1/audit", respond([]client.AuditRecord{
-		{Event: schemas.AuditEnd, Server: "map", Tool: "show-map"}, {Event: schemas.AuditEnd, Server: "map", Tool: "gone-by"},
+		{Event: schemas.AuditEnd, Server: "map", Tool: "show-map"},
+		{Event: schemas.AuditEnd, Server: "map", Tool: "gone-by"},
 	}))
 	mux.HandleFunc("POST /v1/tasks", func(w http.ResponseWriter, r *http.Request) {
 		var task client.Submission

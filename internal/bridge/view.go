@@ -161,8 +161,9 @@ type approvalOut struct {
 func (out *taskOut) addApprovals(rec client.Record, limit int) {
 	for _, q := range rec.Pending(time.Now()) {
 		approve := "codefleet approve " + rec.TaskID + " " + q.Call
+		args := json.RawMessage(text.UnescapeHTML(q.Arguments))
 		out.Approval = append(out.Approval, approvalOut{
-			q.Call, q.Server + "/" + q.Tool, json.RawMessage(text.UnescapeHTML(q.Arguments)), q.ExpiresAt, approve, approve + " --deny",
+			q.Call, q.Server + "/" + q.Tool, args, q.ExpiresAt, approve, approve + " --deny",
 		})
 	}
 	if len(out.Approval) == 0 {

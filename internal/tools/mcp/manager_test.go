@@ -311,7 +311,8 @@ func TestAboutServer(t *testing.T) {
 func TestEndlessLists(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{
-		"titles": "its list of tools is too long", "cursor": "it repeats a page's cursor", "pages": "more than 5000 pages",
+		"titles": "its list of tools is too long", "cursor": "it repeats a page's cursor",
+		"pages": "more than 5000 pages",
 	} {
 		s := hostileServer(t, mode)
 		s.Limits.ConnectTimeout = time.Hour
@@ -329,7 +330,8 @@ func TestDataOfErrors(t *testing.T) {
 	m, _ := manager(t, hostileServer(t, "calls"))
 	for tool, want := range map[string]string{"data": `{"n":9007199254740993}`, "large-data": "", "nosuch": ""} {
 		_, err := callHostile(t, m, tool, `{}`)
-		if ue, ok := errors.AsType[*tools.UpstreamError](err); !ok || ue.Reason != tools.Refused || string(ue.Data) != want {
+		if ue, ok := errors.AsType[*tools.UpstreamError](err); !ok || ue.Reason != tools.Refused ||
+			string(ue.Data) != want {
 			t.Errorf("%s = %#v, want the data %s", tool, err, want)
 		}
 	}

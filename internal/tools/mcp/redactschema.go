@@ -58,7 +58,10 @@ func (r redactor) redactSchema(schema any) {
 }
 
 // references are the members of a schema whose texts have a meaning for programs.
-var references = []string{"$ref", "$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$schema", "type", "format", "pattern"}
+var references = []string{
+	"$ref", "$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$schema", "type",
+	"format", "pattern",
+}
 
 // contained reports whether a JSON value contains a secret.
 func (r redactor) contained(value any) bool {

@@ -143,7 +143,8 @@ func TestSignatures(t *testing.T) {
 				`"c":{"$dynamicRef":"#c"},"d":{"$ref":"a#/properties/x"},"e":{"$ref":"a#y"},"g":{"$ref":"#z"}},"$defs":{` +
 				`"A":{"$id":"a","type":"object","properties":{"x":{"type":"integer"},"y":{"$anchor":"y","type":"null"}}},` +
 				`"B":{"$anchor":"b","type":"number"},"C":{"$dynamicAnchor":"c","type":"boolean"}}}`, "",
-			"f(a: A = UNSET, b: float = UNSET, c: bool = UNSET, d: int = UNSET, e: None = UNSET, g: Any = UNSET) -> Any",
+			"f(a: A = UNSET, b: float = UNSET, c: bool = UNSET, " +
+				"d: int = UNSET, e: None = UNSET, g: Any = UNSET) -> Any",
 		},
 		{
 			"long chain", `{"properties":{"a":{"$ref":"#/$defs/0"},"b":{"$ref":"#/$defs/x"}},"$defs":{` +

@@ -255,8 +255,8 @@ type parameter struct {
 
 // parameters returns the properties of an input schema and of its alternatives. A property is required if the schema
 // or all its alternatives require it and it has no default. extra is the schema of additional arguments, or nil if the
-// schema forbids all or does not mention them. If the schema says nothing about properties, or cannot be resolved, extra
-// accepts all arguments. A schema with empty properties means that the tool has no arguments.
+// schema forbids all or does not mention them. If the schema says nothing about properties, or cannot be resolved,
+// extra accepts all arguments. A schema with empty properties means that the tool has no arguments.
 func (d document) parameters() (params []parameter, extra any) {
 	root := d.resolve(d.root, 0)
 	if root == nil {

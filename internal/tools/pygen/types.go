@@ -226,7 +226,8 @@ func (v *view) typedDict(s object, name string, depth int, ref string) string {
 	var needed, optional []field
 	for _, key := range slices.Sorted(maps.Keys(properties)) {
 		byName = byName && attributeKey.MatchString(key) && !slices.Contains(reservedAttributes, key)
-		f := field{key: key, typ: v.typeOf(properties[key], class+pascal(key), depth+1), note: v.comment(properties[key], depth)}
+		property := properties[key]
+		f := field{key: key, typ: v.typeOf(property, class+pascal(key), depth+1), note: v.comment(property, depth)}
 		if required[key] {
 			needed = append(needed, f)
 		} else {
