@@ -184,8 +184,8 @@ var workflows = []Error{
 }
 
 var refusals = []Error{
-	row(BadFile, "blocked", "A file of the task has a path that is not valid in a workspace.",
-		"Use a relative path without `..`."),
+	row(BadFile, "blocked", "A file of the task has a path that is not valid in a workspace, or that no version has.",
+		"Use a relative path without `..`, `servers`, `client`, `lost+found`, `__pycache__`, `.venv` and `node_modules`."),
 	row(Blocked, "blocked", "A check refused the program and gave no error code.", "Read the message."),
 	row(CodeRequired, "blocked", "No model wrote the program, and the rules do not understand the whole description.",
 		"Configure a model, or finish the program in `hint` and send it as `code`."),

@@ -63,7 +63,8 @@ func writeFiles(files []schemas.File, tree *state.Tree) error {
 			return &schemas.Error{
 				Code: errcode.BadFile, Message: fmt.Sprintf("/files/%d: %v", i, err),
 				Hint: "a name is a relative path within the workspace, such as data/in.csv; " +
-					"servers, client and lost+found belong to the fleet",
+					"servers, client and lost+found belong to the fleet, and __pycache__, .venv and node_modules are for " +
+					"generated files",
 			}
 		}
 	}

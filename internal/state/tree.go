@@ -48,8 +48,8 @@ func (t *Tree) Ref() Ref { return t.ref }
 func (t *Tree) Close() error { return t.dir.Close() }
 
 // WriteFile writes a file and its missing parent directories, owned by Options.Owner. It replaces what is at path, even
-// a directory. A Commit treats the file like one that the program wrote. path must be relative, clean and not reserved;
-// only the permission bits of mode count.
+// a directory. A Commit treats the file like one that the program wrote. path must be relative, clean and neither
+// reserved nor excluded by default; only the permission bits of mode count.
 func (t *Tree) WriteFile(path string, data []byte, mode os.FileMode) error {
 	t.inUse = true
 	return t.dir.WriteFile(path, data, mode)

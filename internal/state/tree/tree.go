@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -114,13 +115,17 @@ func (t *Dir) Watch(untouched func() bool) { t.watch = untouched }
 func (t *Dir) Close() error { return t.root.Close() }
 
 // WriteFile writes a file and its missing parent directories, owned by Options.Owner. It replaces what is at path, even
-// a directory. path must be relative, clean and not reserved; only the permission bits of mode count.
+// a directory. path must be relative, clean and neither reserved nor excluded by Options.Excludes; only the permission
+// bits of mode count.
 func (t *Dir) WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err := format.CheckPath(path); err != nil {
 		return err
 	}
 	if t.reserved(path) {
 		return fmt.Errorf("write %q: the name %s is reserved", path, format.TopDir(path))
+	}
+	if ExcludeRules(t.opts.Excludes, nil).MatchBelow(path) {
+		return fmt.Errorf("write %q: no version has files below %s", path, strings.Join(t.opts.Excludes, ", "))
 	}
 	var dirs []string
 	for dir := format.ParentDir(path); dir != ""; dir = format.ParentDir(dir) {
