@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	exitUnreported = 121     // LOST in child.py: the program's end could not be reported
-	exitKilled     = 128 + 9 // by SIGKILL
+	signalUnreported = "signal 62" // UNREPORTED in child.py: the program's end could not be reported
+	exitKilled       = 128 + 9     // by SIGKILL
 )
 
 // newVerdict returns a verdict with the fields that all verdicts share.
@@ -116,10 +116,10 @@ func exitVerdict(v Verdict, code int, signal string, cpuSeconds int64) Verdict {
 	switch {
 	case signal == "SIGXCPU" && v.CPUMS > float64(cpuSeconds-1)*1000: // the kernel's clock is coarse
 		return v.with(Failed, &Failure{Code: errcode.CPULimit, Message: "the program used up its processor time"})
+	case signal == signalUnreported:
+		return v.with(Failed, channelBroken())
 	case signal != "":
 		return v.with(Failed, &Failure{Code: errcode.Signal, Message: "the program was killed by " + signal})
-	case code == exitUnreported:
-		return v.with(Failed, channelBroken())
 	case code != 0:
 		message := fmt.Sprintf("the program ended with exit code %d", code)
 		return v.with(Failed, &Failure{Code: errcode.ExitCode, Message: message})

@@ -97,6 +97,15 @@ var hostile = []struct {
 		limits: executor.Limits{Timeout: 300 * time.Millisecond}, want: want{status: "timeout", code: "timeout"},
 	},
 	{
+		name:   "fails and does not end its thread",
+		code:   "import threading\nthreading.Thread(target=threading.Event().wait).start()\nraise ValueError",
+		limits: executor.Limits{Timeout: 300 * time.Millisecond},
+		want: want{
+			status: "timeout", code: "timeout", stderr: "Traceback (most recent call last):\n" +
+				"  File \"program.py\", line 3, in <module>\n    raise ValueError\nValueError\n",
+		},
+	},
+	{
 		name: "forks", code: "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", separateUser: true,
 		limits: executor.Limits{Timeout: time.Second, Processes: 30}, want: want{status: "timeout", code: "timeout"},
 	},
@@ -143,6 +152,10 @@ var hostile = []struct {
 	{
 		name: "closes its pipes and goes on", code: "import os\nos.closerange(0, 100)\nwhile True: pass",
 		limits: executor.Limits{Timeout: 300 * time.Millisecond}, want: want{status: "timeout", code: "timeout"},
+	},
+	{
+		name: "replaces the channel", code: "import os\nos.dup2(1, 3)\n5",
+		want: want{status: "failed", code: "channel_broken"},
 	},
 	{name: "closes standard output", code: "import os\nos.close(1)\n5", want: want{result: "5"}},
 	{

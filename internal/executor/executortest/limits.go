@@ -40,6 +40,15 @@ var limited = []struct {
 		want:   want{result: `"small"`},
 	},
 	{
+		name: "memory, threads", code: threads + "start(60)", limits: executor.Limits{MemoryMB: 100},
+		want: want{status: "failed", code: "memory_limit", message: "100 MB", line: 3},
+	},
+	{name: "threads, within", code: threads + "start(60)", want: want{result: "60"}},
+	{
+		name: "threads, above", code: threads + "start(60)", limits: executor.Limits{Processes: 20}, separateUser: true,
+		want: want{status: "failed", code: "exception", message: "can't start new thread", line: 3},
+	},
+	{
 		name: "files, within", code: "x = [open('/dev/null') for _ in range(80)]\nNone",
 		limits: executor.Limits{OpenFiles: 100},
 	},
@@ -73,6 +82,12 @@ var limited = []struct {
 		want: want{status: "failed", code: "cpu_limit"},
 	},
 }
+
+const threads = `import threading
+def start(n):
+    for _ in range(n): threading.Thread(target=threading.Event().wait, daemon=True).start()
+    return n
+`
 
 const procs = `import os
 def start(n):

@@ -106,7 +106,10 @@ Pair = collections.namedtuple('Pair', 'a b')
 		"a syntax error", "x = 1\ny = = 2",
 		want{status: "failed", code: "syntax_error", message: "SyntaxError", cause: "y = = 2", line: 2},
 	},
-	{"a null byte", "x = 1\x00", want{status: "failed", code: "syntax_error", message: "null bytes"}},
+	{
+		"a NUL character", "x = 1\ny\x00",
+		want{status: "failed", code: "syntax_error", message: "the program contains a NUL character", line: 2},
+	},
 	{
 		"an exception", "def f(x):\n  return 1 / x\n\nf(0)\n",
 		want{
@@ -196,6 +199,10 @@ while True: pass`, want{status: "failed", code: "exception", message: "TimeoutEr
 		want{status: "failed", code: "signal", message: "SIGXCPU"},
 	},
 	{"os._exit(7)", "import os\nos._exit(7)", want{status: "failed", code: "exit_code", message: "exit code 7"}},
+	{
+		"os._exit(121)", "import os\nos._exit(121)",
+		want{status: "failed", code: "exit_code", message: "exit code 121"},
+	},
 	{"os._exit(0)", "import os\nos._exit(0)", want{}},
 	{
 		"a segmentation fault", "import ctypes\nctypes.string_at(0)",

@@ -28,7 +28,8 @@ FILENAME = "program.py"
 PACKAGES = "/opt/packages"  # the package layer, if the box has one
 CONTROL = 3  # the descriptor of the channel to the runner
 ADMIT = b"a"  # what the runner sends when no earlier program runs any more
-LOST = 121  # exit code if the end of the program could not be reported
+LOST = 121  # exit code of a process that has no program, and of one that a program has forked
+UNREPORTED = 62  # signal that ends the process if the end of the program cannot be reported; it has no other use
 MAX_MESSAGE, MAX_CAUSE = 2000, 9000  # characters of a failure's texts
 MAX_REPORTS = 1000  # reports of calls that are made in this process
 USE_FILE = "write it to a file and return the file's name"
@@ -38,6 +39,7 @@ MAX_LEFT, EMPTY_S = 10_000, 1  # entries of the scratch directories that are rem
 RECURSION = 1000  # the interpreter's own recursion limit, for what follows a program
 SIGNALS = frozenset(map(int, signal.valid_signals()))
 MAX_CALMS = 100  # attempts to remove what interrupts the report
+STACK = 4 << 20  # bytes of address space for the stack of a thread: at 8 MiB, few threads fit into the memory limit
 SPARE = 32 << 20  # bytes of address space for reporting that the memory limit was reached
 
 
@@ -65,6 +67,14 @@ def main(boot, drop_privileges):
         print(error, file=sys.stderr, flush=True)
     except BaseException:
         traceback.print_exc()
+    lost()
+
+
+def lost():
+    """Ends the process of a program whose end cannot be reported: by a signal, because programs use all exit codes."""
+    quietly(lambda: _signal.signal(UNREPORTED, _signal.SIG_DFL))
+    quietly(lambda: _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {UNREPORTED}))
+    quietly(lambda: _signal.raise_signal(UNREPORTED))
     os._exit(LOST)
 
 
@@ -84,6 +94,7 @@ def warm(boot):
     sys.modules["client"], sys.modules["client.mcp_client"] = client, mcp_client
     sys.modules["client.session"] = session
     os.umask(0o022)
+    threading.stack_size(STACK)
     rehearse()
 
 
@@ -106,8 +117,7 @@ def prepare(boot):
     sys.path.append(boot["workspace"])
     os.chdir("/")  # the parser's errors quote lines of a file with the program's name in the working directory
     maxima = {name: resource.getrlimit(getattr(resource, "RLIMIT_" + name))[1] for name in LIMITS}
-    with open("/proc/self/statm", "rb") as statm:
-        return int(statm.read().split()[0]) * resource.getpagesize(), maxima
+    return address_space(), maxima
 
 
 def rehearse():
@@ -202,6 +212,7 @@ class Channel:
 
     def __init__(self, descriptor):
         self._descriptor = descriptor
+        self._socket = os.fstat(descriptor)
         self._frames = frames.Splitter(hidden.Region(frames.CAPACITY).view)
         self._writing = threading.Lock()
         self._changed = threading.Condition()
@@ -213,6 +224,8 @@ class Channel:
     def send(self, header, body=b""):
         data = memoryview(frames.pack(header, body))
         with self._writing:
+            if not os.path.samestat(os.fstat(self._descriptor), self._socket):
+                raise OSError(errno.EBADF, "the program has replaced descriptor %d" % self._descriptor)
             while data:
                 data = data[os.write(self._descriptor, data) :]
 
@@ -419,6 +432,8 @@ class Program:
         if os.getpid() != self.process:  # a forked process that ran to the end of the program
             leave()
         try:
+            if failure and any(not t.daemon for t in threading.enumerate() if t is not threading.main_thread()):
+                quietly(lambda: sys.stderr.write(failure.get("cause", "")))  # the threads may outlast the timeout
             threading._shutdown()
             if self.state and not failure:
                 self.state.store(names.get(statevar.NAME))
@@ -480,7 +495,7 @@ class Program:
         try:
             self.channel.send(header, b"".join(texts) + result)
         except OSError:
-            os._exit(LOST)
+            lost()
         while True:  # the runner kills this process, which is faster than its exit
             signal.pause()
 
@@ -562,7 +577,10 @@ def quietly(fn):
 def unparsed(error, code, memory):
     """Returns why a program could not be parsed. memory is its limit, in bytes."""
     failure = {"code": "syntax_error", "message": "%s: %s" % (type(error).__name__, error)}
-    if isinstance(error, SyntaxError):
+    if "\0" in code:
+        failure["message"] = "the program contains a NUL character"
+        failure["line"] = len(lines_of(code[: code.index("\0") + 1]))
+    elif isinstance(error, SyntaxError):
         if error.text is None and error.lineno:  # the compiler has no text
             error.text = "".join(lines_of(code)[error.lineno - 1 : error.lineno])
         failure["message"] = "%s: %s" % (type(error).__name__, error.msg)
@@ -581,10 +599,24 @@ def has_used_half(memory):
 
 def is_out_of_memory(error, memory):
     """Reports whether an exception was raised for want of memory. In a deep recursion the interpreter may lose the
-    MemoryError, and raise a SystemError that says so."""
+    MemoryError, and raise a SystemError that says so. If the stack of a thread does not fit into the memory limit, it
+    raises the same error as at the limit of processes."""
     lost = isinstance(error, SystemError) and "without" in str(error) and "exception" in str(error)
     mapping = isinstance(error, OSError) and error.errno == errno.ENOMEM  # of mmap, for example
-    return isinstance(error, MemoryError) or mapping or lost and has_used_half(memory)
+    thread = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+    return isinstance(error, MemoryError) or mapping or lost and has_used_half(memory) or thread and lacks_stack()
+
+
+def lacks_stack():
+    """Reports whether the address space has no room for the stack of another thread."""
+    used = address_space() + (threading.stack_size() or STACK)
+    return used > resource.getrlimit(resource.RLIMIT_AS)[0]
+
+
+def address_space():
+    """Returns the address space in use, in bytes."""
+    with open("/proc/self/statm", "rb") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
 
 
 def uncaught(error, names, memory):
