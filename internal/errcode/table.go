@@ -232,7 +232,7 @@ var programs = []Error{
 	row(CPULimit, "failed", "The program used up its processor time.",
 		"Request more with `limits`, or do less in one task."),
 	row(Exception, "failed", "The program did not catch an exception.",
-		"Correct the line in `line`; the traceback is in `stderr`."),
+		"Correct the line in `line`; the traceback is in `error.cause`."),
 	row(ExitCode, "failed", "The program exited with a code other than 0.", "Read its output."),
 	row(MemoryLimit, "failed", "The program needed more memory than its limit.",
 		"Raise `limits.memory_mb`, or process the data in smaller pieces."),

@@ -104,7 +104,7 @@ func scanManifest(r *bufio.Reader, brief bool) (*Manifest, error) {
 		m.Changes = append(m.Changes, c)
 	}
 	if lines.Scan() {
-		return nil, fmt.Errorf("more than the %d lines of the header", m.Header.Lines)
+		return nil, fmt.Errorf("more lines than the %d that the header states", m.Header.Lines)
 	}
 	return m, lines.Err()
 }

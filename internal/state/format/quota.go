@@ -61,9 +61,9 @@ func (e limitError) Unwrap() []error { return []error{ErrQuota, e.reason} }
 func (q Quota) CheckSet(s *EntrySet) error {
 	switch {
 	case s.Bytes > q.Bytes:
-		return &QuotaError{"total in bytes, merged with other tasks", s.Bytes, q.Bytes, nil}
+		return &QuotaError{"the total size of the new version in bytes", s.Bytes, q.Bytes, nil}
 	case s.Files > q.Files:
-		return &QuotaError{"number of files, merged with other tasks", int64(s.Files), int64(q.Files), nil}
+		return &QuotaError{"the number of files of the new version", int64(s.Files), int64(q.Files), nil}
 	}
 	return nil
 }

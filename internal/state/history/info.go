@@ -77,8 +77,9 @@ const (
 	maxListed    = 200 // objects of one workspace that a listing reads before it starts again after the workspace
 )
 
-// workspaceNames returns the names of the workspaces that have objects below prefix. A workspace may have very many,
-// and there may be many workspaces with a few: each listing costs the store much more than a few objects of it.
+// workspaceNames returns the names of the workspaces that have objects below prefix. A workspace may have very many
+// objects, so the rest of them are skipped after maxListed. Not sooner, because there may be many workspaces with few
+// objects, and to start a listing again costs the store much more than to list a few more objects.
 func workspaceNames(ctx context.Context, r *repo.Repo, prefix string) (found []string, err error) {
 	after, last, listed := "", "", 0
 	for again := true; again; {

@@ -14,7 +14,7 @@ import (
 const markParallel = 8 // manifests that are read at the same time
 
 // versionMarker marks what the kept versions of a workspace need. It visits the manifests of the history, newest first,
-// and holds one manifest at a time: what is in memory grows with the number of objects only.
+// and holds only a few manifests at a time: what is in memory grows with the number of objects only.
 //
 // Of consecutive kept versions it counts the changes of each, and the whole content of the oldest: the content of each
 // is that of the oldest and some of the later changes.
