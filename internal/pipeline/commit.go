@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -162,10 +163,21 @@ func (p *Pipeline) revert(ctx context.Context, a attempt) (ms float64) {
 		err = p.Store.Revert(ctx, a.checkout.tree)
 	}
 	if err != nil {
-		p.Log.WarnContext(ctx, "workspace not reverted, box discarded", "box", a.box.BoxID(), "error", err)
+		p.Log.WarnContext(ctx, "workspace not reverted, box discarded", "box", a.box.BoxID(), "error", unnamed(err))
 		a.box.Discard()
 	}
 	return ms
+}
+
+// unnamed returns the text of an error for the log: without the paths of a program's files.
+func unnamed(err error) string {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	if errors.Is(err, state.ErrQuota) {
+		return "the files exceed a limit of all workspaces"
+	}
+	return err.Error()
 }
 
 // earlierResult returns the result that an earlier run committed. It adds what is known only after the commit: the

@@ -1,8 +1,14 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -31,6 +37,37 @@ func TestMisplacedFiles(t *testing.T) {
 		if ok != refused || err == nil == refused ||
 			refused && (e.Code != errcode.BadFile || fmt.Sprintf("%.9s", e.Message) != "/files/1:") {
 			t.Errorf("writeFiles(%s) = %v, refused: %v, want %v", name, err, ok, refused)
+		}
+	}
+}
+
+// TestLogHasNoNames checks that the log of a failed revert does not name a program's files.
+func TestLogHasNoNames(t *testing.T) {
+	store := state.New(mem.New(), state.Options{})
+	dir := t.TempDir()
+	tree, err := store.Tree(dir, state.Ref{Tenant: "acme", Workspace: "main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	if _, err = store.Checkout(t.Context(), tree, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, strings.Repeat("jane-doe/", 129)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tooDeep := store.Revert(t.Context(), tree)
+	if tooDeep == nil || !strings.Contains(tooDeep.Error(), "jane-doe") {
+		t.Fatalf("Revert() of deep directories = %v, want an error that names them", tooDeep)
+	}
+	removal := fmt.Errorf("remove %q: %w", "jane-doe", &fs.PathError{Op: "unlinkat", Path: "jane-doe", Err: syscall.EPERM})
+	for want, err := range map[string]error{
+		"the files exceed a limit of all workspaces": tooDeep,
+		"operation not permitted":                    removal,
+		"context canceled":                           context.Canceled,
+	} {
+		if got := unnamed(err); got != want {
+			t.Errorf("unnamed(%v) = %q, want %q", err, got, want)
 		}
 	}
 }
