@@ -78,7 +78,7 @@ func (p *Pipeline) runProgram(
 	defer span.End()
 	t := s.task
 	t.job.Emit(ctx, schemas.Progress{Stage: "run"})
-	out := newOutput(func(stream, text string) {
+	out := newOutput(t.limits.OrDefaults().OutputBytes, func(stream, text string) {
 		if !p.holdsOutput(g) { // otherwise the review stage emits it
 			t.job.Emit(ctx, schemas.Progress{Stream: stream, Text: text})
 		}

@@ -1,19 +1,25 @@
 package pipeline
 
 import (
+	"encoding/json"
 	"strings"
 	"unicode/utf8"
 )
 
 // output converts the program's output to text, piece by piece. If a piece ends within a character, output holds back
-// the bytes of that character until the next piece. It replaces invalid UTF-8.
+// the bytes of that character until the next piece. It replaces invalid UTF-8. The log
+// stores the text as JSON, in which some characters take six times their size, so output ends a stream before the first
+// piece with which its JSON exceeds room bytes: the result has all of the output.
 type output struct {
 	emit func(stream, text string)
 	rest map[string][]byte // bytes held back, by stream
+	room map[string]int64  // bytes of JSON that may still be emitted, by stream; negative if the stream has ended
 }
 
-func newOutput(emit func(stream, text string)) *output {
-	return &output{emit: emit, rest: map[string][]byte{}}
+// newOutput returns an output for a program whose streams are limited to limit bytes each.
+func newOutput(limit int64, emit func(stream, text string)) *output {
+	room := 2 * limit // enough for text with many quotation marks and newlines
+	return &output{emit: emit, rest: map[string][]byte{}, room: map[string]int64{"stdout": room, "stderr": room}}
 }
 
 func (o *output) write(stream string, data []byte) {
@@ -21,7 +27,7 @@ func (o *output) write(stream string, data []byte) {
 	whole := len(data) - unfinished(data)
 	o.rest[stream] = append([]byte(nil), data[whole:]...)
 	if whole > 0 {
-		o.emit(stream, strings.ToValidUTF8(string(data[:whole]), "�"))
+		o.emitWithin(stream, strings.ToValidUTF8(string(data[:whole]), "�"))
 	}
 }
 
@@ -29,9 +35,20 @@ func (o *output) write(stream string, data []byte) {
 func (o *output) flush() {
 	for _, stream := range []string{"stdout", "stderr"} {
 		if len(o.rest[stream]) > 0 {
-			o.emit(stream, "�")
+			o.emitWithin(stream, "�")
 			delete(o.rest, stream)
 		}
+	}
+}
+
+// emitWithin emits text if the stream has room for it, and else ends the stream.
+func (o *output) emitWithin(stream, text string) {
+	if o.room[stream] < 0 {
+		return
+	}
+	data, _ := json.Marshal(text) // cannot fail for a string
+	if o.room[stream] -= int64(len(data) - len(`""`)); o.room[stream] >= 0 {
+		o.emit(stream, text)
 	}
 }
 

@@ -117,7 +117,9 @@ const outputPiece = 64 << 10
 
 // emitOutput emits the output that was held back for the review.
 func (t task) emitOutput(ctx context.Context, r plugin.Result) {
-	out := newOutput(func(stream, text string) { t.job.Emit(ctx, schemas.Progress{Stream: stream, Text: text}) })
+	out := newOutput(t.limits.OrDefaults().OutputBytes, func(stream, text string) {
+		t.job.Emit(ctx, schemas.Progress{Stream: stream, Text: text})
+	})
 	for _, s := range []struct{ stream, text string }{{"stdout", r.Output}, {"stderr", r.Stderr}} {
 		for text := s.text; text != ""; {
 			n := min(len(text), outputPiece)
