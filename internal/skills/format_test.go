@@ -167,6 +167,7 @@ func TestHostileFiles(t *testing.T) {
 		`"a\\b" is not`:            {`a\b`: 1},
 		`deeper than`:              {"a/b/c/d/e/f/g/h/i": 1},
 		`longer than`:              {strings.Repeat("x", 300): 1},
+		`a cache of bytecode`:      {"scripts/__pycache__/run.cpython-311.pyc": 1},
 		`differ by case only`:      {"A.txt": 1, "a.txt": 1},
 		`is a file and a`:          {"a": 1, "a/b": 1},
 		`bytes; the limit is 8388`: {"large": 50 << 20},

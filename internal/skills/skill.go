@@ -137,6 +137,9 @@ func checkPath(name string) error {
 	case len(name) > maxPath || strings.Count(name, "/") >= maxDepth:
 		return invalid("the path %q is longer than %d bytes or deeper than %d directories",
 			printable, maxPath, maxDepth)
+	case slices.Contains(strings.Split(name, "/"), "__pycache__"):
+		return invalid("the path %q is in a cache of bytecode, which Python would run in place of the source: leave it out",
+			printable)
 	}
 	return nil
 }
