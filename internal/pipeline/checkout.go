@@ -63,8 +63,8 @@ func writeFiles(files []schemas.File, tree *state.Tree) error {
 			return &schemas.Error{
 				Code: errcode.BadFile, Message: fmt.Sprintf("/files/%d: %v", i, err),
 				Hint: "a name is a relative path within the workspace, such as data/in.csv; " +
-					"servers, client and lost+found belong to the fleet, and __pycache__, .venv and node_modules are for " +
-					"generated files",
+					"servers, client and lost+found belong to the fleet, and no version has what is below " +
+					"__pycache__, .venv and node_modules",
 			}
 		}
 	}

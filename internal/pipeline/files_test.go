@@ -17,8 +17,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// TestMisplacedFiles checks that a task places no files in the directories of the workspace that belong to the fleet, and
-// none that Python would run and no version would have.
+// TestMisplacedFiles checks that a task places no files in the directories of the workspace that belong to the fleet,
+// and none that Python would run and no version would have.
 func TestMisplacedFiles(t *testing.T) {
 	tree, err := state.New(mem.New(), state.Options{}).Tree(t.TempDir(), state.Ref{Tenant: "acme", Workspace: "main"})
 	if err != nil {
@@ -60,7 +60,7 @@ func TestLogHasNoNames(t *testing.T) {
 	if tooDeep == nil || !strings.Contains(tooDeep.Error(), "jane-doe") {
 		t.Fatalf("Revert() of deep directories = %v, want an error that names them", tooDeep)
 	}
-	removal := fmt.Errorf("remove %q: %w", "jane-doe", &fs.PathError{Op: "unlinkat", Path: "jane-doe", Err: syscall.EPERM})
+	removal := fmt.Errorf("remove: %w", &fs.PathError{Op: "unlinkat", Path: "jane-doe", Err: syscall.EPERM})
 	for want, err := range map[string]error{
 		"the files exceed a limit of all workspaces": tooDeep,
 		"operation not permitted":                    removal,

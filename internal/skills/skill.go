@@ -138,8 +138,8 @@ func checkPath(name string) error {
 		return invalid("the path %q is longer than %d bytes or deeper than %d directories",
 			printable, maxPath, maxDepth)
 	case slices.Contains(strings.Split(name, "/"), "__pycache__"):
-		return invalid("the path %q is in a cache of bytecode, which Python would run in place of the source: leave it out",
-			printable)
+		return invalid("the path %q is in a cache of bytecode, which Python would run in place of the source: "+
+			"leave it out", printable)
 	}
 	return nil
 }
