@@ -1,9 +1,14 @@
 package jobs
 
 import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"mime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // This file implements the CloudEvents NATS binding (1.0.3-wip). In binary mode, attributes are percent-encoded
@@ -34,7 +40,8 @@ const (
 )
 
 // decodeNATS reads and validates a CloudEvent from a NATS message in binary or structured mode. The event's data
-// may share memory with data.
+// may share memory with data. Errors are short and do not quote the message, except for names of attributes: they are
+// logged.
 func decodeNATS(header nats.Header, data []byte) (event.Event, error) {
 	attrs, contentType, err := ceHeaders(header)
 	if err != nil {
@@ -42,8 +49,8 @@ func decodeNATS(header nats.Header, data []byte) (event.Event, error) {
 	}
 	if media, _, err := mime.ParseMediaType(contentType); err == nil && strings.HasPrefix(media, ceStructured) {
 		if media != event.ApplicationCloudEventsJSON {
-			return event.Event{}, fmt.Errorf("content type %q: only %s is supported", media,
-				event.ApplicationCloudEventsJSON)
+			return event.Event{}, errors.New("content type of another event format: only " +
+				event.ApplicationCloudEventsJSON + " is supported")
 		}
 		return decodeStructured(data)
 	}
@@ -60,7 +67,7 @@ func ceHeaders(header nats.Header) (attrs map[string]string, contentType string,
 			continue
 		}
 		if _, twice := attrs[name]; len(values) > 1 || twice || contentType != "" && !isAttr {
-			return nil, "", fmt.Errorf("header %s: set more than once", key)
+			return nil, "", fmt.Errorf("header %s: set more than once", shortName(key))
 		}
 		if !isAttr {
 			contentType = values[0]
@@ -71,34 +78,112 @@ func ceHeaders(header nats.Header) (attrs map[string]string, contentType string,
 	return attrs, contentType, nil
 }
 
+// decodeStructured does not use the SDK's decoder, whose errors quote the event, and which panics on some JSON.
 func decodeStructured(data []byte) (event.Event, error) {
-	var ev event.Event
+	ev := event.New(event.CloudEventsVersionV1)
 	if !utf8.Valid(data) {
 		return ev, errors.New("structured event: not UTF-8")
 	}
-	if err := ev.UnmarshalJSON(data); err != nil {
-		return ev, fmt.Errorf("structured event: %w", err)
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+			return ev, fmt.Errorf("structured event: not valid JSON at byte %d", syntax.Offset)
+		}
+		return ev, errors.New("structured event: not a JSON object")
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if name == "data" || name == "data_base64" {
+			continue
+		}
+		if setMember(&ev, name, members[name]) != nil {
+			return ev, badAttribute(name)
+		}
+	}
+	if string(members["specversion"]) != `"1.0"` {
+		return ev, badAttribute("specversion")
+	}
+	if err := setData(&ev, members["data"], members["data_base64"]); err != nil {
+		return ev, err
 	}
 	return ev, checkEvent(ev)
 }
 
+// setMember sets an attribute to a value in JSON: a string, a boolean, an integer, or null, which means absent.
+func setMember(ev *event.Event, name string, raw json.RawMessage) error {
+	var v any
+	if err := json.Unmarshal(raw, &v); v == nil {
+		return err
+	}
+	if s, isString := v.(string); isString {
+		return setAttribute(ev, name, s)
+	}
+	if _, isNumber := v.(float64); isNumber {
+		n, err := strconv.ParseInt(string(raw), 10, 32)
+		if err != nil {
+			return err
+		}
+		v = int32(n)
+	}
+	return ev.Context.SetExtension(name, v) // refuses the names of the specification's attributes
+}
+
+// setData sets the data, unless both members are absent. Data that is not JSON is a string.
+func setData(ev *event.Event, data, encoded json.RawMessage) error {
+	media, _, _ := mime.ParseMediaType(ev.DataContentType()) // checkEvent refuses an invalid one
+	isText := media != "" && media != "application/json" && media != "text/json" && !strings.HasSuffix(media, "+json")
+	var s string
+	switch {
+	case data != nil && encoded != nil:
+		return errors.New("structured event: it has both data and data_base64")
+	case encoded != nil:
+		err := json.Unmarshal(encoded, &s)
+		if err == nil {
+			ev.DataEncoded, err = base64.StdEncoding.DecodeString(s)
+		}
+		if err != nil || encoded[0] != '"' {
+			return badAttribute("data_base64")
+		}
+		ev.DataBase64 = true
+	case data != nil && isText:
+		if err := json.Unmarshal(data, &s); err != nil || data[0] != '"' {
+			return errors.New("structured event: data that is not JSON must be a string, or base64 in data_base64")
+		}
+		ev.DataEncoded = []byte(s)
+	default:
+		ev.DataEncoded = data
+	}
+	return nil
+}
+
+// badAttribute returns the error for an attribute whose value the SDK refuses.
+func badAttribute(name string) error {
+	want := map[string]string{
+		"specversion": "only 1.0 is supported", "time": "want a time such as 2006-01-02T15:04:05Z",
+		"source": "want a URI reference", "dataschema": "want an absolute URI", "data_base64": "want base64 in a string",
+	}
+	return fmt.Errorf("attribute %s: %s", shortName(name), cmp.Or(want[name], "its name or its value is not allowed"))
+}
+
+// shortName returns the name of an attribute or of a header for an error.
+func shortName(name string) string { return text.Printable(text.Truncate(name, 40)) }
+
 func decodeBinary(attrs map[string]string, data []byte) (event.Event, error) {
-	switch version := attrs["specversion"]; version {
+	switch attrs["specversion"] {
 	case event.CloudEventsVersionV1:
 	case "":
 		return event.Event{}, errors.New("not a CloudEvent: no header ce-specversion and no content type " +
 			event.ApplicationCloudEventsJSON)
 	default:
-		return event.Event{}, fmt.Errorf("specversion %q: only 1.0 is supported", version)
+		return event.Event{}, badAttribute("specversion")
 	}
 	ev := event.New(event.CloudEventsVersionV1)
 	for name, encoded := range attrs {
 		value := percentDecode(encoded)
 		if err := checkText(value); err != nil {
-			return ev, fmt.Errorf("attribute %s: %w", name, err)
+			return ev, fmt.Errorf("attribute %s: %w", shortName(name), err)
 		}
-		if err := setAttribute(&ev, name, value); err != nil {
-			return ev, fmt.Errorf("attribute %s: %w", name, err)
+		if setAttribute(&ev, name, value) != nil {
+			return ev, badAttribute(name)
 		}
 	}
 	if len(data) > 0 {
@@ -175,14 +260,14 @@ func checkEvent(ev event.Event) error {
 	for name, v := range ev.Extensions() {
 		s, err := types.Format(v)
 		if err != nil {
-			return fmt.Errorf("attribute %s: %w", name, err)
+			return badAttribute(name)
 		}
 		attrs[name] = s
 	}
 	size := len(timeHeaders)
 	for name, s := range attrs {
 		if err := checkText(s); err != nil {
-			return fmt.Errorf("attribute %s: %w", name, err)
+			return fmt.Errorf("attribute %s: %w", shortName(name), err)
 		}
 		size += len(cePrefix) + len(name) + len(percentEncode(s)) + ofHeader
 	}
@@ -262,7 +347,7 @@ func ceHeadersOf(ev event.Event) (nats.Header, error) {
 	for name, v := range extensions {
 		s, err := types.Format(v)
 		if err != nil {
-			return nil, fmt.Errorf("encode event: attribute %s: %w", name, err)
+			return nil, fmt.Errorf("encode event: %w", badAttribute(name))
 		}
 		set(name, s)
 	}

@@ -52,6 +52,11 @@ func TestDecodeNATS(t *testing.T) {
 			`1 /s t  {"a":1} tenant=acme`,
 		},
 		{
+			"structured text", json,
+			`{"specversion":"1.0","id":"1","source":"/s","type":"t","datacontenttype":"text/plain","data":"\u00e9","n":null}`,
+			"1 /s t text/plain é",
+		},
+		{
 			"structured base64", json,
 			`{"specversion":"1.0","id":"1","source":"/s","type":"t","data_base64":"eyJhIjoxfQ=="}`, `1 /s t  {"a":1}`,
 		},
@@ -106,6 +111,76 @@ func TestDecodeNATS(t *testing.T) {
 				t.Errorf("decodeNATS = %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestRefusalsQuoteNothing checks that the error for an event, which is logged, names the attribute or the position,
+// and quotes no value.
+func TestRefusalsQuoteNothing(t *testing.T) {
+	long := strings.Repeat("SECRET", 70_000)
+	structured := func(members string) (nats.Header, string) {
+		return nats.Header{"Content-Type": {event.ApplicationCloudEventsJSON}}, "{" + members + "}"
+	}
+	with := func(name, value string) (nats.Header, string) {
+		h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"/s"}, "ce-type": {"t"}}
+		h[name] = []string{value}
+		return h, ""
+	}
+	const valid = `"specversion":"1.0","id":"1","source":"/s","type":"t"`
+	for _, c := range []struct {
+		in   func(string, string) (nats.Header, string)
+		name string // of the attribute or header, or the members
+		text string
+		want string
+	}{
+		{with, "ce-time", "SECRET", "attribute time: want a time such as 2006-01-02T15:04:05Z"},
+		{with, "ce-specversion", long, "attribute specversion: only 1.0 is supported"},
+		{with, "ce-source", "%25%ZZSECRET", "attribute source: want a URI reference"},
+		{with, "ce-my_attribute", "SECRET", "attribute my_attribute: its name or its value is not allowed"},
+		{with, "Content-Type", "application/cloudevents+SECRET", "content type of another event format: " +
+			"only application/cloudevents+json is supported"},
+	} {
+		header, data := c.in(c.name, c.text)
+		if _, err := decodeNATS(header, []byte(data)); err == nil || err.Error() != c.want {
+			t.Errorf("%s: decodeNATS = %.500v, want %s", c.name, err, c.want)
+		}
+	}
+	for members, want := range map[string]string{
+		valid + `,"data":{"password":"SECRET" oops}`: "structured event: not valid JSON at byte 84",
+		valid + `,"time":"` + long + `"`:             "attribute time: want a time such as 2006-01-02T15:04:05Z",
+		valid + `,"data_base64":"SECRET!"`:           "attribute data_base64: want base64 in a string",
+		valid + `,"data_base64":1`:                   "attribute data_base64: want base64 in a string",
+		valid + `,"data_base64":null`:                "attribute data_base64: want base64 in a string",
+		valid + `,"data":1,"data_base64":"AA=="`:     "structured event: it has both data and data_base64",
+		valid + `,"datacontenttype":"a/b","data":1`: "structured event: data that is not JSON must be a string, " +
+			"or base64 in data_base64",
+		valid + `,"n":1.5`:                         "attribute n: its name or its value is not allowed",
+		valid + `,"":1`:                            "attribute : its name or its value is not allowed",
+		valid + `,"type":["SECRET"]`:               "attribute type: its name or its value is not allowed",
+		valid + `,"my_SECRET":{"SECRET":1}`:        "attribute my_SECRET: its name or its value is not allowed",
+		`"specversion":"SECRET"`:                   "attribute specversion: only 1.0 is supported",
+		`"source":"%ZZSECRET","specversion":"1.0"`: "attribute source: want a URI reference",
+		`"id":"SECRET"`:                            "attribute specversion: only 1.0 is supported",
+	} {
+		header, data := structured(members)
+		if _, err := decodeNATS(header, []byte(data)); err == nil || err.Error() != want {
+			t.Errorf("%.100s: decodeNATS = %.500v, want %s", members, err, want)
+		}
+	}
+}
+
+// TestLogged checks that the log of a refused event has no value of it.
+func TestLogged(t *testing.T) {
+	for data, want := range map[string]string{
+		`{"SECRET":1,"SECRET":2}`: "bad_data: data",
+		`1e999`:                   "bad_data: data",
+	} {
+		ev := taskEvent("1", data)
+		ev.SetType("com.example.own")
+		err := new(Client).checkNonTask(t.Context(), "acme", ev)
+		if err == nil || logged(err) != want {
+			t.Errorf("%s: logged(%v) is not %s", data, err, want)
+		}
 	}
 }
 

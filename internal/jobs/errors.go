@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -89,6 +90,15 @@ func (e *RefusedError) text() string {
 
 func (e *RefusedError) asError() *schemas.Error {
 	return &schemas.Error{Code: e.Code, Message: text.Truncate(e.text(), maxText), Hint: e.Hint}
+}
+
+// logged returns the text for the log of an error about an event that is not a task. It omits the message of a refusal,
+// which may contain values of the event.
+func logged(err error) string {
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		return refused.Code + ": " + cmp.Or(refused.Path, "the event")
+	}
+	return err.Error()
 }
 
 // spanStatus returns the text of an error for a trace. It omits the message of a refusal, which may contain values of

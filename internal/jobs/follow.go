@@ -138,7 +138,7 @@ func (c *Client) FollowEvents(
 			err = c.checkNonTask(ctx, tenant, ev)
 		}
 		if err != nil {
-			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)
+			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", logged(err))
 			return nil
 		}
 		ordered := InOrder(ev) && m.Headers().Get(orderedHeader) == "" // published without PublishEvent

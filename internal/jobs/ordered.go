@@ -104,7 +104,7 @@ func (c *Client) FollowOrderedEvents(
 		tenant := strings.TrimPrefix(m.Subject(), orderedEvents)
 		ev, err := decodeNATS(m.Headers(), m.Data())
 		if err != nil {
-			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)
+			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", logged(err))
 			return nil
 		}
 		return fn(ctx, tenant, ev)

@@ -22,7 +22,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Error says why JSON was refused. It quotes names of members, but no values.
+// Error says why JSON was refused. It quotes names of members and numbers that are too large, but no other values.
 type Error struct {
 	Path    string // JSON Pointer to the value, or "" for the whole text
 	Offset  int64  // in bytes, or -1 if the text is well-formed
