@@ -100,3 +100,24 @@ func TestToolRateErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestDecodeIntegers checks that each form of an integer that the schema permits is decoded, and that one too large is
+// refused by its maximum.
+func TestDecodeIntegers(t *testing.T) {
+	var task Task
+	const in = `{"code":"x","limits":{"memory_mb":512.0,"output_bytes":1e3},"tools":{"max":1e1},"repair_attempts":1e1,` +
+		`"inputs":1e1}`
+	if err := Decode(TaskV1, []byte(in), &task); err != nil || task.Limits.MemoryMB != 512 ||
+		task.Limits.OutputBytes != 1000 || task.Tools.Max != 10 || string(task.Inputs) != "1e1" {
+		t.Errorf("Decode(%s) = %+v, %v", in, task, err)
+	}
+	for number, got := range map[string]string{
+		"1e30": "1e+30", "1e15": "1000000000000000", "99999999999999999999": "99999999999999999999",
+	} {
+		err := Decode(TaskV1, []byte(`{"code":"x","limits":{"memory_mb":`+number+`}}`), new(Task))
+		want := "/limits/memory_mb: maximum: got " + got + ", want 2147483647"
+		if err == nil || err.Error() != want {
+			t.Errorf("Decode with memory_mb %s = %v, want %s", number, err, want)
+		}
+	}
+}

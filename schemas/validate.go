@@ -3,7 +3,6 @@ package schemas
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
+	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/violation"
 )
@@ -101,12 +101,12 @@ func Validate(schema string, data []byte) error {
 	return asInvalid(schema, s.Validate(violation.Bounded(doc)))
 }
 
-// Decode validates data against the named schema and decodes it into v.
+// Decode validates data against the named schema and decodes it into v, which must point to a zero value.
 func Decode(schema string, data []byte, v any) error {
 	if err := Validate(schema, data); err != nil {
 		return err
 	}
-	return json.Unmarshal(data, v)
+	return strictjson.DecodeOpen(data, v) // encoding/json refuses integers such as 512.0, which the schemas permit
 }
 
 const (

@@ -11,10 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -73,7 +75,7 @@ func (e tooManyError) Error() string {
 	return fmt.Sprintf("the list has more than %d elements", int(e))
 }
 
-// withLimits returns the unmarshalers of the limits, followed by last, which may be nil. Without limits it joins
+// withLimits returns the unmarshalers of the limits, followed by last. Without limits it joins
 // nothing, because joined unmarshalers look up each type again.
 func withLimits(limits []Limit, last *jsonv2.Unmarshalers) jsonv2.Options {
 	if len(limits) == 0 {
@@ -90,7 +92,7 @@ func withLimits(limits []Limit, last *jsonv2.Unmarshalers) jsonv2.Options {
 // except for values of the types any and json.RawMessage. If v points to a struct, it also refuses empty texts, lists
 // and times for fields whose empty value is not encoded: there it means the default.
 func Decode(data []byte, v any, limits ...Limit) error {
-	err := jsonv2.Unmarshal(data, v, jsonv2.RejectUnknownMembers(true), withLimits(limits, noNull))
+	err := jsonv2.Unmarshal(data, v, jsonv2.RejectUnknownMembers(true), withLimits(limits, strict))
 	if err != nil {
 		return explain(err)
 	}
@@ -103,7 +105,7 @@ func DecodeOpen(data []byte, v any, limits ...Limit) error {
 	if jsontext.Value(data).Kind() == 'n' {
 		return &Error{Offset: -1, Reason: errNull.Error()}
 	}
-	return explain(jsonv2.Unmarshal(data, v, withLimits(limits, nil)))
+	return explain(jsonv2.Unmarshal(data, v, withLimits(limits, integers)))
 }
 
 // Limits of what Check accepts. Python's json refuses longer integers, and many decoders limit their recursion.
@@ -194,6 +196,48 @@ var noNull = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 	return errors.ErrUnsupported
 })
 
+// strict are the unmarshalers of Decode.
+var strict = jsonv2.JoinUnmarshalers(noNull, integers)
+
+// integers accept each form of an integer, such as 512.0 and 1e3, as JSON Schema does.
+var integers = jsonv2.JoinUnmarshalers(
+	jsonv2.UnmarshalFromFunc(integer[int]), jsonv2.UnmarshalFromFunc(integer[int32]),
+	jsonv2.UnmarshalFromFunc(integer[int64]), jsonv2.UnmarshalFromFunc(integer[uint64]),
+)
+
+var errNoInteger = errors.New("it is not a whole number")
+
+func integer[T int | int32 | int64 | uint64](d *jsontext.Decoder, v *T) error {
+	if d.PeekKind() != '0' {
+		return errors.ErrUnsupported
+	}
+	value, err := d.ReadValue()
+	if err != nil {
+		return err
+	}
+	number := string(value)
+	if strings.ContainsAny(number, ".eE") {
+		f, err := strconv.ParseFloat(number, 64)
+		switch {
+		case err == nil && f != math.Trunc(f):
+			return errNoInteger
+		case err == nil && math.Abs(f) < 1<<53: // otherwise f may differ from the number
+			number = strconv.FormatFloat(f, 'f', -1, 64)
+		}
+	}
+	if jsonv2.Unmarshal([]byte(number), v) != nil {
+		least, most := int64(math.MinInt64), uint64(math.MaxInt64)
+		switch any(v).(type) {
+		case *int32:
+			least, most = math.MinInt32, math.MaxInt32
+		case *uint64:
+			least, most = 0, math.MaxUint64
+		}
+		return fmt.Errorf("want a whole number from %d to %d", least, most)
+	}
+	return nil
+}
+
 // maxName bounds what an error quotes, in bytes.
 const maxName = 300
 
@@ -266,6 +310,8 @@ func reason(e *jsonv2.SemanticError) string {
 	switch kind := kinds[e.JSONKind]; {
 	case errors.Is(e.Err, errNull):
 		return errNull.Error()
+	case e.GoType == reflect.TypeFor[time.Time]() && kind == "a string":
+		return "want a time with its date and zone, such as 2026-01-02T15:04:05Z (RFC 3339)"
 	case e.Err != nil:
 		return quote(e.Err.Error())
 	case kind != "":

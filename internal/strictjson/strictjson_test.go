@@ -62,6 +62,12 @@ func TestDecodeRefuses(t *testing.T) {
 		`{"at":"0001-01-01T00:00:00Z"}`:             "/at: it is empty: leave it out for its default",
 		`{"name":""}`:                               "/name: it is empty: leave it out for its default",
 		`{"count":"3"}`:                             "/count: it is a string",
+		`{"count":1.5}`:                             "/count: it is not a whole number",
+		`{"count":1e30}`:                            "/count: want a whole number from -9223372036854775808 to 9223372036854775807",
+		`{"count":99999999999999999999}`:            "/count: want a whole number from -9223372036854775808 to 9223372036854775807",
+		`{"count":1e9999999999}`:                    "/count: want a whole number from -9223372036854775808 to 9223372036854775807",
+		`{"at":"2027-01-01"}`:                       "/at: want a time with its date and zone, such as 2026-01-02T15:04:05Z (RFC 3339)",
+		`{"at":3}`:                                  "/at: it is a number",
 		`null`:                                      "it is null: leave it out, or give it a value",
 		`[]`:                                        "it is an array",
 		`{"inputs":"\ud800"}`:                       "a text has half of a surrogate pair",
@@ -84,6 +90,26 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 	if err := strictjson.DecodeOpen([]byte(`{"other":{"a":1,"a":2}}`), &v); err == nil {
 		t.Error("DecodeOpen accepts a name that occurs twice in an unknown field")
+	}
+}
+
+// TestIntegers checks that each form of an integer is accepted.
+func TestIntegers(t *testing.T) {
+	type counts struct {
+		Int   int    `json:"int"`
+		Small int32  `json:"small"`
+		Large int64  `json:"large"`
+		Size  uint64 `json:"size"`
+	}
+	const in = `{"int":512.0,"small":-1e3,"large":9007199254740993,"size":5.12e2}`
+	want := counts{512, -1000, 9007199254740993, 512}
+	for name, decode := range map[string]func([]byte, any, ...strictjson.Limit) error{
+		"Decode": strictjson.Decode, "DecodeOpen": strictjson.DecodeOpen,
+	} {
+		var got counts
+		if err := decode([]byte(in), &got); err != nil || got != want {
+			t.Errorf("%s = %+v, %v, want %+v", name, got, err, want)
+		}
 	}
 }
 
