@@ -121,3 +121,39 @@ func TestDecodeIntegers(t *testing.T) {
 		}
 	}
 }
+
+// TestExactlyOne checks the message for an object that must have exactly one of several properties.
+func TestExactlyOne(t *testing.T) {
+	const kinds = "want exactly one of code, task, skill, tool, workflow, wait, ask and emit"
+	const waits = "want exactly one of for, until and event"
+	for _, c := range [][3]string{
+		{TaskV1, `[]`, "/: got array, want object"},
+		{TaskV1, `{"code":"x","files":[1]}`, "/files/0: got number, want object"},
+		{TaskV1, `{}`, "/: want exactly one of description, code, skill and workflow; it has none"},
+		{
+			TaskV1, `{"code":"x","skill":"y"}`,
+			"/: want exactly one of description, code, skill and workflow; it has code and skill",
+		},
+		{
+			TaskV1, `{"code":"x","files":[{"name":"a","text":"","base64":""}]}`,
+			"/files/0: want exactly one of text and base64; it has text and base64",
+		},
+		{WorkflowV1, `{"name":"w","steps":[{"id":"a"}]}`, "/steps/0: " + kinds + "; it has none"},
+		{
+			WorkflowV1, `{"name":"w","steps":[{"id":"a","code":"x","tool":"s/t"}]}`,
+			"/steps/0: " + kinds + "; it has code and tool",
+		},
+		{
+			WorkflowV1, `{"name":"w","steps":[{"id":"a","wait":{"for":"1s","until":"x"}}]}`,
+			"/steps/0/wait: " + waits + "; it has for and until",
+		},
+		{
+			WorkflowV1, `{"name":"w","steps":[{"id":"a","code":"x","options":{"files":[{"name":"a"}]}}]}`,
+			"/steps/0/options/files/0: want exactly one of text and base64; it has none",
+		},
+	} {
+		if err := Validate(c[0], []byte(c[1])); err == nil || err.Error() != c[2] {
+			t.Errorf("Validate(%s) = %v, want %s", c[1], err, c[2])
+		}
+	}
+}

@@ -3,9 +3,11 @@ package schemas
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -129,12 +131,19 @@ func asInvalid(schema string, err error) error {
 	var all []violated
 	var walk func(*jsonschema.ValidationError)
 	walk = func(e *jsonschema.ValidationError) {
-		if k, ok := e.ErrorKind.(*kind.OneOf); ok && schema == TaskV1 && len(e.InstanceLocation) == 0 {
-			all = append(all, violated{message: func() string { return exactlyOne(k) }})
-			return
+		if k, ok := e.ErrorKind.(*kind.OneOf); ok {
+			file, pointer, _ := strings.Cut(e.SchemaURL, "#")
+			if properties := alternatives()[path.Base(file)+"#"+pointer]; properties != nil {
+				all = append(all, violated{e.InstanceLocation, func() string { return exactlyOne(properties, k) }})
+				return
+			}
 		}
 		if _, ofName := e.ErrorKind.(*kind.PropertyNames); !ofName && len(e.Causes) > 0 {
 			for _, c := range e.Causes {
+				_, ofAlternatives := c.ErrorKind.(*kind.OneOf)
+				if ofAlternatives && slices.ContainsFunc(e.Causes, isWrongType) {
+					continue // a value that is not an object has all required properties
+				}
 				walk(c)
 			}
 			return
@@ -147,6 +156,11 @@ func asInvalid(schema string, err error) error {
 	walk(ve)
 	slices.SortStableFunc(all, func(a, b violated) int { return slices.Compare(a.at, b.at) })
 	return &InvalidError{Schema: schema, At: listed(all)}
+}
+
+func isWrongType(e *jsonschema.ValidationError) bool {
+	_, is := e.ErrorKind.(*kind.Type)
+	return is
 }
 
 // listed returns the first violations, without duplicates.
@@ -177,13 +191,47 @@ func (i Invalid) truncated() Invalid {
 	return Invalid{Path: text.Truncate(i.Path, maxInvalidText), Message: text.Truncate(i.Message, maxInvalidText)}
 }
 
-// exactlyOne returns the message for the rule about a task's kind. It is clearer than a list of missing properties.
-func exactlyOne(k *kind.OneOf) string {
-	const rule = "a task has exactly one of description, code, skill and workflow"
-	if len(k.Subschemas) == 0 {
-		return rule + "; this one has none"
+// alternatives returns, by location, the schemas by which an object has exactly one of several properties, with these
+// properties.
+var alternatives = sync.OnceValue(func() map[string][]string {
+	found := map[string][]string{}
+	for _, name := range []string{TaskV1, WorkflowV1} {
+		var doc any
+		if data, err := files.ReadFile(name); err == nil && json.Unmarshal(data, &doc) == nil { // compile has read it
+			findAlternatives(name+"#", doc, found)
+		}
 	}
-	return rule + "; this one has several"
+	return found
+})
+
+// findAlternatives adds the alternatives in the members of v, which is at a location.
+func findAlternatives(at string, v any, found map[string][]string) {
+	members, _ := v.(map[string]any)
+	for name, member := range members {
+		findAlternatives(at+"/"+text.EncodeToken(name), member, found)
+	}
+	var properties []string
+	list, _ := members["oneOf"].([]any)
+	for _, alternative := range list {
+		only, _ := alternative.(map[string]any)
+		if required, _ := only["required"].([]any); len(required) == 1 {
+			properties = append(properties, fmt.Sprint(required[0]))
+		}
+	}
+	if len(list) > 0 && len(properties) == len(list) {
+		found[at] = properties
+	}
+}
+
+// exactlyOne returns the message for an object that must have exactly one of several properties. It is clearer than a
+// list of missing properties.
+func exactlyOne(properties []string, k *kind.OneOf) string {
+	last := len(properties) - 1
+	rule := "want exactly one of " + strings.Join(properties[:last], ", ") + " and " + properties[last]
+	if len(k.Subschemas) == 0 {
+		return rule + "; it has none"
+	}
+	return rule + "; it has " + properties[k.Subschemas[0]] + " and " + properties[k.Subschemas[1]]
 }
 
 // pointer returns a JSON Pointer (RFC 6901).
