@@ -55,8 +55,8 @@ func TestBadDefinitions(t *testing.T) {
 			"/steps/0/with", "nested more than 64 deep",
 		},
 		{"no steps", "name: x\nsteps: []", "/steps", "minItems: got 0, want 1"},
-		{"no kind", "{name: x, steps: [{id: a}]}", "/steps/0", "missing"},
-		{"two kinds", "{name: x, steps: [{id: a, code: '1', task: b}]}", "/steps/0", "oneOf"},
+		{"no kind", "{name: x, steps: [{id: a}]}", "/steps/0", "it has none"},
+		{"two kinds", "{name: x, steps: [{id: a, code: '1', task: b}]}", "/steps/0", "it has code and task"},
 		{"unknown field", "{name: x, steps: [{id: a, code: '1', nedes: []}]}", "/steps/0", "nedes"},
 		{"id", "{name: x, steps: [{id: 'a b', code: '1'}]}", "/steps/0/id", "want 1 to 40 of a-z"},
 		{
