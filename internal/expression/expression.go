@@ -62,7 +62,7 @@ func compile(source string, variables []string) (*cel.Ast, cel.Program, error) {
 	}
 	parsed, issues := env.Parse(source)
 	if issues.Err() != nil {
-		return nil, nil, issues.Err()
+		return nil, nil, explain(issues)
 	}
 	// The time to check types grows with the third power of the depth.
 	if nesting(ast.NavigateAST(parsed.NativeRep())) > maxNesting {
@@ -70,7 +70,7 @@ func compile(source string, variables []string) (*cel.Ast, cel.Program, error) {
 	}
 	checked, issues := env.Check(parsed)
 	if issues.Err() != nil {
-		return nil, nil, issues.Err()
+		return nil, nil, explain(issues)
 	}
 	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1),
 		cel.CustomDecoratorV2(bound), cel.CostTrackerOptions(cost.OverloadTracker(walk{}.OverloadID(), costOfWalk)))
