@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -173,7 +172,7 @@ func finishCommand(c *cobra.Command) {
 			if _, explained := errors.AsType[*failure](err); explained {
 				return err
 			}
-			return usage("%s: %v", c.Name(), err).try(c.Parent().CommandPath() + " " + c.Use)
+			return wrongArguments(c, args)
 		}
 	}
 	if run := c.RunE; run != nil {
@@ -190,15 +189,6 @@ func finishCommand(c *cobra.Command) {
 	}
 }
 
-// checkTogether checks that required flags are given, and which flags are given together. Cobra would, too, but without
-// a hint.
-func checkTogether(c *cobra.Command) error {
-	if err := cmp.Or(c.ValidateRequiredFlags(), c.ValidateFlagGroups()); err != nil {
-		return usage("%v", err).try(c.CommandPath() + " --help")
-	}
-	return nil
-}
-
 // addListAlias makes ls and list the same subcommand of c, unless c has both.
 func addListAlias(c *cobra.Command) {
 	var lists []*cobra.Command
@@ -212,17 +202,6 @@ func addListAlias(c *cobra.Command) {
 	}
 }
 
-// unknownCommand returns the error for a subcommand that c does not have, as cobra does for commands.
-func unknownCommand(c *cobra.Command, name string) error {
-	const distance = 2 // as for commands
-	c.SuggestionsMinimumDistance = distance
-	message := fmt.Sprintf("unknown command %q for %q", name, c.CommandPath())
-	if similar := c.SuggestionsFor(name); len(similar) > 0 {
-		message += "\n\nDid you mean this?\n\t" + strings.Join(similar, "\n\t") + "\n"
-	}
-	return usage("%s", message).try(c.CommandPath() + " --help")
-}
-
 // strictHelp makes cobra's built-in commands reject unknown arguments.
 func strictHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
@@ -230,7 +209,12 @@ func strictHelp(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		switch c.Name() {
 		case "help":
-			c.Args = func(_ *cobra.Command, args []string) error { _, _, err := root.Find(args); return err }
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if _, _, err := root.Find(args); err != nil {
+					return unknownInRoot(err)
+				}
+				return nil
+			}
 		case "completion":
 			commandGroup(c)
 		}

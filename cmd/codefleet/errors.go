@@ -221,8 +221,7 @@ func explain(err error) *failure {
 	if e, ok := errors.AsType[*runError](err); ok {
 		return &failure{code: errcode.ExitFailed, message: e.Error()}
 	}
-	// The remaining errors are cobra's, such as an unknown command.
-	return usage("%v", err).try("codefleet --help")
+	return unknownInRoot(err) // the remaining errors are those of cobra, which knows no such command
 }
 
 // runError marks an error of a command that cobra has started.
