@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/names"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Pause stops workers from starting tasks of a tenant, of a task pool, or of the whole fleet. Running tasks continue,
@@ -112,8 +113,8 @@ func (r Rate) Parse() (n int, per time.Duration, err error) {
 	n, err = strconv.Atoi(number)
 	per = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
 	if err != nil || n < 1 || n > maxLimit || per == 0 {
-		return 0, 0, fmt.Errorf("rate %.20q: want a number from 1 to %d and a unit, such as 10/s, 600/m or 1000/h",
-			string(r), maxLimit)
+		return 0, 0, fmt.Errorf("rate %q: want a number from 1 to %d and a unit, such as 10/s, 600/m or 1000/h",
+			text.Truncate(string(r), 40), maxLimit)
 	}
 	return n, per, nil
 }

@@ -92,7 +92,10 @@ func TestToolRateErrors(t *testing.T) {
 		"crm":                             {"1/s", `tool "crm": want server/tool or server/*`},
 		"crm/" + strings.Repeat("x", 200): {"1/s", "has 204 bytes; the limit is 200"},
 		"crm/find":                        {"10", `tool crm/find: rate "10": want a number`},
-		"crm/*":                           {"", "tool crm/* has no rate"},
+		"crm/get": {
+			"9999999999999999999/s", `tool crm/get: rate "9999999999999999999/s": want a number from 1 to`,
+		},
+		"crm/*": {"", "tool crm/* has no rate"},
 	} {
 		path, err := TenantLimits{ToolRates: map[string]Rate{pattern: c.rate}}.Check()
 		if path != "/tool_rates" || err == nil || !strings.Contains(err.Error(), c.want) {

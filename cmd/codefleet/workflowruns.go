@@ -137,6 +137,9 @@ func (a *app) runWorkflow(ctx context.Context, in client.WorkflowRequest, detach
 func (a *app) followWorkflow(ctx context.Context, c *client.Client, line *progress, id string) error {
 	shown := map[string]schemas.WorkflowStatus{}
 	steps := line.above(a.stderr)
+	if a.output == "json" {
+		steps = io.Discard
+	}
 	fmt.Fprintf(steps, "run %s\n", id)
 	run, err := c.WaitWorkflow(ctx, id, func(run client.WorkflowRun) bool {
 		var active []string
@@ -155,9 +158,8 @@ func (a *app) followWorkflow(ctx context.Context, c *client.Client, line *progre
 	})
 	line.clear()
 	if ctx.Err() != nil {
-		fmt.Fprintf(a.stderr, "the run goes on: codefleet workflow status %[1]s, or codefleet workflow cancel %[1]s\n",
-			id)
-		return errInterrupted
+		f := &failure{code: errcode.ExitStopped, message: "interrupted; the run " + id + " goes on"}
+		return f.try("codefleet workflow status " + id + ", or codefleet workflow cancel " + id)
 	}
 	if err != nil {
 		return markCall(err)

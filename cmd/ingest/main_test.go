@@ -181,6 +181,12 @@ func TestHelp(t *testing.T) {
 		!strings.Contains(log.String(), "\n  --fleet FILE\n") {
 		t.Errorf("-h: exit code %d, log %q, want 0 and the flags with two dashes", code, log.String())
 	}
+	var out bytes.Buffer
+	log.Reset()
+	if code := run(t.Context(), []string{"--version"}, environment, &out, &log); code != 0 || log.Len() > 0 ||
+		!strings.HasPrefix(out.String(), "ingest dev (go") {
+		t.Errorf("--version: exit code %d, output %q, log %q, want 0 and ingest dev", code, out.String(), log.String())
+	}
 }
 
 func TestWaitsForQueueUntilStopped(t *testing.T) {

@@ -45,7 +45,8 @@ func run(
 	var fleet string
 	var flags *flag.FlagSet
 	p, err := process.Open(ctx, process.Program{
-		Name: "mcp-bridge", Version: version, Args: args, Env: env, Stderr: stderr, NoQueue: true,
+		Name: "mcp-bridge", Version: version, Args: args, Env: env, Stdout: stdout, Stderr: stderr,
+		NoQueue:  true,
 		Settings: map[string]string{"http": "mcp.addr", "profile": "mcp.profile"},
 		Flags: func(f *flag.FlagSet) {
 			flags = f

@@ -19,10 +19,11 @@ var version = "dev"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal ends the process
-	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stderr))
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
-func run(ctx context.Context, args, env []string, stderr io.Writer) int {
-	err := workermain.Run(ctx, workermain.Config{Args: args, Env: env, Stderr: stderr, Version: version})
+func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
+	c := workermain.Config{Args: args, Env: env, Stdout: stdout, Stderr: stderr, Version: version}
+	err := workermain.Run(ctx, c)
 	return workermain.Exit(ctx, err, stderr)
 }

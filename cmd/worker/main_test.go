@@ -40,7 +40,7 @@ func TestJoinsAndDrains(t *testing.T) {
 			"HOME=" + data, "CODEFLEET_DATA=" + data, "CODEFLEET_EXECUTION_RUNSC=" + runsc,
 			"CODEFLEET_WORKER_NAME=second",
 		}
-		code <- run(ctx, []string{"--fleet", uptest.File(t, f)}, env, &log)
+		code <- run(ctx, []string{"--fleet", uptest.File(t, f)}, env, io.Discard, &log)
 	}()
 	rec, err := c.Submit(t.Context(), client.Submission{
 		Task: client.Task{Code: "import time\nprint('on', flush=True)\ntime.sleep(0.5)\n6*7"},
@@ -91,10 +91,19 @@ func TestUsage(t *testing.T) {
 		},
 	} {
 		var out strings.Builder
-		if code := run(t.Context(), c.args, append(c.env, "HOME=/nonexistent"), io.Writer(&out)); code != 2 ||
+		if code := run(t.Context(), c.args, append(c.env, "HOME=/nonexistent"), io.Discard, &out); code != 2 ||
 			!strings.Contains(out.String(), c.want) || strings.Contains(out.String(), "usage: ") {
 			t.Errorf("%s: exit code %d, output %q, want 2 and %q without the prefix \"usage:\"",
 				name, code, out.String(), c.want)
 		}
+	}
+}
+
+// TestVersion checks that --version prints the version, also without settings.
+func TestVersion(t *testing.T) {
+	var out, log strings.Builder
+	if code := run(t.Context(), []string{"--version"}, nil, &out, &log); code != 0 || log.String() != "" ||
+		!strings.HasPrefix(out.String(), "worker dev (go") {
+		t.Errorf("--version: exit code %d, output %q, log %q, want 0 and worker dev", code, out.String(), log.String())
 	}
 }

@@ -3,6 +3,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -12,6 +13,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -41,6 +43,7 @@ type Program struct {
 	Name, Version string
 	Args, Env     []string
 	Stderr        io.Writer
+	Stdout        io.Writer           // for --version; nil selects Stderr
 	Settings      map[string]string   // flags that override settings, such as "http" for "http.addr"
 	Flags         func(*flag.FlagSet) // adds flags that are not settings; may be nil
 	NoQueue       bool                // the command uses the fleet over HTTP, so it has neither --fleet nor --nats
@@ -61,8 +64,8 @@ const flushTime = 5 * time.Second
 
 // Open reads the flags and settings of a command and starts its telemetry. Every command has --config FILE; a command
 // that uses the queue also has --fleet FILE, a fleet.json to join, and --nats URL. Open waits until the fleet.json
-// exists, because a worker or ingest may start before its fleet. The error is flag.ErrHelp after -h, and an ErrUsage
-// if flags or settings are wrong.
+// exists, because a worker or ingest may start before its fleet. The error is flag.ErrHelp after -h and --version, and an
+// ErrUsage if flags or settings are wrong.
 func Open(ctx context.Context, program Program) (*Process, error) {
 	p := &Process{program: program}
 	if err := p.readSettings(ctx); err != nil {
@@ -98,6 +101,7 @@ func (p *Process) readSettings(ctx context.Context) error {
 	source := config.Source{Env: p.program.Env}
 	flags := flag.NewFlagSet(p.program.Name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // Exit prints the errors, so Parse must not
+	version := flags.Bool("version", false, "print the version and exit")
 	flags.StringVar(&source.File, "config", "", "configuration `FILE` (CODEFLEET_CONFIG)")
 	settings, fleet := maps.Clone(p.program.Settings), new(string)
 	if !p.program.NoQueue {
@@ -124,6 +128,11 @@ func (p *Process) readSettings(ctx context.Context) error {
 	}
 	if err != nil {
 		err = fmt.Errorf("%s (%s --help lists the flags)", twoDashes(err.Error()), p.program.Name)
+	}
+	if err == nil && *version {
+		fmt.Fprintf(cmp.Or(p.program.Stdout, p.program.Stderr), "%s %s (%s, %s/%s)\n", p.program.Name, p.program.Version,
+			runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return flag.ErrHelp
 	}
 	if err == nil && flags.NArg() > 0 {
 		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
@@ -186,7 +195,7 @@ func twoDashes(message string) string {
 }
 
 // Exit prints the error of a command and returns its exit code: 2 for an ErrUsage, and 1 for other errors. Without an
-// error, and after a signal or -h, it prints nothing and returns 0.
+// error, and after a signal, -h or --version, it prints nothing and returns 0.
 func Exit(ctx context.Context, program string, err error, stderr io.Writer) int {
 	if err == nil || errors.Is(err, flag.ErrHelp) || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
 		return 0

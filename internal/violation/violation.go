@@ -24,7 +24,7 @@ func Leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
 	return appendLeaves(nil, e, nil)
 }
 
-// appendLeaves appends the leaves of e to all. at is their location, or nil if it is their own.
+// appendLeaves appends the leaves of e to all. If at is not nil, it replaces the leaves' own locations.
 func appendLeaves(
 	all []*jsonschema.ValidationError, e *jsonschema.ValidationError, at []string,
 ) []*jsonschema.ValidationError {
@@ -109,7 +109,8 @@ func Describe(k jsonschema.ErrorKind) string {
 	return k.LocalizedString(english)
 }
 
-// oneOf describes the values that enum or const allow, as JSON has them. plain is false if one is a list or an object.
+// oneOf describes the values that enum or const allow: strings in single quotes, other values as in JSON. plain is
+// false if one is a list or an object.
 func oneOf(values []any) (words string, plain bool) {
 	var list []string
 	for _, v := range values {
@@ -155,8 +156,8 @@ func count(rule string, got, want int) string {
 	return fmt.Sprintf("%s: got %d, want %d", rule, got, want)
 }
 
-// Number writes a number as JavaScript does: with an exponent only if it has more than 21 digits before the point, or
-// at least 6 zeros directly after it.
+// Number writes a number without an exponent, unless it has more than 21 digits before the point or at least 6 zeros
+// directly after it.
 func Number(r *big.Rat) string {
 	f, _ := r.Float64()
 	format := byte('f')

@@ -26,8 +26,9 @@ import (
 
 // Config configures Run.
 type Config struct {
-	Args    []string  // flags of bin/worker: --config FILE, --fleet FILE, --nats URL
+	Args    []string  // flags of bin/worker: --config FILE, --fleet FILE, --nats URL, --version
 	Env     []string  // environment, in the form of os.Environ
+	Stdout  io.Writer // receives the version after --version; nil selects Stderr
 	Stderr  io.Writer // receives the log and usage errors; nil discards them
 	Version string    // shown in lists of workers; the default is "dev"
 }
@@ -39,7 +40,8 @@ func Main(plugins ...plugin.Plugin) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // so that a second signal ends the process
 	env := os.Environ()          //nolint:forbidigo // Main is the main function of a command
-	return Exit(ctx, Run(ctx, Config{Args: os.Args[1:], Env: env, Stderr: os.Stderr}, plugins...), os.Stderr)
+	c := Config{Args: os.Args[1:], Env: env, Stdout: os.Stdout, Stderr: os.Stderr}
+	return Exit(ctx, Run(ctx, c, plugins...), os.Stderr)
 }
 
 // Exit prints the error of Run, and returns the exit code that Main would return for it.
@@ -58,7 +60,7 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 		c.Version = "dev"
 	}
 	p, err := process.Open(ctx, process.Program{
-		Name: "worker", Version: c.Version, Args: c.Args, Env: c.Env, Stderr: c.Stderr,
+		Name: "worker", Version: c.Version, Args: c.Args, Env: c.Env, Stdout: c.Stdout, Stderr: c.Stderr,
 	})
 	if err != nil {
 		return err
