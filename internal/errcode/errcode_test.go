@@ -105,7 +105,8 @@ is wrong. Where a code occurs:
 ## Exit codes of the command line
 
 With ` + "`-o json`" + `, an error is one JSON object on standard error:
-` + "`{\"error\": {\"message\", \"code\", \"hint\", \"exit_code\"}}`" + `.
+` + "`{\"error\": {\"message\", \"code\", \"hint\", \"exit_code\"}}`" + `. A task or a workflow's run that fails adds no
+such object: its JSON on standard output has the error.
 
 | exit code | meaning | status of the task |
 |---|---|---|

@@ -365,7 +365,8 @@ func TestControlFlow(t *testing.T) {
 		{
 			name: "wait until what is not a time", inputs: `{"at":"soon"}`, states: "a:f", status: "failed",
 			definition: `{name: x, inputs: {at: {}}, steps: [{id: a, wait: {until: "${ inputs.at }"}}]}`,
-			failure:    `expression_failed: wait: parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"`,
+			failure: `expression_failed: wait: until is "soon": want a time with its date and zone, ` +
+				`such as 2026-01-02T15:04:05Z (RFC 3339)`,
 		},
 		{
 			name: "sub-workflow", begun: "a", states: "a:s", status: "succeeded", outputs: `{"v":{"n":1}}`,

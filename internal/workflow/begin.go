@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -97,6 +98,10 @@ func (m *machine) until(ctx context.Context, s *step, in site) (time.Time, error
 		return time.Time{}, err
 	}
 	at, err := time.Parse(time.RFC3339, written)
+	if err != nil {
+		err = fmt.Errorf("until is %q: want a time with its date and zone, such as 2026-01-02T15:04:05Z (RFC 3339)",
+			text.Truncate(written, 40))
+	}
 	if err == nil && at.After(m.now.Add(MaxTime)) {
 		err = errors.New("the time is more than 30 days ahead")
 	}
