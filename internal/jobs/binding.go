@@ -159,7 +159,8 @@ func setData(ev *event.Event, data, encoded json.RawMessage) error {
 func badAttribute(name string) error {
 	want := map[string]string{
 		"specversion": "only 1.0 is supported", "time": "want a time such as 2006-01-02T15:04:05Z",
-		"source": "want a URI reference", "dataschema": "want an absolute URI", "data_base64": "want base64 in a string",
+		"source": "want a URI reference", "dataschema": "want an absolute URI",
+		"data_base64": "want base64 in a string",
 	}
 	return fmt.Errorf("attribute %s: %s", shortName(name), cmp.Or(want[name], "its name or its value is not allowed"))
 }

@@ -64,8 +64,8 @@ const flushTime = 5 * time.Second
 
 // Open reads the flags and settings of a command and starts its telemetry. Every command has --config FILE; a command
 // that uses the queue also has --fleet FILE, a fleet.json to join, and --nats URL. Open waits until the fleet.json
-// exists, because a worker or ingest may start before its fleet. The error is flag.ErrHelp after -h and --version, and an
-// ErrUsage if flags or settings are wrong.
+// exists, because a worker or ingest may start before its fleet. The error is flag.ErrHelp after -h and --version, and
+// an ErrUsage if flags or settings are wrong.
 func Open(ctx context.Context, program Program) (*Process, error) {
 	p := &Process{program: program}
 	if err := p.readSettings(ctx); err != nil {
@@ -130,8 +130,8 @@ func (p *Process) readSettings(ctx context.Context) error {
 		err = fmt.Errorf("%s (%s --help lists the flags)", twoDashes(err.Error()), p.program.Name)
 	}
 	if err == nil && *version {
-		fmt.Fprintf(cmp.Or(p.program.Stdout, p.program.Stderr), "%s %s (%s, %s/%s)\n", p.program.Name, p.program.Version,
-			runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		fmt.Fprintf(cmp.Or(p.program.Stdout, p.program.Stderr), "%s %s (%s, %s/%s)\n", p.program.Name,
+			p.program.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return flag.ErrHelp
 	}
 	if err == nil && flags.NArg() > 0 {
