@@ -144,8 +144,11 @@ func showAddresses(w io.Writer, a addresses, startup time.Duration) {
 
 // modelText describes the model that writes programs, or how to configure one.
 func modelText(c *config.Config) string {
+	if c.ModelWithoutKey() {
+		return "none; the rules write programs (to use a model, " + config.ModelKeys + ")"
+	}
 	if !c.LLM.Enabled {
-		return "none; the rules write programs (to use a model, set OPENAI_API_KEY, or llm in config.yaml)"
+		return "none; the rules write programs (llm.enabled is false)"
 	}
 	name := c.LLM.Model
 	if c.LLM.Provider == "azure_openai" {

@@ -11,7 +11,9 @@ import (
 // TestModelIsNamed checks that `up` and doctor name the model that is configured, or say how to configure one.
 func TestModelIsNamed(t *testing.T) {
 	for want, model := range map[string]config.LLM{
-		"none; the rules write programs (to use a model, set OPENAI_API_KEY, or llm in config.yaml)": {Model: "gpt-4o"},
+		"none; the rules write programs (to use a model, set OPENAI_API_KEY, llm.base_url or llm.azure_endpoint)": {
+			Model: "gpt-4o",
+		},
 		"gpt-4o (openai)": {Enabled: true, Provider: "openai", Model: "gpt-4o"},
 		"mine (azure_openai)": {
 			Enabled: true, Provider: "azure_openai", Model: "gpt-4o", AzureDeploymentName: "mine",

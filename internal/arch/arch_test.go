@@ -116,7 +116,7 @@ var imports = map[string][]string{
 	"internal/statedoc": nil,
 	"internal/dirsync":  {"internal/state/ignore"},
 	"internal/config": {
-		"internal/allowlist", "internal/executor/drivers", "internal/guardrails", "internal/guardrails/privacy",
+		"servers", "internal/allowlist", "internal/executor/drivers", "internal/guardrails", "internal/guardrails/privacy",
 		"internal/statedoc",
 	},
 	"internal/jobs":     {"schemas", "internal/allowlist", "internal/statedoc"},

@@ -4,7 +4,8 @@
 // package; all other packages take values.
 //
 // To add a setting, add a field with a yaml tag, its default in Default and its checks in check.go, and run
-// `go test ./internal/config -update`. noeffect.go lists the settings that no code reads yet.
+// `go test ./internal/config -update`. noeffect.go lists the settings that no code reads yet, and those
+// that have no effect because of another one.
 package config
 
 import (
@@ -73,7 +74,7 @@ type Config struct {
 	// Traces and metrics.
 	Telemetry Telemetry `yaml:"telemetry"`
 
-	// Warnings name given settings that have no effect, and what to do instead.
+	// Warnings name given settings that have no effect or are probably wrong, and what to do instead.
 	Warnings []string `yaml:"-"`
 
 	origins map[string]Origin

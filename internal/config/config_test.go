@@ -428,6 +428,9 @@ mcp_servers: []
 workflows: []
 `)
 	write(t, ".env", "WORKSPACE_DIR=./v\nMSB_API_KEY=k\n")
+	if err := os.Mkdir("a", 0o700); err != nil {
+		t.Fatal(err)
+	}
 	c := load(t, config.Source{File: "c.yaml", Env: []string{
 		"MSB_SERVER_URL=http://localhost:5555", "MAX_EXECUTION_TIME=60", "OPTIMIZATION_SANDBOX_POOLING=false",
 		"AZURE_OPENAI_ENDPOINT=https://a.openai.azure.com", "STATE_FORMAT=json", "MCP_SERVER_JIRA_CLOUD_URL=https://j",
@@ -510,21 +513,145 @@ func TestModelFromVariables(t *testing.T) {
 	}
 }
 
-// TestNoEffect checks that a given setting that changes nothing causes a warning, unless its value describes what the
-// fleet does anyway.
+// TestNoEffect checks that a given setting that changes nothing causes a warning, unless its value is the default.
 func TestNoEffect(t *testing.T) {
 	t.Chdir(t.TempDir())
-	write(t, "c.yaml", `execution: {skills_dir: ./skills, sandbox_type: gvisor}
-privacy: {mode: egress, restore: [crm/*]}
-`)
-	c := load(t, config.Source{File: "c.yaml", Env: []string{
-		"OPTIMIZATION_TOOL_CACHE=true",
-	}})
-	want := []string{
-		"c.yaml:2: privacy.restore: no effect: programs and tools get values unless privacy.mode is broker",
+	write(t, "k", strings.Repeat("k", 32))
+	const noModel = "no effect: the rules write programs, because a key or an address is missing: " + config.ModelKeys
+	for _, c := range []struct {
+		file, env string
+		want      []string
+	}{
+		{"execution: {sandbox_type: gvisor}\npage: {enabled: false}", "OPTIMIZATION_TOOL_CACHE=true", nil},
+		{"", "OPTIMIZATION_TOOL_CACHE=false", []string{"OPTIMIZATION_TOOL_CACHE: no effect yet"}},
+		{"privacy: {mode: egress, restore: [crm/*]}", "", []string{
+			"c.yaml:1: privacy.restore: no effect: programs and tools get values unless privacy.mode is broker",
+		}},
+		{"privacy:\n  types: [email]\n  key_file: k\n  recognizer: {url: 'http://r'}", "", []string{
+			"c.yaml:2: privacy.types: no effect: nothing is replaced, because privacy.mode is off",
+			"c.yaml:3: privacy.key_file: no effect: nothing is replaced, because privacy.mode is off",
+			"c.yaml:4: privacy.recognizer.url: no effect: nothing is replaced, because privacy.mode is off",
+		}},
+		{"privacy: {types: [email]}\ntenants:\n  a: {privacy: {mode: egress, restore: ['*']}}\n" +
+			"  b: {privacy: {types: [ip]}}", "", []string{
+			"c.yaml:3: tenants.a.privacy.restore: no effect: programs and tools get values " +
+				"unless the mode of the tenant's privacy or privacy.mode is broker",
+			"c.yaml:4: tenants.b.privacy.types: no effect: nothing is replaced, " +
+				"because the mode of the tenant's privacy and privacy.mode are off",
+		}},
+		{
+			"guardrails:\n  blocked_imports: [os]\n  rules: [{name: r, on: inputs, require: 'true'}]",
+			"GUARDRAILS_ENABLED=false GUARDRAILS_STRICT_MODE=true",
+			[]string{
+				"GUARDRAILS_STRICT_MODE: no effect: programs are not checked, " +
+					"because guardrails.enabled or guardrails.security_checks is false",
+				"c.yaml:2: guardrails.blocked_imports: no effect: programs are not checked, " +
+					"because guardrails are off (guardrails.level, enabled, security_checks)",
+				"c.yaml:3: guardrails.rules: no effect: programs are not checked, " +
+					"because guardrails are off (guardrails.level, enabled, security_checks)",
+			},
+		},
+		{"guardrails: {level: advise, strict_mode: true}", "", []string{
+			"c.yaml:1: guardrails.strict_mode: no effect: guardrails.level decides",
+		}},
+		{"guardrails: {level: 'off', blocked_calls: [eval]}\ntenants: {a: {guardrails: {level: advise}}}", "", nil},
+		{"guardrails: {level: 'off'}\ntenants: {a: {guardrails: {blocked_calls: [eval]}}}", "", []string{
+			"c.yaml:2: tenants.a.guardrails.blocked_calls: no effect: programs are not checked, " +
+				"because the guardrails of the tenant and of the fleet are off",
+		}},
+		{"telemetry: {logs: true}", "", []string{
+			"c.yaml:1: telemetry.logs: no effect: nothing is sent without telemetry.endpoint",
+		}},
+		{"telemetry: {logs: true, endpoint: 'http://o'}", "", nil},
+		{"embeddings: {dimensions: 512}", "", []string{
+			"c.yaml:1: embeddings.dimensions: no effect: embeddings.model (or llm.azure_embedder_name) is missing",
+		}},
+		{"embeddings: {dimensions: 512}", "AZURE_OPENAI_EMBEDDER_NAME=e", nil},
+		{"llm: {model: gpt-4o}", "", []string{"c.yaml:1: llm.model: " + noModel}},
+		{"llm: {provider: azure_openai, azure_api_key: k}", "", []string{
+			"c.yaml:1: llm.provider: " + noModel, "c.yaml:1: llm.azure_api_key: " + noModel,
+		}},
+		{"llm: {model: gpt-4o, enabled: false}", "", nil},
+		{"llm: {model: gpt-4o, profiles: {p: {}}}", "", nil},
+		{"llm: {model: gpt-4o}", "OPENAI_API_KEY=k", nil},
+		{"execution: {sandbox_type: gvisor, msb: /m, rootfs: /r}", "", []string{
+			"c.yaml:1: execution.msb: no effect: only microsandbox uses it, but execution.sandbox_type is gvisor",
+		}},
+		{"execution: {sandbox_type: microsandbox, msb: /m, rootfs: /r}", "CODEFLEET_RUNSC=/r", []string{
+			"c.yaml:1: execution.rootfs: no effect: only gVisor uses it, but execution.sandbox_type is microsandbox",
+			"CODEFLEET_RUNSC: no effect: only gVisor uses it, but execution.sandbox_type is microsandbox",
+		}},
+		{"execution: {state: {enabled: false, state_file: s.json}}", "", []string{
+			"c.yaml:1: execution.state.state_file: no effect: execution.state.enabled is false",
+		}},
+		{"optimizations: {sandbox_pooling: false, sandbox_pool_size: 5}\npools: {p: {ready: 0}}", "", []string{
+			"c.yaml:2: pools.p.ready: no effect: no boxes are kept ready, " +
+				"because optimizations.enabled or optimizations.sandbox_pooling is false",
+			"c.yaml:1: optimizations.sandbox_pool_size: no effect: no boxes are kept ready, " +
+				"because optimizations.enabled or optimizations.sandbox_pooling is false",
+		}},
+		{"tools: {approval_timeout: 1h, call_timeout: 2h}", "", []string{
+			"c.yaml:1: tools.approval_timeout: calls end earlier: raise tools.call_timeout and " +
+				"guardrails.max_execution_time, which include this time",
+		}},
+		{"tools: {call_timeout: 1m}", "", nil},
+		{"page: {enabled: false, read_only: true}", "", []string{
+			"c.yaml:1: page.read_only: no effect: page.enabled is false",
+		}},
+		{"auth: {enabled: false, operators: [{file: k}]}", "", []string{
+			"c.yaml:1: auth.operators: no effect: no request needs a token, because auth.enabled is false",
+		}},
+	} {
+		got := load(t, config.Source{File: write(t, "c.yaml", c.file), Env: strings.Fields(c.env)}).Warnings
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("warnings of %s %s (-want +got):\n%s", c.file, c.env, diff)
+		}
 	}
-	if diff := cmp.Diff(want, c.Warnings); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
+}
+
+// TestUnknownNames checks that Load warns of directories that do not exist, and of names that are probably misspelt.
+func TestUnknownNames(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, file := range []string{"tools/geo/find.py", "empty/x/y.py"} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, "tools/geo/find.py", "")
+	for _, c := range []struct {
+		file string
+		want []string
+	}{
+		{"execution: {servers_dir: nosuch, skills_dir: nosuch}", []string{
+			"c.yaml:1: execution.servers_dir: nosuch does not exist: create it; " +
+				"if it is empty, the built-in tools are installed in it",
+			"c.yaml:1: execution.skills_dir: nosuch does not exist: tenants share no skills",
+		}},
+		{"execution: {servers_dir: empty/x}", []string{
+			"c.yaml:1: execution.servers_dir: empty/x is empty: the built-in tools are installed in it; " +
+				"for a fleet without them, put a file into it first",
+		}},
+		{"execution: {servers_dir: tools, skills_dir: empty}", nil},
+		{"tenants: {a: {pools: [default, gpuu, late]}}\npools: {gpu: {}}\nworker: {pools: [late]}", []string{
+			"c.yaml:1: tenants.a.pools: gpuu is in neither pools nor worker.pools; did you mean gpu?",
+		}},
+		{"tenants: {a: {pools: [gpu]}}", nil}, // workers with other settings may serve it
+		{"tools: {policy: {calculatr/*: deny, calculator/ad: deny, calculator/add: deny, git/*: deny}}", []string{
+			"c.yaml:1: tools.policy: calculatr/*: no server calculatr is known; did you mean calculator?",
+			"c.yaml:1: tools.policy: calculator/ad: no tool ad of the server calculator is known; did you mean add?",
+		}},
+		{"execution: {servers_dir: tools}\ntools: {policy: {geo/fimd: deny, calculatr/*: deny}}", []string{
+			"c.yaml:2: tools.policy: geo/fimd: no tool fimd of the server geo is known; did you mean find?",
+		}},
+		{"mcp_servers: [{name: my-crm, url: 'http://c'}]\ntenants:\n  a:\n    tool_rates: {my_crn/*: 1/s}\n" +
+			"    tools: [my-crm/x, my_crm/*, '*', gi/y]", []string{
+			"c.yaml:4: tenants.a.tool_rates: my_crn/*: no server my_crn is known; did you mean my_crm?",
+		}},
+	} {
+		got := load(t, config.Source{File: write(t, "c.yaml", c.file)}).Warnings
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("warnings of %s (-want +got):\n%s", c.file, diff)
+		}
 	}
 }
 

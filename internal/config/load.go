@@ -102,6 +102,7 @@ func load(s Source) *loader {
 	l.applyFlags(s.Flags)
 	l.derive()
 	l.warnNoEffect()
+	l.warnUnknown()
 	l.problems = append(l.problems, l.cfg.check()...)
 	return l
 }
@@ -195,10 +196,6 @@ func (l *loader) derive() {
 		c.Worker.Name = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	l.deriveModel()
-	if entries, err := os.ReadDir(c.Execution.ServersDir); err == nil && len(entries) == 0 {
-		l.warn(settingOf(c.Origin("execution.servers_dir"), "execution.servers_dir"), c.Execution.ServersDir+
-			" is empty: the built-in tools are installed in it; for a fleet without them, put a file into it first")
-	}
 	if len(c.Tenants) == 0 {
 		c.Tenants = map[string]Tenant{DefaultTenant: {}}
 	}

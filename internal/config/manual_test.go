@@ -215,7 +215,7 @@ func example(comments map[string]string) string {
 
 // meaning returns the comment of a setting, with a note if the setting has no effect yet.
 func meaning(path, comment string) string {
-	if _, noEffect := noEffectYet[path]; noEffect {
+	if slices.Contains(noEffectYet, path) {
 		comment += " The setting has no effect yet."
 	}
 	return comment

@@ -1,24 +1,198 @@
 package config
 
-import "fmt"
+import (
+	"path"
+	"slices"
+	"strings"
 
-// noEffectYet maps each setting that no code reads to the value that describes what the fleet does anyway; "" means
-// that no value does. The manual marks these settings, and a test checks that the map is complete.
-var noEffectYet = map[string]string{
-	"optimizations.tool_cache":         "true",
-	"optimizations.parallel_discovery": "true",
+	"github.com/codefleet/codefleet/internal/executor/drivers"
+	"github.com/codefleet/codefleet/internal/guardrails"
+)
+
+// noEffectYet lists the settings that no code reads. Their defaults describe what the fleet does anyway. The manual
+// marks these settings, and a test checks that the list is complete.
+var noEffectYet = []string{"optimizations.parallel_discovery", "optimizations.tool_cache"}
+
+// dependent is a group of settings that have no effect because of other settings.
+type dependent struct {
+	keys []string // as patterns of path.Match
+	// idle reports whether the settings have no effect. name is that of the tenant or task pool, if they have one.
+	idle func(c *Config, name string) bool
+	why  string
 }
 
-// warnNoEffect warns of each given setting that changes nothing.
-func (l *loader) warnNoEffect() {
-	for _, k := range l.keys {
-		from, value := l.cfg.Origin(k.path), fmt.Sprint(k.value)
-		anyway, noEffect := noEffectYet[k.path]
-		if noEffect && from.Layer != LayerDefault && value != "" && value != anyway {
-			l.warn(settingOf(from, k.path), "no effect yet")
+var dependents = []dependent{
+	{
+		[]string{"privacy.types", "privacy.key_file", "privacy.ttl", "privacy.recognizer.*"},
+		func(c *Config, _ string) bool { return !c.PrivacyEnabled() },
+		"no effect: nothing is replaced, because privacy.mode is off",
+	},
+	{
+		[]string{"privacy.restore"},
+		func(c *Config, _ string) bool { return !c.anyTenant(c.brokers) },
+		"no effect: programs and tools get values unless privacy.mode is broker",
+	},
+	{
+		[]string{"tenants.*.privacy.types"},
+		func(c *Config, tenant string) bool { return c.PrivacyMode(tenant) == "" },
+		"no effect: nothing is replaced, because the mode of the tenant's privacy and privacy.mode are off",
+	},
+	{
+		[]string{"tenants.*.privacy.restore"},
+		func(c *Config, tenant string) bool { return !c.brokers(tenant) },
+		"no effect: programs and tools get values unless the mode of the tenant's privacy or privacy.mode is broker",
+	},
+	{
+		[]string{"guardrails.enabled", "guardrails.strict_mode", "guardrails.security_checks"},
+		func(c *Config, _ string) bool { return c.Guardrails.Level != "" },
+		"no effect: guardrails.level decides",
+	},
+	{
+		[]string{"guardrails.strict_mode"},
+		func(c *Config, _ string) bool {
+			return c.Guardrails.Level == "" && c.Guardrails.EffectiveLevel() == GuardrailsOff
+		},
+		"no effect: programs are not checked, because guardrails.enabled or guardrails.security_checks is false",
+	},
+	{
+		[]string{
+			"guardrails.blocked_imports", "guardrails.blocked_calls", "guardrails.blocked_patterns",
+			"guardrails.rules",
+		},
+		func(c *Config, _ string) bool { return !c.anyTenant(c.guarded) },
+		"no effect: programs are not checked, because guardrails are off (guardrails.level, enabled, security_checks)",
+	},
+	{
+		[]string{
+			"tenants.*.guardrails.blocked_imports", "tenants.*.guardrails.blocked_calls",
+			"tenants.*.guardrails.blocked_patterns", "tenants.*.guardrails.rules",
+		},
+		func(c *Config, tenant string) bool { return !c.guarded(tenant) },
+		"no effect: programs are not checked, because the guardrails of the tenant and of the fleet are off",
+	},
+	{
+		[]string{"telemetry.logs", "telemetry.sample"},
+		func(c *Config, _ string) bool { return c.Telemetry.Endpoint == "" },
+		"no effect: nothing is sent without telemetry.endpoint",
+	},
+	{
+		[]string{"embeddings.dimensions", "embeddings.base_url", "embeddings.api_key", "embeddings.deadline"},
+		func(c *Config, _ string) bool { return c.Embeddings.Model == "" && c.LLM.AzureEmbedderName == "" },
+		"no effect: embeddings.model (or llm.azure_embedder_name) is missing",
+	},
+	{
+		[]string{"llm.provider", "llm.model", "llm.azure_deployment_name", "llm.azure_api_key"},
+		func(c *Config, _ string) bool { return c.ModelWithoutKey() && !c.borrowsModel() },
+		"no effect: the rules write programs, because a key or an address is missing: " + ModelKeys,
+	},
+	{
+		[]string{"execution.rootfs", "execution.runsc"},
+		func(c *Config, _ string) bool { return c.Execution.SandboxType == drivers.Microsandbox },
+		"no effect: only gVisor uses it, but execution.sandbox_type is microsandbox",
+	},
+	{
+		[]string{"execution.msb"},
+		func(c *Config, _ string) bool { return c.Execution.SandboxType == drivers.GVisor },
+		"no effect: only microsandbox uses it, but execution.sandbox_type is gvisor",
+	},
+	{
+		[]string{"execution.state.state_file", "execution.state.state_format", "execution.state.auto_save"},
+		func(c *Config, _ string) bool { return !c.Execution.State.Enabled },
+		"no effect: execution.state.enabled is false",
+	},
+	{
+		[]string{"optimizations.sandbox_pool_size", "pools.*.ready"},
+		func(c *Config, _ string) bool { return !c.Optimizations.Pools() },
+		"no effect: no boxes are kept ready, because optimizations.enabled or optimizations.sandbox_pooling is false",
+	},
+	{
+		[]string{"tools.approval_timeout"},
+		func(c *Config, _ string) bool {
+			return c.Tools.ApprovalTimeout > min(c.Tools.CallTimeout, c.Guardrails.MaxExecutionTime)
+		},
+		"calls end earlier: raise tools.call_timeout and guardrails.max_execution_time, which include this time",
+	},
+	{
+		[]string{"page.read_only"},
+		func(c *Config, _ string) bool { return !c.Page.Enabled },
+		"no effect: page.enabled is false",
+	},
+	{
+		[]string{"auth.operators", "tenants.*.tokens"},
+		func(c *Config, _ string) bool { return !c.Auth.Enabled },
+		"no effect: no request needs a token, because auth.enabled is false",
+	},
+}
+
+// ModelKeys says which settings enable a model.
+const ModelKeys = "set OPENAI_API_KEY, llm.base_url or llm.azure_endpoint"
+
+// ModelWithoutKey reports whether the rules write programs only because the settings have no key and no address of a
+// model.
+func (c *Config) ModelWithoutKey() bool {
+	return !c.LLM.Enabled && c.Origin("llm.enabled").Layer == LayerDefault
+}
+
+// borrowsModel reports whether profiles or embeddings use settings of the section llm.
+func (c *Config) borrowsModel() bool {
+	return len(c.LLM.Profiles) > 0 || c.Embeddings.Model != "" || c.LLM.AzureEmbedderName != ""
+}
+
+// brokers reports whether the mode of a tenant is broker.
+func (c *Config) brokers(tenant string) bool { return c.PrivacyMode(tenant) == PrivacyBroker }
+
+// guarded reports whether the programs of a tenant are checked.
+func (c *Config) guarded(tenant string) bool {
+	return max(guardrailLevels[c.Guardrails.EffectiveLevel()],
+		guardrailLevels[c.Tenants[tenant].Guardrails.Level]) > guardrails.Off
+}
+
+// anyTenant reports whether ok is true for a tenant.
+func (c *Config) anyTenant(ok func(tenant string) bool) bool {
+	for name := range c.Tenants {
+		if ok(name) {
+			return true
 		}
 	}
-	l.warnRestore()
+	return false
+}
+
+// match reports whether a key belongs to the group.
+func (d dependent) match(key string) bool {
+	return slices.ContainsFunc(d.keys, func(pattern string) bool {
+		ok, _ := path.Match(pattern, key) // the patterns are valid
+		return ok
+	})
+}
+
+// warnNoEffect warns of each given setting that changes nothing. A default value is not worth a warning.
+func (l *loader) warnNoEffect() {
+	defaults, seen := map[string]string{}, map[string]bool{}
+	for _, v := range Default().Values() {
+		defaults[v.Key] = v.Value
+	}
+	for _, v := range l.cfg.Values() {
+		key, _, isItem := strings.Cut(v.Key, "[")
+		from := l.cfg.Origin(key)
+		if from.Layer == LayerDefault || !isItem && v.Value == defaults[v.Key] || seen[key] {
+			continue
+		}
+		seen[key] = true
+		if slices.Contains(noEffectYet, key) {
+			l.warn(settingOf(from, key), "no effect yet")
+		}
+		for _, d := range dependents {
+			if d.match(key) && d.idle(l.cfg, nameIn(key)) {
+				l.warn(settingOf(from, key), d.why)
+			}
+		}
+	}
+}
+
+// nameIn returns the name of the tenant or task pool of a setting.
+func nameIn(key string) string {
+	name := strings.Split(key, ".")
+	return name[min(1, len(name)-1)]
 }
 
 // settingOf returns where a setting was given, and its key if the place does not name it.

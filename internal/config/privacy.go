@@ -151,16 +151,3 @@ func (k *checker) privacySettings(key, mode string, types, restore []string) {
 	}
 	k.toolFilters(key+".restore", restore)
 }
-
-// warnRestore warns if privacy.restore lists tools although all tools get the values, because no mode is broker.
-func (l *loader) warnRestore() {
-	p := l.cfg.Privacy
-	broker := p.Mode == PrivacyBroker
-	for _, t := range l.cfg.Tenants {
-		broker = broker || t.Privacy.Mode == PrivacyBroker
-	}
-	if from := l.cfg.Origin("privacy.restore"); len(p.Restore) > 0 && !broker {
-		l.warn(settingOf(from, "privacy.restore"),
-			"no effect: programs and tools get values unless privacy.mode is broker")
-	}
-}

@@ -77,7 +77,7 @@ func Open(ctx context.Context, program Program) (*Process, error) {
 	}
 	p.Telemetry = t
 	for _, w := range p.Config.Warnings {
-		t.Logger.WarnContext(ctx, "setting without effect", "setting", w)
+		t.Logger.WarnContext(ctx, "doubtful setting", "setting", w)
 	}
 	return p, nil
 }
