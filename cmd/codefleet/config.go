@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +21,9 @@ func (a *app) configCommand() *cobra.Command {
 		},
 		&cobra.Command{
 			Use: "check", Short: "Report all problems in the settings",
-			Long: "Report all problems in the settings. Images, addresses, and the files that settings name\n" +
-				"(such as requirements) are checked when the fleet starts. Files with settings are checked now.",
+			Long: "Report all problems in the settings. This also checks that the files of the section\n" +
+				"execution exist on this host, and reads the files with settings. Images, addresses and\n" +
+				"the files of task pools are checked when the fleet starts.",
 			RunE: a.do(a.configCheck),
 		},
 	)
@@ -49,7 +51,7 @@ type configReport struct {
 func (a *app) configCheck(context.Context, []string) error {
 	c, err := a.loadSilently()
 	if err == nil {
-		err = c.CheckLiveFolder()
+		err = cmp.Or(c.CheckLiveFolder(), c.CheckFiles())
 	}
 	report := configReport{OK: err == nil, Problems: []config.Problem{}, Warnings: []string{}}
 	if invalid, ok := errors.AsType[*config.InvalidError](err); ok {

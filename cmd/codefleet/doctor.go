@@ -200,7 +200,11 @@ func (p *hostCheck) runsc(ctx context.Context) checkResult {
 	const name, install = "runsc", "make build  (puts bin/runsc beside this binary), or set execution.runsc"
 	path, err := sandbox.Runsc(p.Config)
 	if err != nil {
-		const missing = "the gVisor engine is not installed"
+		missing, install := "the gVisor engine is not installed", install
+		if p.Execution.Runsc != "" {
+			r := errorResult(name, problem, err)
+			missing, install = r.Detail, r.Fix
+		}
 		_, msbErr := sandbox.Msb(p.Config)
 		switch kind := p.Execution.SandboxType; {
 		case kind == "microsandbox":

@@ -162,9 +162,12 @@ func cannotStart(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if invalid, ok := errors.AsType[*config.InvalidError](err); ok { // the live folder
-		return usage("%v", invalid).try("give the live folder (execution.workspace_dir, WORKSPACE_DIR) a directory " +
-			"that nothing else names")
+	if invalid, ok := errors.AsType[*config.InvalidError](err); ok {
+		f := usage("%v", invalid).try("codefleet config check")
+		if invalid.Problems[0].Key == "execution.workspace_dir" {
+			f.hint = "give the live folder (execution.workspace_dir, WORKSPACE_DIR) a directory that nothing else names"
+		}
+		return f
 	}
 	f := &failure{code: errcode.ExitFailed, message: "start the fleet", err: err, hint: "codefleet doctor"}
 	if errors.Is(err, up.ErrInUse) {

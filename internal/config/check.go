@@ -193,10 +193,12 @@ func (k *checker) pool(key, name string, p Pool) {
 	}
 }
 
-// requirements refuses requirements that gVisor would install for the Python of an image, or else of execution.rootfs.
+// requirements refuses requirements that gVisor would install for the Python of an image, or else of execution.rootfs,
+// which only gVisor uses.
 func (k *checker) requirements(key, requirements, image string) {
 	e := k.c.Execution
-	if requirements == "" || e.SandboxType != drivers.GVisor || image == "" && e.Rootfs == "" {
+	if requirements == "" || e.SandboxType == drivers.Microsandbox || image == "" && e.Rootfs == "" ||
+		image != "" && e.SandboxType != drivers.GVisor {
 		return
 	}
 	root := "the image"

@@ -637,8 +637,8 @@ func TestUnknownNames(t *testing.T) {
 		}},
 		{"tenants: {a: {pools: [gpu]}}", nil}, // workers with other settings may serve it
 		{"tools: {policy: {calculatr/*: deny, calculator/ad: deny, calculator/add: deny, git/*: deny}}", []string{
-			"c.yaml:1: tools.policy: calculatr/*: no server calculatr is known; did you mean calculator?",
 			"c.yaml:1: tools.policy: calculator/ad: no tool ad of the server calculator is known; did you mean add?",
+			"c.yaml:1: tools.policy: calculatr/*: no server calculatr is known; did you mean calculator?",
 		}},
 		{"execution: {servers_dir: tools}\ntools: {policy: {geo/fimd: deny, calculatr/*: deny}}", []string{
 			"c.yaml:2: tools.policy: geo/fimd: no tool fimd of the server geo is known; did you mean find?",
@@ -884,7 +884,48 @@ pools:
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 	write(t, "c.yaml", strings.Replace(text, "gvisor", "auto", 1))
-	load(t, config.Source{File: "c.yaml"})
+	got = problems(t, config.Source{File: "c.yaml"})
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems with sandbox_type auto (-want +got):\n%s", diff)
+	}
+	write(t, "c.yaml", strings.Replace(text, "gvisor", "microsandbox", 1))
+	load(t, config.Source{File: "c.yaml"}) // microsandbox does not use the root file system
+}
+
+// TestCheckFiles checks that files of the section execution that do not exist are found before a worker starts.
+func TestCheckFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "file", "x")
+	if err := os.Chmod("file", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for execution, want := range map[string][]string{
+		"runsc: ./none, requirements: none.txt": {
+			"execution.runsc: ./none: no such file or directory",
+			"execution.requirements: none.txt: no such file or directory",
+		},
+		"runsc: none": {"execution.runsc: none: executable file not found in $PATH"},
+		"sandbox_type: microsandbox, msb: ./none":        {"execution.msb: ./none: no such file or directory"},
+		"rootfs: file, requirements: ''":                 {"execution.rootfs: file is not a directory"},
+		"requirements: .":                                {"execution.requirements: . is a directory"},
+		"sandbox_image: ./none":                          {"execution.sandbox_image: ./none: no such file or directory"},
+		"sandbox_image: 'python:3.12', msb: ./none":      nil, // gVisor is chosen if msb does not work
+		"sandbox_type: microsandbox, runsc: ./none":      nil,
+		"runsc: ./file, requirements: file":              nil,
+		"rootfs: ., runsc: ./file, sandbox_type: gvisor": nil,
+	} {
+		c := load(t, config.Source{File: write(t, "c.yaml", "execution: {"+execution+"}")})
+		var got []string
+		if invalid, ok := errors.AsType[*config.InvalidError](c.CheckFiles()); ok {
+			for _, p := range invalid.Problems {
+				got = append(got, p.Key+": "+p.Message)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("CheckFiles with %s (-want +got):\n%s", execution, diff)
+		}
+	}
 }
 
 // TestImageWithPackages checks that a root file system is refused beside an image, and that packages are refused beside

@@ -98,6 +98,9 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 			return nil, err
 		}
 	}
+	if err := o.Config.CheckFiles(); err != nil {
+		return nil, err
+	}
 	f := &Fleet{o: o, opened: make(chan struct{}), done: make(chan struct{})}
 	unlock, err := lockDir(o.Config.Data)
 	if err != nil {

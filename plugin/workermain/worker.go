@@ -84,6 +84,13 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 func serve(
 	accept, work context.Context, p *process.Process, o assembly.WorkerOptions, list []plugin.Plugin,
 ) error {
+	if err := p.Config.CheckFiles(); err != nil {
+		return process.UsageError(err)
+	}
+	if p.Config.S3.Endpoint == "" {
+		return process.UsageError(errors.New("the address of the object store is missing: give s3.endpoint or " +
+			"--fleet; `codefleet up` needs neither"))
+	}
 	log := p.Telemetry.Logger
 	set, err := pluginhost.New(log, list...)
 	if err != nil {

@@ -98,16 +98,8 @@ func Microsandbox(c *config.Config, dir string, log *slog.Logger) (*microsandbox
 
 // Msb returns the path of microsandbox's binary: from the settings, beside this binary, or on PATH.
 func Msb(c *config.Config) (string, error) {
-	path, err := binaryPath("msb", c.Execution.Msb)
-	if err != nil {
-		return "", &executor.HostError{
-			Reason: executor.ReasonEngineMissing,
-			Err:    fmt.Errorf("find the executable %s: %w", cmp.Or(c.Execution.Msb, "msb"), err),
-			Fix: "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu@" + microsandbox.Version +
-				", then set execution.msb to its bin/msb",
-		}
-	}
-	return path, nil
+	return enginePath("msb", c.Execution.Msb, "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu@"+
+		microsandbox.Version+", then set execution.msb to its bin/msb")
 }
 
 // GVisor returns the gVisor driver. Its Probe reports whether boxes boot.
@@ -121,28 +113,33 @@ func GVisor(c *config.Config, dir string, log *slog.Logger) (*gvisor.Driver, err
 
 // Runsc returns the path of the gVisor engine: from the settings, beside this binary, or on PATH.
 func Runsc(c *config.Config) (string, error) {
-	path, err := binaryPath("runsc", c.Execution.Runsc)
-	if err != nil {
-		return "", &executor.HostError{
-			Reason: executor.ReasonEngineMissing,
-			Err:    fmt.Errorf("the gVisor engine is neither beside this binary nor on PATH: %w", err),
-			Fix:    "make build, or set execution.runsc",
-		}
-	}
-	return path, nil
+	return enginePath("runsc", c.Execution.Runsc, "make build, or set execution.runsc")
 }
 
-// binaryPath returns the path of an executable: the configured one, or else one beside this binary or on PATH.
-func binaryPath(name, configured string) (string, error) {
+// enginePath returns the path of an engine: the configured one, or else one beside this binary or on PATH. install says
+// how to get the engine.
+func enginePath(name, configured, install string) (string, error) {
 	if configured != "" {
-		return exec.LookPath(configured)
+		path, err := exec.LookPath(configured)
+		if err != nil {
+			err = missing(fmt.Errorf("execution.%s: %w", name, err), "set it to the path of the engine, or remove it")
+		}
+		return path, err
 	}
 	if self, err := os.Executable(); err == nil {
 		if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), name)); err == nil {
 			return beside, nil
 		}
 	}
-	return exec.LookPath(name)
+	path, err := exec.LookPath(name)
+	if err != nil {
+		err = missing(fmt.Errorf("the engine %s is neither beside this binary nor on PATH: %w", name, err), install)
+	}
+	return path, err
+}
+
+func missing(err error, fix string) error {
+	return &executor.HostError{Reason: executor.ReasonEngineMissing, Err: err, Fix: fix}
 }
 
 // MemoryMBTotal returns how much memory a worker's tasks may use together: execution.memory_mb_total, or three

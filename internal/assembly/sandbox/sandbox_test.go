@@ -69,9 +69,17 @@ func TestChooseWithoutEngines(t *testing.T) {
 	c := config.Default()
 	c.Execution.Msb, c.Execution.Runsc = "/no/such/msb", "/no/such/runsc"
 	_, err := Choose(t.Context(), c, t.TempDir(), t.TempDir(), slog.New(slog.DiscardHandler))
-	if executor.ReasonOf(err) != executor.ReasonEngineMissing || !strings.Contains(err.Error(), "make build") ||
-		!strings.Contains(err.Error(), "npm install") {
-		t.Errorf("Choose = %v, want both fixes", err)
+	for _, want := range []string{"execution.msb: ", "execution.runsc: ", "/no/such/runsc"} {
+		if executor.ReasonOf(err) != executor.ReasonEngineMissing || !strings.Contains(err.Error(), want) {
+			t.Errorf("Choose = %v, want %s with %q", err, executor.ReasonEngineMissing, want)
+		}
+	}
+	t.Setenv("PATH", t.TempDir())
+	c.Execution.Msb, c.Execution.Runsc = "", ""
+	_, err = Choose(t.Context(), c, t.TempDir(), t.TempDir(), slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "neither beside this binary nor on PATH") ||
+		!strings.Contains(err.Error(), "make build") {
+		t.Errorf("Choose = %v, want the fix make build", err)
 	}
 }
 
