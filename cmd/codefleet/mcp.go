@@ -71,11 +71,11 @@ func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (e
 	}
 	defer func() { err = errors.Join(err, flush(ctx, t)) }()
 	err = process.Bridge{
-		Transport: transport, Options: assembly.Bridge(c, t, version, options),
-		Stdin: io.NopCloser(a.stdin), Stdout: nopWriteCloser{a.stdout},
+		Transport: transport, Name: "codefleet mcp", Options: assembly.Bridge(c, t, version, options),
+		Stdin: io.NopCloser(a.stdin), Stdout: nopWriteCloser{a.stdout}, Stderr: a.stderr,
 	}.Run(ctx, c)
 	if errors.Is(err, process.ErrUsage) {
-		return usage("%v", err)
+		return usage("%v", err).try("codefleet mcp --help")
 	}
 	return err
 }

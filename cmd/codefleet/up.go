@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/httpserve"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/up"
 )
@@ -175,7 +175,8 @@ func cannotStart(ctx context.Context, err error) error {
 			"use the running fleet, for example with codefleet tasks, or start another with codefleet up --data DIR; "+
 				"if a codefleet run that has started its own fleet uses the directory, wait until it ends"
 	}
-	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, up.ErrUnusable) {
+	_, wrongAddress := errors.AsType[*httpserve.AddressError](err)
+	if wrongAddress || errors.Is(err, up.ErrSamePort) || errors.Is(err, up.ErrUnusable) {
 		f.code, f.hint = errcode.ExitUsage, "codefleet up --help"
 	}
 	return f

@@ -51,7 +51,7 @@ func serve(ctx context.Context, p *process.Process, stdout io.Writer) error {
 	p.Config.Execution.WorkspaceDir = "" // only `codefleet up` has a live folder
 	options, err := assembly.Ingest(p.Config, p.Telemetry, p.Fleet)
 	if err != nil {
-		return err
+		return process.UsageError(err)
 	}
 	ln, err := process.Listen(ctx, p.Config.HTTP.Addr)
 	if err != nil {

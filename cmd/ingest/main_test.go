@@ -158,7 +158,7 @@ func TestRefusesToStart(t *testing.T) {
 		"no file":                    {[]string{"--config", "absent.yaml"}, 2, "absent.yaml"},
 		"bad fleet file":             {[]string{"--fleet", "open.yaml"}, 2, "open.yaml"},
 		"no fleet file, no settings": {[]string{"--fleet", "absent.json", "--config", "absent.yaml"}, 2, "absent.yaml"},
-		"no token":                   {[]string{"--nats", "nats://127.0.0.1:1"}, 1, "no token is set"},
+		"no token":                   {[]string{"--nats", "nats://127.0.0.1:1"}, 2, "no token is set"},
 		"port in use":                {[]string{"--config", "open.yaml", "--http", ln.Addr().String()}, 2, "is in use"},
 	} {
 		t.Run(name, func(t *testing.T) {

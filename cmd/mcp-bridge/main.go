@@ -41,7 +41,7 @@ func main() {
 func run(
 	ctx context.Context, args, env []string, stdin io.ReadCloser, stdout io.WriteCloser, stderr io.Writer,
 ) (err error) {
-	served := process.Bridge{Transport: "http", Stdin: stdin, Stdout: stdout}
+	served := process.Bridge{Transport: "http", Name: "mcp-bridge", Stdin: stdin, Stdout: stdout, Stderr: stderr}
 	var fleet string
 	var flags *flag.FlagSet
 	p, err := process.Open(ctx, process.Program{

@@ -194,6 +194,7 @@ var imports = map[string][]string{
 	},
 	"internal/process": {
 		"internal/assembly", "internal/assembly/queue", "internal/bridge", "internal/config",
+		"internal/httpserve",
 		"internal/jobs", "internal/objects", "internal/state", "internal/telemetry", "internal/worker",
 	},
 	"internal/worker": {

@@ -15,9 +15,11 @@ import (
 // Bridge runs an MCP bridge as a separate process.
 type Bridge struct {
 	Transport string // one of Transports; http and sse differ only in the address that Run prints
+	Name      string // of the program
 	Options   bridge.Options
 	Stdin     io.ReadCloser
 	Stdout    io.WriteCloser // with stdio it carries the protocol; otherwise Run prints the address to it
+	Stderr    io.Writer
 }
 
 // Transports are the values of Bridge.Transport.
@@ -25,6 +27,9 @@ func Transports() []string { return []string{"stdio", "http", "sse"} }
 
 // Run serves until ctx ends or, with stdio, until the client closes the connection.
 func (b Bridge) Run(ctx context.Context, c *config.Config) error {
+	if o := b.Options.Fleet; o.URL == "" { // the fleet.json does not exist yet
+		NoteWaiting(b.Stderr, b.Name, o.Located.Path)
+	}
 	server := bridge.New(b.Options)
 	defer server.Close()
 	if b.Transport == "stdio" {
@@ -36,7 +41,7 @@ func (b Bridge) Run(ctx context.Context, c *config.Config) error {
 	}
 	conf, err := assembly.ServerTLS(c)
 	if err != nil {
-		return err
+		return UsageError(err)
 	}
 	ln, err := Listen(ctx, c.MCP.Addr)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/assembly/queue"
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/httpserve"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
@@ -166,12 +166,17 @@ func (p *Process) readFleetFile(ctx context.Context, path string, others config.
 			if _, err := config.Load(others); err != nil {
 				return err
 			}
-			fmt.Fprintf(p.program.Stderr, "%s: waiting for %s, which `codefleet up` writes\n", p.program.Name, path)
+			NoteWaiting(p.program.Stderr, p.program.Name, path)
 		}
 		if err := clock.Sleep(ctx, waitInterval); err != nil {
 			return err
 		}
 	}
+}
+
+// NoteWaiting says that a program waits for a fleet.json.
+func NoteWaiting(stderr io.Writer, program, path string) {
+	fmt.Fprintf(stderr, "%s: waiting for %s, which `codefleet up` writes\n", program, path)
 }
 
 // printFlags prints the flags with two dashes, as the documentation writes them. One dash works, too.
@@ -232,14 +237,9 @@ func (p *Process) ServeHealth(ctx context.Context) error {
 	if p.Config.Telemetry.Addr == "" {
 		return nil
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", p.Config.Telemetry.Addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return UsageError(fmt.Errorf("telemetry.addr: %s is in use by another process: stop it, or choose another "+
-			"address", p.Config.Telemetry.Addr))
-	}
+	l, err := listen(ctx, p.Config.Telemetry.Addr, "telemetry.addr")
 	if err != nil {
-		return fmt.Errorf("telemetry.addr: %w", err)
+		return err
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", p.Telemetry.MetricsHandler)
@@ -254,13 +254,16 @@ func (p *Process) ServeHealth(ctx context.Context) error {
 	return nil
 }
 
-// Listen listens on addr, the address of an HTTP interface. If another process uses addr, the error is an ErrUsage that
-// suggests another value of the flag --http.
+// Listen listens on addr, the address of an HTTP interface. If that is impossible, the error is an ErrUsage that suggests
+// another value of the flag --http.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		err = UsageError(fmt.Errorf("address %s is in use by another process: stop it, or choose another address "+
-			"with --http", addr))
+	return listen(ctx, addr, "--http")
+}
+
+func listen(ctx context.Context, addr, setting string) (net.Listener, error) {
+	l, err := httpserve.Listen(ctx, addr, setting)
+	if _, ok := errors.AsType[*httpserve.AddressError](err); ok {
+		err = UsageError(err)
 	}
 	return l, err
 }

@@ -112,10 +112,9 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		unlock()
 		return nil, err
 	}
-	var lc net.ListenConfig
-	if f.listener, err = lc.Listen(ctx, "tcp", o.Config.HTTP.Addr); err != nil {
+	if f.listener, err = listen(ctx, o.Config); err != nil {
 		unlock()
-		return nil, explainInUse("http", o.Config.HTTP.Addr, err)
+		return nil, err
 	}
 	if f.File, err = f.credentials(); err != nil {
 		f.listener.Close()
@@ -305,13 +304,9 @@ func (f *Fleet) startStores(ctx context.Context) error {
 			Dir: filepath.Join(c.Data, "nats"), Addr: c.NATS.Addr, Tenants: users, Log: log,
 			Fleet: embedded.NATSUser{User: f.File.NATS.User, Password: f.File.NATS.Password},
 		})
-		return explainInUse("nats", c.NATS.Addr, err)
+		return err
 	})
 	g.Go(func() (err error) {
-		// Check the address here, because the child process could report the error only in its log.
-		if err := checkFree(ctx, c.S3.Addr); err != nil {
-			return explainInUse("s3", c.S3.Addr, err)
-		}
 		s3, err := f.startS3(ctx, c.S3.Addr)
 		if err == nil {
 			f.s3.Store(s3)
@@ -321,23 +316,30 @@ func (f *Fleet) startStores(ctx context.Context) error {
 	return g.Wait()
 }
 
-// checkFree returns an error if it cannot listen on addr.
-func checkFree(ctx context.Context, addr string) error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", addr)
-	if err != nil {
-		return err
-	}
-	return l.Close()
-}
+// ErrSamePort is the error for two parts with the same port.
+var ErrSamePort = errors.New("choose another one for one of them (port 0 selects a free port)")
 
-// explainInUse explains the error for an address that is in use, and returns other errors unchanged.
-func explainInUse(part, addr string, err error) error {
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%s is in use by another process: stop it, or choose another address with --%s "+
-			"(port 0 selects a free port): %w", addr, part, err)
+// listen listens on the address of the HTTP interface, and checks that the queue and the object store can listen on
+// theirs. The child process of the object store could report such an error only in its log.
+func listen(ctx context.Context, c *config.Config) (net.Listener, error) {
+	flags := []string{"--http", "--nats", "--s3"}
+	var open []net.Listener
+	for i, addr := range []string{c.HTTP.Addr, c.NATS.Addr, c.S3.Addr} {
+		l, err := httpserve.Listen(ctx, addr, flags[i])
+		if err == nil {
+			open = append(open, l)
+			continue
+		}
+		_, port, _ := net.SplitHostPort(addr)
+		for j, other := range open {
+			if _, taken, _ := net.SplitHostPort(other.Addr().String()); taken == port {
+				err = fmt.Errorf("%s and %s have the same port, %s: %w", flags[j], flags[i], port, ErrSamePort)
+			}
+			other.Close()
+		}
+		return nil, err
 	}
-	return err
+	return open[0], errors.Join(open[1].Close(), open[2].Close())
 }
 
 // setAddresses sets the addresses and credentials of the parts in the settings and in the fleet file.

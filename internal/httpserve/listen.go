@@ -1,0 +1,45 @@
+package httpserve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+)
+
+// AddressError says why a process cannot listen on an address of its settings.
+type AddressError struct {
+	Addr    string
+	Setting string // the flag or setting that has the address
+	Err     error
+}
+
+func (e *AddressError) Error() string {
+	reason := "cannot be used"
+	unknown, isUnknown := errors.AsType[*net.DNSError](e.Err)
+	switch {
+	case errors.Is(e.Err, syscall.EADDRINUSE):
+		return fmt.Sprintf("%s is in use by another process: stop it, or choose another address with %s "+
+			"(port 0 selects a free port)", e.Addr, e.Setting)
+	case errors.Is(e.Err, syscall.EADDRNOTAVAIL):
+		reason = "is not an address of this host"
+	case errors.Is(e.Err, syscall.EACCES):
+		reason = "may not be used by this user"
+	case isUnknown:
+		reason = fmt.Sprintf("names an unknown host, %s", unknown.Name)
+	}
+	return fmt.Sprintf("%s %s: choose another address with %s: %v", e.Addr, reason, e.Setting, e.Err)
+}
+
+func (e *AddressError) Unwrap() error { return e.Err }
+
+// Listen listens on addr, which setting, a flag or a setting, has. Unless ctx has ended, an error is an *AddressError.
+func Listen(ctx context.Context, addr, setting string) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil && ctx.Err() == nil {
+		err = &AddressError{addr, setting, err}
+	}
+	return l, err
+}

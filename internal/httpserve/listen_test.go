@@ -1,0 +1,33 @@
+package httpserve
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+)
+
+// TestListen checks that the error for an address says what is wrong with it, and which flag has it.
+func TestListen(t *testing.T) {
+	l, err := Listen(t.Context(), "127.0.0.1:0", "--http")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	unknown := &AddressError{"nosuchhost:1", "--s3", &net.OpError{Err: &net.DNSError{Name: "nosuchhost"}}}
+	for _, c := range []struct {
+		addr, want string
+		err        error
+	}{
+		{l.Addr().String(), " is in use by another process: stop it, or choose another address with --http (port 0", nil},
+		{"203.0.113.5:1", "203.0.113.5:1 is not an address of this host: choose another address with --http", nil},
+		{"", "nosuchhost:1 names an unknown host, nosuchhost: choose another address with --s3", unknown},
+	} {
+		if c.err == nil {
+			_, c.err = Listen(t.Context(), c.addr, "--http")
+		}
+		if _, ok := errors.AsType[*AddressError](c.err); !ok || !strings.Contains(c.err.Error(), c.want) {
+			t.Errorf("Listen(%s) = %v, want %q", c.addr, c.err, c.want)
+		}
+	}
+}
