@@ -306,7 +306,7 @@ func (d *httpConn) send(ctx context.Context, r httpRequest) (*http.Response, err
 		at = d.at.Load()
 	}
 	if at.base.Host == "" {
-		return nil, ErrNoFleet
+		return nil, fmt.Errorf("%w (%s does not exist)", ErrNoFleet, d.located.Path)
 	}
 	resp, err := d.sendTo(ctx, at, r)
 	if mayHaveMoved(err) && r.repeatable() && d.relocate(at) {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -109,6 +111,9 @@ func (a *app) root() *cobra.Command {
 			}
 			if !slices.Contains([]string{"auto", "always", "never"}, a.color) {
 				return usage("--color %s: want auto, always or never", a.color)
+			}
+			if _, err := os.Stat(a.config); a.config != "" && errors.Is(err, fs.ErrNotExist) {
+				return usage("--config %s: no such file", a.config) // also if the command reads no settings
 			}
 			return checkGiven(c, args)
 		},
@@ -279,7 +284,12 @@ func (a *app) lookup(name string) string {
 func (a *app) locate() (client.Options, error) {
 	a.noteUnusedToken()
 	defer countReading()()
-	return client.Locate(a.fleet)
+	o, err := client.Locate(a.fleet)
+	if u, bad := url.Parse(o.URL); bad == nil && slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+		return o, usage("CODEFLEET_URL is the address of the queue (%s://), but commands use the HTTP interface", u.Scheme).
+			try("set CODEFLEET_URL to the fleet's http:// address, and CODEFLEET_TOKEN")
+	}
+	return o, err
 }
 
 // noteUnusedToken prints a note, once, if CODEFLEET_TOKEN is set without the address that it is for.

@@ -38,8 +38,13 @@ func (a *app) benchCommand() *cobra.Command {
 		Example: "  codefleet bench --scenario warm -n 500 -o json\n" +
 			"  codefleet bench --example 01 -n 5\n" +
 			"  codefleet bench --sequence 01,03,01,07 -v",
-		RunE: a.do(func(ctx context.Context, _ []string) error { return a.measure(ctx, o) }),
 	}
+	c.RunE = a.do(func(ctx context.Context, _ []string) error {
+		if c.Flags().Changed("runs") && o.Runs < 1 {
+			return usage("-n %d: want at least 1", o.Runs)
+		}
+		return a.measure(ctx, o)
+	})
 	c.Flags().StringVar(&o.Scenario, "scenario", "", strings.Join(scenarios, ", ")+" (default: all)")
 	completeFlag(c, "scenario", scenarios...)
 	c.Flags().IntVarP(&o.Runs, "runs", "n", 0,
@@ -57,9 +62,6 @@ func (a *app) benchCommand() *cobra.Command {
 func (a *app) measure(ctx context.Context, o benchOptions) error {
 	if names := bench.Names(bench.Scenarios()); o.Scenario != "" && !slices.Contains(names, o.Scenario) {
 		return usage("--scenario %s: want one of %s", o.Scenario, strings.Join(names, ", "))
-	}
-	if o.Runs < 0 {
-		return usage("-n %d: want at least 1", o.Runs)
 	}
 	sequence, err := o.examples()
 	if err != nil {

@@ -62,7 +62,10 @@ and remove the second.
 // confirmed asks for a yes. No answer means no.
 func (h hostFix) confirmed() bool {
 	fmt.Fprint(h.question, "Change this host? [y/N] ")
-	line, _ := bufio.NewReader(h.answer).ReadString('\n') // an error ends the answer
+	line, err := bufio.NewReader(h.answer).ReadString('\n')
+	if err != nil { // it ends the answer, and the terminal has not begun a new line
+		fmt.Fprintln(h.question)
+	}
 	answer := strings.ToLower(strings.TrimSpace(line))
 	return answer == "y" || answer == "yes"
 }

@@ -38,7 +38,7 @@ func TestDoctorFleet(t *testing.T) {
 	}
 	for text, want := range map[string]checkResult{
 		string(located): {"fleet", warning, srv.URL + ": the token lacks the scope operator", "ask"},
-		"{":             {"fleet", problem, "read fleet file " + path, "codefleet up"},
+		"{":             {"fleet", problem, path + " is not a fleet.json", "codefleet up"},
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

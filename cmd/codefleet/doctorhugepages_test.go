@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"strings"
 	"testing"
 )
@@ -41,13 +40,16 @@ func TestDoctorFixAsks(t *testing.T) {
 		{state: "deny", root: true, yes: true},
 		{state: "", answer: "y\n"},
 	} {
-		enabled := false
+		enabled, question := false, new(strings.Builder)
 		h := hostFix{
-			state: c.state, root: c.root, yes: c.yes, answer: strings.NewReader(c.answer), question: io.Discard,
+			state: c.state, root: c.root, yes: c.yes, answer: strings.NewReader(c.answer), question: question,
 			enable: func() error { enabled = true; return nil },
 		}
 		if err := h.run(); enabled != c.enabled || (err != nil) != c.fail {
 			t.Errorf("%+v: enabled = %v, error = %v", c, enabled, err)
+		}
+		if strings.HasSuffix(question.String(), "[y/N] ") && !strings.HasSuffix(c.answer, "\n") {
+			t.Errorf("%+v: the question %q does not end its line, although no answer did", c, question)
 		}
 	}
 }

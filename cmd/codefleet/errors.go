@@ -56,11 +56,12 @@ func (f *failure) try(hint string) *failure {
 	return f
 }
 
-// noFleet adds an exit code and a hint to an error of finding a fleet or of client.New. It returns an APIError or
-// OptionsError unchanged, because these do not mean that there is no fleet. explain handles them.
+// noFleet adds an exit code and a hint to an error of finding a fleet or of client.New. It returns an APIError,
+// an OptionsError and a failure unchanged, because these do not mean that there is no fleet. explain handles them.
 func noFleet(err error) error {
 	_, refused := errors.AsType[*client.APIError](err)
-	if _, wrong := errors.AsType[*client.OptionsError](err); wrong || refused {
+	_, explained := errors.AsType[*failure](err)
+	if _, wrong := errors.AsType[*client.OptionsError](err); wrong || refused || explained {
 		return err
 	}
 	f := &failure{

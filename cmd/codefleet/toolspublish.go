@@ -157,7 +157,8 @@ func (a *app) loadFleet() (*config.Config, error) {
 	return a.load(f.Settings(path)...)
 }
 
-// readFleetFile reads a fleet.json that the command line or the environment names.
+// readFleetFile reads a fleet.json. Its errors are for the user: no fleet if the file does not exist, a usage error if
+// it is invalid.
 func (a *app) readFleetFile(path string) (config.FleetFile, error) {
 	defer countReading()()
 	f, err := config.ReadFleetFile(path)

@@ -43,6 +43,10 @@ func (a *app) upCommand() *cobra.Command {
 	declareSettings(c.Flags(), upFlags)
 	attached := c.Flags().Bool("attached", false, "end when standard input closes, for programs that start a fleet")
 	c.RunE = a.do(func(ctx context.Context, _ []string) error {
+		if a.fleet != "" {
+			return usage("--fleet has no effect with up, which starts a fleet of its own").
+				try("codefleet up --data DIRECTORY")
+		}
 		if *attached {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)

@@ -20,12 +20,12 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// What the scenario growth-queue measures. The targets are for 100 samples.
+// What the scenario growth-queue measures. The targets are for -n 100.
 const (
-	queueStep   = 1000   // queued tasks, and their records, per sample
-	tenantStep  = 10     // tenants per sample
-	fileStep    = 100    // files per sample
-	queuedStep  = 30     // tasks that are queued at once, per sample
+	queueStep   = 1000   // queued tasks, and their records, for each unit of -n
+	tenantStep  = 10     // tenants for each unit of -n
+	fileStep    = 100    // files for each unit of -n
+	queuedStep  = 30     // tasks that are queued at once, for each unit of -n
 	mostTenants = 1000   // tenants in all, at most
 	mostFiles   = 10_000 // files in all, at most
 

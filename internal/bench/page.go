@@ -25,11 +25,11 @@ import (
 
 // What the scenario page measures.
 const (
-	pageStep  = 1000             // tasks per sample; the targets are for 100 samples
-	pageTurns = 50               // samples of each page
-	pageEnded = 100              // tasks that have ended: as many as a list shows
-	openPages = 200              // pages that are open at the same time
-	openTime  = 10 * time.Second // how long they are observed: once without changes, and once with a change each second
+	pageStep    = 1000             // waiting tasks for each unit of -n; the targets are for -n 100
+	pageSamples = 50               // samples of each page
+	pageEnded   = 100              // tasks that have ended: as many as a list shows
+	openPages   = 200              // pages that are open at the same time
+	openTime    = 10 * time.Second // how long they are observed: once without changes, and once with a change each second
 )
 
 // page measures the web page of a fleet with many tasks, and with many open pages.
@@ -163,7 +163,7 @@ func (b *Bench) firstBytes(ctx context.Context, c *client.Client, v *visitor, qu
 	}
 	b.Note("first list by a status: %.0f ms; a list without tasks has %d bytes", first, size)
 	err = b.SideBySide(
-		ctx, Plan{Samples: pageTurns, PerTurn: 10},
+		ctx, Plan{Samples: pageSamples, PerTurn: 10},
 		page("list of tasks", "/tasks"), page("list by a status", "/tasks?status=queued"),
 		page("search", "/tasks?q=nothing"), page("task that has ended", "/tasks/"+ended),
 		page("task that waits", "/tasks/"+queued),

@@ -59,7 +59,7 @@ func ReadFleetFile(path string) (FleetFile, error) {
 		return f, fmt.Errorf("read fleet file: %w", err)
 	}
 	if err := json.Unmarshal(data, &f); err != nil {
-		return f, fmt.Errorf("read fleet file %s: %w", path, err)
+		return f, fmt.Errorf("%s is not a fleet.json: %w", path, err)
 	}
 	return f, nil
 }

@@ -101,6 +101,13 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	if err := o.Config.CheckFiles(); err != nil {
 		return nil, err
 	}
+	if n := o.Config.NATS.Replicas; n > 1 {
+		const key = "nats.replicas"
+		return nil, &config.InvalidError{Problems: []config.Problem{{
+			Where: o.Config.Origin(key).Where, Key: key,
+			Message: fmt.Sprintf("`codefleet up` has one server, which cannot keep %d replicas: remove the setting", n),
+		}}}
+	}
 	f := &Fleet{o: o, opened: make(chan struct{}), done: make(chan struct{})}
 	unlock, err := lockDir(o.Config.Data)
 	if err != nil {
