@@ -84,7 +84,7 @@ func TestUsage(t *testing.T) {
 		"no value":        {[]string{"-nats"}, nil, "flag needs an argument: --nats (worker --help lists the flags)"},
 		"argument":        {[]string{"now"}, nil, `unexpected argument "now"`},
 		"unknown setting": {nil, []string{"CODEFLEET_WORKER_SLOT=1"}, "CODEFLEET_WORKER_SLOTS"},
-		"no store":        {[]string{"-nats", "nats://127.0.0.1:1"}, nil, "object store is missing: give s3.endpoint or --fleet"},
+		"no store":        {[]string{"-nats", "nats://127.0.0.1:1"}, nil, "object store is missing: give s3.endpoint"},
 		"no file": {
 			[]string{"-nats", "nats://127.0.0.1:1"},
 			[]string{"CODEFLEET_EXECUTION_REQUIREMENTS=none.txt"},
@@ -96,7 +96,8 @@ func TestUsage(t *testing.T) {
 				"CODEFLEET_TELEMETRY_ADDR=" + taken.Addr().String(), "CODEFLEET_DATA=" + t.TempDir(),
 				"CODEFLEET_S3_ENDPOINT=http://127.0.0.1:1",
 			},
-			taken.Addr().String() + " is in use by another process: stop it, or choose another address with telemetry.addr",
+			taken.Addr().String() + " is in use by another process: stop it, or choose another address with " +
+				"telemetry.addr",
 		},
 	} {
 		var out strings.Builder

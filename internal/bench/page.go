@@ -29,7 +29,7 @@ const (
 	pageSamples = 50               // samples of each page
 	pageEnded   = 100              // tasks that have ended: as many as a list shows
 	openPages   = 200              // pages that are open at the same time
-	openTime    = 10 * time.Second // how long they are observed: once without changes, and once with a change each second
+	openTime    = 10 * time.Second // how long they are observed: without changes, then with one each second
 )
 
 // page measures the web page of a fleet with many tasks, and with many open pages.

@@ -909,7 +909,7 @@ func TestCheckFiles(t *testing.T) {
 		"sandbox_type: microsandbox, msb: ./none":        {"execution.msb: ./none: no such file or directory"},
 		"rootfs: file, requirements: ''":                 {"execution.rootfs: file is not a directory"},
 		"requirements: .":                                {"execution.requirements: . is a directory"},
-		"sandbox_image: ./none":                          {"execution.sandbox_image: ./none: no such file or directory"},
+		"sandbox_image: ./no":                            {"execution.sandbox_image: ./no: no such file or directory"},
 		"sandbox_image: 'python:3.12', msb: ./none":      nil, // gVisor is chosen if msb does not work
 		"sandbox_type: microsandbox, runsc: ./none":      nil,
 		"runsc: ./file, requirements: file":              nil,

@@ -27,7 +27,7 @@ func (e *AddressError) Error() string {
 	case errors.Is(e.Err, syscall.EACCES):
 		reason = "may not be used by this user"
 	case isUnknown:
-		reason = fmt.Sprintf("names an unknown host, %s", unknown.Name)
+		reason = "names an unknown host, " + unknown.Name
 	}
 	return fmt.Sprintf("%s %s: choose another address with %s: %v", e.Addr, reason, e.Setting, e.Err)
 }

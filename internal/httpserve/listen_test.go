@@ -19,7 +19,7 @@ func TestListen(t *testing.T) {
 		addr, want string
 		err        error
 	}{
-		{l.Addr().String(), " is in use by another process: stop it, or choose another address with --http (port 0", nil},
+		{l.Addr().String(), " is in use by another process: stop it, or choose another address with --http", nil},
 		{"203.0.113.5:1", "203.0.113.5:1 is not an address of this host: choose another address with --http", nil},
 		{"", "nosuchhost:1 names an unknown host, nosuchhost: choose another address with --s3", unknown},
 	} {

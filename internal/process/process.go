@@ -254,8 +254,8 @@ func (p *Process) ServeHealth(ctx context.Context) error {
 	return nil
 }
 
-// Listen listens on addr, the address of an HTTP interface. If that is impossible, the error is an ErrUsage that suggests
-// another value of the flag --http.
+// Listen listens on addr, the address of an HTTP interface. If that is impossible, the error is an ErrUsage that
+// suggests another value of the flag --http.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return listen(ctx, addr, "--http")
 }

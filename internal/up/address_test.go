@@ -26,7 +26,7 @@ func TestListen(t *testing.T) {
 	taken, mine := other.Addr().String(), free.Addr().String()
 	for _, c := range []struct{ http, nats, s3, want string }{
 		{mine, anyPort, anyPort, ""},
-		{taken, anyPort, anyPort, taken + " is in use by another process: stop it, or choose another address with --http"},
+		{taken, anyPort, anyPort, taken + " is in use by another process: stop it, or choose another"},
 		{anyPort, taken, anyPort, "choose another address with --nats"},
 		{mine, anyPort, taken, "choose another address with --s3"},
 		{mine, mine, anyPort, "--http and --nats have the same port, "},
