@@ -286,7 +286,8 @@ func (a *app) locate() (client.Options, error) {
 	defer countReading()()
 	o, err := client.Locate(a.fleet)
 	if u, bad := url.Parse(o.URL); bad == nil && slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
-		return o, usage("CODEFLEET_URL is the address of the queue (%s://), but commands use the HTTP interface", u.Scheme).
+		return o, usage("CODEFLEET_URL is the address of the queue (%s://), but commands use the HTTP interface",
+			u.Scheme).
 			try("set CODEFLEET_URL to the fleet's http:// address, and CODEFLEET_TOKEN")
 	}
 	return o, err

@@ -116,8 +116,8 @@ var imports = map[string][]string{
 	"internal/statedoc": nil,
 	"internal/dirsync":  {"internal/state/ignore"},
 	"internal/config": {
-		"servers", "internal/allowlist", "internal/executor/drivers", "internal/guardrails", "internal/guardrails/privacy",
-		"internal/statedoc",
+		"servers", "internal/allowlist", "internal/executor/drivers", "internal/guardrails",
+		"internal/guardrails/privacy", "internal/statedoc",
 	},
 	"internal/jobs":     {"schemas", "internal/allowlist", "internal/statedoc"},
 	"internal/apierror": {"schemas", "internal/jobs"},
