@@ -27,7 +27,12 @@ import (
 func TestNewcomer(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"job.py": "print from a file", "task.txt": "Add 2 and 3"} {
+	if err := os.Mkdir("dir.py", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"job.py": "print from a file", "my job.py": "print from a file", "task.txt": "Add 2 and 3",
+	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -41,6 +46,14 @@ func TestNewcomer(t *testing.T) {
 		{"run|task.txt", 2, "task.txt is a file, not a task"},
 		{"run|./", 2, "./ is a directory, not a task"},
 		{"run|nosuch.py", 2, "nosuch.py: no such file"},
+		{"run|dir.py", 2, "dir.py is a directory, not a task"},
+		{"run|my job.py", 0, "from a file\n"},
+		{"run|my|job.py", 2, "try: --file 'my job.py', and --inputs JSON"},
+		{"run|job.py|out.csv", 2, "job.py is a Python file, and not a task together with other words"},
+		{"run|job.py|--|--name|ada", 2, "try: --file job.py, and --inputs JSON"},
+		{"submit|job.py|job.py", 2, "job.py is a Python file"},
+		{"submit|python3|job.py", 2, "job.py is a Python file"},
+		{"run|python job.py out.csv", 2, "job.py is a Python file"},
 		{"run|--net|https://example.org/x|--code|x", 2, "try: --net example.org\n"},
 		{"run|--net|example.org/x|--code|x", 2, `--net "example.org/x" has a path: want a host, such as example.org`},
 		{"run|--timeout|9999h|--code|x", 2, "want a time from 100ms to 168h0m0s (7 days)"},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -145,26 +147,61 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 }
 
 // acceptFileName treats the only argument as --file if it is the name of a Python file. It rejects the name of another
-// file, the path of a directory, and the name of a Python file that does not exist, because these are not tasks.
+// file, the path of a directory, the name of a Python file that does not exist, and a Python file with arguments,
+// because these are not tasks.
 func (f *taskFlags) acceptFileName(args []string, s *client.Submission) error {
-	if len(args) != 1 || f.code != "" || f.file != "" || f.skill != "" || strings.ContainsAny(args[0], "\n") {
+	if f.code != "" || f.file != "" || f.skill != "" || strings.Contains(s.Description, "\n") {
+		return nil
+	}
+	if program := programOf(args); program != "" {
+		return usage("%s is a Python file, and not a task together with other words", program).
+			try("--file " + shellescape.Quote(program) + ", and --inputs JSON for what the program finds as `inputs`")
+	}
+	if len(args) != 1 {
 		return nil
 	}
 	name := args[0]
 	info, err := os.Stat(name)
-	isFile, isPython := err == nil && info.Mode().IsRegular(), filepath.Ext(name) == ".py"
+	isFile, isDir, isPython := err == nil && !info.IsDir(), err == nil && info.IsDir(), filepath.Ext(name) == ".py"
 	switch {
 	case isFile && isPython:
 		f.file, s.Description = name, ""
 	case isFile:
 		return usage("%s is a file, not a task", name).
 			try("--file " + name + " if it is a Python program, or - < " + name + " if it describes a task")
-	case err == nil && info.IsDir() && strings.ContainsRune(name, '/'):
+	case isDir && (isPython || strings.ContainsRune(name, '/')):
 		return usage("%s is a directory, not a task", name).try("--file FILE, or --code TEXT")
-	case isPython && !strings.Contains(name, " "):
+	case errors.Is(err, fs.ErrNotExist) && isPython && !strings.Contains(name, " "):
 		return usage("%s: no such file", name).try("--file FILE, or --code TEXT")
 	}
 	return nil
+}
+
+// programOf returns the Python file that arguments run with others, as in `s.py 3` and `python s.py`, or that a shell
+// has split, as in `my script.py`. It returns "" if there is none. A sentence in quotation marks is one argument.
+func programOf(args []string) string {
+	words := args
+	if len(args) == 1 {
+		words = strings.Fields(args[0])
+	}
+	if len(words) < 2 {
+		return ""
+	}
+	names := []string{strings.Join(words, " "), words[0]}
+	switch {
+	case words[0] == "python" || words[0] == "python3":
+		names = []string{strings.Join(words[1:], " "), words[1]}
+	case len(args) == 1:
+		return ""
+	}
+	i := slices.IndexFunc(names, func(name string) bool {
+		info, err := os.Stat(name)
+		return err == nil && !info.IsDir() && filepath.Ext(name) == ".py"
+	})
+	if i < 0 {
+		return ""
+	}
+	return names[i]
 }
 
 // checkUTF8 returns an error for text that is not UTF-8, because JSON would replace the invalid bytes. The error does
