@@ -72,6 +72,7 @@ type WorkspaceInfo struct {
 	Time       time.Time `json:"time,omitzero"` // time of the newest commit
 	Files      int       `json:"files"`         // number of files, directories and symbolic links
 	Bytes      int64     `json:"bytes"`
+	Deleted    bool      `json:"deleted,omitempty"` // the newest generation is the deletion
 }
 
 // PathChange is one difference between two versions.

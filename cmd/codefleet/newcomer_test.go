@@ -27,8 +27,10 @@ import (
 func TestNewcomer(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir("dir.py", 0o700); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"dir.py", "empty"} {
+		if err := os.Mkdir(name, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, text := range map[string]string{
 		"job.py": "print from a file", "my job.py": "print from a file", "task.txt": "Add 2 and 3",
@@ -83,6 +85,17 @@ func TestNewcomer(t *testing.T) {
 		{"up|--nats|foo", 2, "try: codefleet up --help\n"},
 		{"mcp|--transport|http|--http|banana", 2, "try: codefleet mcp --help\n"},
 		{"workspace|pull|--workspace|mistyped|dir", 2, "the workspace mistyped has no commits"},
+		{"workspace|push|--workspace|mistyped|empty", 2, "the workspace mistyped has no commits"},
+		{"workspace|push|empty", 0, "nothing to do: empty and generation 0 of main are equal"},
+		{"workspace|restore|1|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
+		{"workspace|pin|x|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
+		{"workspace|ls|-g|1|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
+		{"workspace|diff|1|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
+		{"workspace|cat|x|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
+		{"workspace|rm|x|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
+		{"workspace|rm|x|y|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
+		{"workspace|pull|job.py", 2, "job.py is not a directory"},
+		{"workspace|push|job.py", 2, "job.py is not a directory"},
 		{"workspace|log|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
 		{"workspace|ls|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
 		{"workspace|pin|--workspace|mistyped", 2, "the workspace mistyped has no commits"},

@@ -37,7 +37,7 @@ func (a *app) wsPullCommand() *cobra.Command {
 		case theirs:
 			policy = client.Theirs
 		}
-		if err := checkPull(ctx, ws, args[0]); err != nil {
+		if err := errors.Join(requireDir(args[0]), checkPull(ctx, ws, args[0])); err != nil {
 			return err
 		}
 		if err := os.MkdirAll(args[0], 0o755); err != nil {
@@ -53,6 +53,11 @@ func (a *app) wsPullCommand() *cobra.Command {
 			return explainSyncError(err, "codefleet workspace pull --keep-both "+args[0]+"  (keeps your files, and "+
 				"the workspace's as NAME.conflict-gN), or --theirs")
 		}
+		if len(r.Written) == 0 {
+			if info, err := ws.Info(ctx); err == nil && info.Deleted {
+				fmt.Fprintf(a.stderr, "note: the workspace %s was deleted\n", ws.Name())
+			}
+		}
 		return a.showSync(ws, r, "wrote", args[0])
 	})
 	c.Flags().BoolVar(&keepBoth, "keep-both", false,
@@ -63,6 +68,14 @@ func (a *app) wsPullCommand() *cobra.Command {
 	return c
 }
 
+// requireDir returns an error if dir exists and is not a directory.
+func requireDir(dir string) error {
+	if info, err := os.Stat(dir); err != nil || info.IsDir() {
+		return nil
+	}
+	return usage("%s is not a directory", dir).try("the directory that contains it")
+}
+
 // checkPull returns the error of rejectEmpty if dir has never been synced.
 func checkPull(ctx context.Context, ws *client.Workspace, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, dirsync.BaseFileName)); err == nil {
@@ -71,14 +84,19 @@ func checkPull(ctx context.Context, ws *client.Workspace, dir string) error {
 	return rejectEmpty(ctx, ws)
 }
 
-// rejectEmpty returns an error if the workspace has no commits, because its name is probably mistyped. The default
-// workspace is exempt.
+// rejectEmpty returns an error if the workspace has no commits, because its name is probably mistyped, or if it was
+// deleted. The default workspace is exempt.
 func rejectEmpty(ctx context.Context, ws *client.Workspace) error {
 	info, err := ws.Info(ctx)
-	if err != nil || info.Generation > 0 || ws.Name() == defaultWorkspace {
+	switch {
+	case err != nil || ws.Name() == defaultWorkspace:
 		return err
+	case info.Deleted:
+		return usage("the workspace %s was deleted", ws.Name()).try("codefleet workspace list")
+	case info.Generation == 0:
+		return usage("the workspace %s has no commits", ws.Name()).try("codefleet workspace list")
 	}
-	return usage("the workspace %s has no commits", ws.Name()).try("codefleet workspace list")
+	return nil
 }
 
 const defaultWorkspace = "main"
@@ -99,9 +117,19 @@ func (a *app) wsPushCommand() *cobra.Command {
 		if ours {
 			policy = client.Ours
 		}
+		if err := requireDir(args[0]); err != nil {
+			return err
+		}
 		r, err := a.transfer("push", ws, func() (client.SyncReport, error) {
 			return ws.Push(ctx, args[0], message, policy)
 		})
+		if err == nil && r.Generation == 0 {
+			err = rejectEmpty(ctx, ws)
+		}
+		if e, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrPermission) {
+			return usage("%s: permission denied", filepath.Join(args[0], e.Path)).
+				try("make it readable, or list it in the directory's .workspaceignore")
+		}
 		if err != nil {
 			return explainSyncError(err, "codefleet workspace pull --keep-both "+args[0]+", compare both files, and "+
 				"push again; or push --ours")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,13 +32,19 @@ func (a *app) workspaceCommand() *cobra.Command {
 	)
 }
 
-// wsCommand makes c a command that calls fn with the workspace of --workspace.
+// wsCommand makes c a command that calls fn with the workspace of --workspace. If what fn asks for does not exist, and
+// neither does the workspace, the command returns the error of rejectEmpty.
 func (a *app) wsCommand(
 	c *cobra.Command, fn func(ctx context.Context, w *client.Workspace, args []string) error,
 ) *cobra.Command {
 	var name string
 	c.RunE = a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
-		return explainConflict(fn(ctx, c.Workspace(name), args))
+		ws := c.Workspace(name)
+		err := fn(ctx, ws, args)
+		if _, unknown := hasStatus(err, http.StatusNotFound); unknown {
+			err = cmp.Or(rejectEmpty(ctx, ws), err)
+		}
+		return explainConflict(err)
 	})
 	a.workspaceFlag(c, &name)
 	return c

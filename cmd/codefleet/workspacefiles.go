@@ -80,9 +80,6 @@ func listOne(ctx context.Context, ws *client.Workspace, version, name string) ([
 	if i >= 0 {
 		return files[i : i+1], nil
 	}
-	if err := rejectEmpty(ctx, ws); err != nil {
-		return nil, err
-	}
 	r, err := ws.Open(ctx, version, name, 0)
 	if err != nil {
 		return nil, err

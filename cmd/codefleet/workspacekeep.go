@@ -38,6 +38,15 @@ func (a *app) wsRmCommand() *cobra.Command {
 				Removed string `json:"removed"`
 			}{ws.Name()}, func(w io.Writer) { fmt.Fprintln(w, "removed the workspace", ws.Name()) })
 		}
+		if len(args) > 1 {
+			missing, err := missingPath(ctx, ws, args)
+			if err != nil {
+				return err
+			}
+			if missing != "" {
+				args = []string{missing} // the request fails, and nothing is removed
+			}
+		}
 		var done client.Commit
 		for _, name := range args {
 			c, err := ws.Remove(ctx, name)
@@ -56,6 +65,21 @@ func (a *app) wsRmCommand() *cobra.Command {
 	c.Flags().BoolVar(&yes, "yes", false, "confirm --all")
 	a.completeFiles(c)
 	return c
+}
+
+// missingPath returns the first of the names that the newest version does not have, or "".
+func missingPath(ctx context.Context, ws *client.Workspace, names []string) (string, error) {
+	files, _, err := ws.Files(ctx, "", "")
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(names, func(name string) bool {
+		return !slices.ContainsFunc(files, func(f client.WorkspaceFile) bool { return f.Path == directoryOf(name) })
+	})
+	if i < 0 {
+		return "", nil
+	}
+	return names[i], nil
 }
 
 func (a *app) wsPinCommand() *cobra.Command {

@@ -966,6 +966,12 @@ func TestDataDirs(t *testing.T) {
 
 func TestOtherWorkspace(t *testing.T) {
 	w := newFixture(t)
+	if r, err := w.folder.Push(t.Context(), "push", dirsync.Refuse); err != nil || r.Generation != 0 {
+		t.Errorf("Push() of nothing = %+v, %v; want generation 0", r, err)
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, dirsync.BaseFileName)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Stat of the base after a push of nothing to a new workspace = %v, want %v", err, fs.ErrNotExist)
+	}
 	w.remote.set(map[string]string{"f": "1"})
 	w.pull(dirsync.Refuse)
 	_, err := dirsync.Open(w.dir, w.remote, dirsync.Options{Workspace: "lab"})

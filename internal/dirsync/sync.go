@@ -264,6 +264,9 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 		return r, &ConflictError{r.Conflicts}
 	}
 	f.base.Generation = c.generation
+	if len(edits) == 0 && c.generation == 0 && len(f.base.Paths) == 0 {
+		return r, nil // a workspace without commits may not be the one that the caller means: do not record its name
+	}
 	if len(edits) == 0 {
 		return r, f.save()
 	}

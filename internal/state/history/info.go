@@ -22,6 +22,7 @@ type Info struct {
 	Time       time.Time `json:"time,omitzero"` // time of the newest commit
 	Files      int       `json:"files"`         // files, directories and symbolic links
 	Bytes      int64     `json:"bytes"`
+	Deleted    bool      `json:"deleted,omitempty"` // the newest generation is the deletion
 }
 
 // ReadInfo describes a workspace by its HEAD. It sends one small request, and sometimes two more if there is no HEAD. A
@@ -38,7 +39,7 @@ func ReadInfo(ctx context.Context, r *repo.Repo, ref format.Ref) (Info, error) {
 }
 
 func infoOf(ref format.Ref, h *format.Head) Info {
-	return Info{ref.Workspace, h.Generation, h.Commit, h.Time, h.Files, h.Bytes}
+	return Info{ref.Workspace, h.Generation, h.Commit, h.Time, h.Files, h.Bytes, h.Deleted}
 }
 
 // Workspaces returns a tenant's workspaces, sorted by name, without deleted ones. Deleted workspaces have objects for a
