@@ -60,7 +60,9 @@ func (a *app) guardCheck(ctx context.Context, s client.Submission) ([]client.Fin
 	if err != nil {
 		return nil, err
 	}
+	stopNotes := a.noteWaits(ctx, r.client, r.line, theTask(rec))
 	final, err := r.client.Wait(ctx, rec.TaskID)
+	stopNotes()
 	if err != nil {
 		return nil, markCall(err)
 	}

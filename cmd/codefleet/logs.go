@@ -40,10 +40,16 @@ func (a *app) logsCommand() *cobra.Command {
 				return err
 			case follow:
 				rec, err = a.followLogs(ctx, c, rec)
+				a.noteNoRun(rec)
 				return cmp.Or(err, statusError(rec.Status))
+			case rec.Run == 0 && !rec.Status.Terminal():
+				note, _ := a.waitNote(ctx, c, rec)
+				a.printNote(cmp.Or(note, "note: the task is "+string(rec.Status)))
+				return nil
 			case !rec.Status.Terminal():
 				return a.logsSoFar(ctx, c, rec)
 			}
+			a.noteNoRun(rec)
 			_, err = c.Watch(ctx, rec.TaskID, 0, a.showEvent)
 			return err
 		}),
@@ -53,12 +59,27 @@ func (a *app) logsCommand() *cobra.Command {
 	return c
 }
 
+// noteNoRun prints a note if a task has ended without a run, and therefore has no events.
+func (a *app) noteNoRun(rec client.Record) {
+	if rec.Status.Terminal() && rec.Run == 0 {
+		a.printNote("note: no run of the task began: it is " + string(rec.Status))
+	}
+}
+
+// printNote prints a note on standard error, unless it is empty or the output is JSON.
+func (a *app) printNote(note string) {
+	if note != "" && a.output == "text" {
+		fmt.Fprintln(a.stderr, note)
+	}
+}
+
 // followLogs prints the events of a task until it has ended, even if the fleet does not respond for a while.
 // It returns the task's record.
 func (a *app) followLogs(ctx context.Context, c *client.Client, rec client.Record) (client.Record, error) {
 	down := outage{app: a}
 	stopNote := afterClaimTime(func() {
-		a.printNote(waitNote(ctx, c, rec))
+		note, _ := a.waitNote(ctx, c, rec)
+		a.printNote(note)
 	})
 	defer stopNote()
 	var last uint64

@@ -7,19 +7,28 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"log/slog"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/skills"
 	"github.com/codefleet/codefleet/internal/sourcetest"
+	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/up"
 )
 
@@ -191,11 +200,31 @@ func TestRunAt(t *testing.T) {
 
 // TestWaitIsExplained checks that commands that wait for a task say what it waits for.
 func TestWaitIsExplained(t *testing.T) {
-	f := ingesttest.Start(t, 0, nil)
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
+		o.Skills = skills.NewLibrary(skills.Options{Bucket: mem.New(), Log: slog.New(slog.DiscardHandler)})
+	})
 	_, id, _ := command(t, f, "submit", "--code", "print 1")
 	id = strings.TrimSpace(id)
-	want := "note: the task waits: no worker is running (codefleet why " + id + ")\n"
-	for _, args := range [][]string{{"result", id, "--wait", "1h"}, {"logs", "-f", id}} {
+	_, late, _ := command(t, f, "submit", "--at", "+90m", "--code", "print 1")
+	late = strings.TrimSpace(late)
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("run.py", []byte("def run(): pass\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const noWorker = "note: the task waits: no worker is running (codefleet why "
+	const later = "note: the task waits: the caller asked for a later start, until 20"
+	var wg sync.WaitGroup
+	for _, c := range []struct {
+		args, want string
+	}{
+		{"result " + id + " --wait 1h", noWorker + id + ")\n"},
+		{"logs -f " + id, noWorker + id + ")\n"},
+		{"result --wait 1h " + late, later},
+		{"logs -f " + late, later},
+		{"guard check run.py", noWorker},
+		{"skills save a -d b --file run.py", noWorker},
+		{"run --file run.py", noWorker},
+	} {
 		signals := make(chan os.Signal, 1)
 		var once sync.Once
 		a := &app{
@@ -203,16 +232,82 @@ func TestWaitIsExplained(t *testing.T) {
 			env: os.Environ(),
 			stderr: writerFunc(func(p []byte) (int, error) {
 				once.Do(func() {
-					if string(p) != want {
-						t.Errorf("%q prints %q first, want %q", args, p, want)
+					if !strings.HasPrefix(string(p), c.want) {
+						t.Errorf("%q prints %q first, want %q", c.args, p, c.want)
 					}
 					signals <- syscall.SIGTERM
 				})
 				return len(p), nil
 			}),
 		}
-		if code := a.main(t.Context(), args); code != errcode.ExitStopped {
-			t.Errorf("%q: exit code %d after a signal, want %d", args, code, errcode.ExitStopped)
+		wg.Go(func() {
+			code := a.main(t.Context(), strings.Fields(c.args))
+			if want := errcode.ExitStopped; code != want && !strings.HasPrefix(c.args, "run") {
+				t.Errorf("%q: exit code %d after a signal, want %d", c.args, code, want)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestLogsWithoutRun checks that logs explains why a task that has not begun has no events.
+func TestLogsWithoutRun(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	_, id, _ := command(t, f, "submit", "--at", "+90m", "--code", "print 1")
+	id = strings.TrimSpace(id)
+	const later = "note: the task waits: the caller asked for a later start, until 20"
+	if code, out, errs := command(t, f, "logs", id); code != 0 || out != "" || !strings.HasPrefix(errs, later) {
+		t.Errorf("logs of a queued task: exit code %d, %s%s, want 0 and %q", code, out, errs, later)
+	}
+	command(t, f, "cancel", id)
+	const want = "note: no run of the task began: it is cancelled\n"
+	if code, out, errs := command(t, f, "logs", id); code != 0 || out+errs != want {
+		t.Errorf("logs of a cancelled task: exit code %d, %s%s, want 0 and %q", code, out, errs, want)
+	}
+	if code, out, errs := command(t, f, "logs", "-f", id); code == 0 || out+errs != want {
+		t.Errorf("logs -f of a cancelled task: exit code %d, %s%s, want that of its status, and %q", code, out, errs, want)
+	}
+	if _, out, errs := command(t, f, "retry", id); !strings.Contains(out, "runs at") {
+		t.Errorf("retry of a cancelled task: %s%s, want the time of its run", out, errs)
+	}
+}
+
+// TestTasksOf checks that the tasks of a run are those of its active steps, items and runs of other workflows.
+func TestTasksOf(t *testing.T) {
+	runs := map[string]string{
+		"one": `{"steps": [{"id": "a", "status": "succeeded", "task_id": "t1"}, {"id": "b", "status": "running", "task_id": "t2"},
+			{"id": "c", "status": "running", "items": [{"status": "running", "task_id": "t3"}]},
+			{"id": "d", "status": "running", "run_id": "two"}]}`,
+		"two": `{"steps": [{"id": "e", "status": "running", "task_id": "t4"}]}`,
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, runs[filepath.Base(r.URL.Path)]) //nolint:errcheck // the client would see it
+	}))
+	defer s.Close()
+	c, err := client.New(t.Context(), client.Options{URL: s.URL, Token: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ids := mapSlice(tasksOf(t.Context(), c, "one"), func(rec client.Record) string { return rec.TaskID })
+	if want := []string{"t2", "t4", "t3"}; !slices.Equal(ids, want) {
+		t.Errorf("tasksOf = %v, want %v", ids, want)
+	}
+}
+
+// TestEarlierTask checks that a second task with an idempotency key says that it does not run again.
+func TestEarlierTask(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	const note = "note: the task of this key was submitted "
+	for i, args := range [][]string{
+		{"run", "--code", "print 1", "--idempotency-key", "k"}, {"run", "--code", "print 1", "--idempotency-key", "k"},
+		{"submit", "--code", "print 1", "--idempotency-key", "k"},
+	} {
+		code, out, errs := command(t, f, args...)
+		if code != 0 || strings.Contains(errs, note) != (i > 0) {
+			t.Errorf("%s, time %d: exit code %d, %s%s, want 0 and, after the first time, %q", args[0], i+1, code, out,
+				errs, note)
 		}
 	}
 }

@@ -34,6 +34,11 @@ func (p *progress) show(text string) {
 func (p *progress) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.erase()
+}
+
+// erase is clear, for callers that hold p.mu.
+func (p *progress) erase() {
 	if p.visible {
 		fmt.Fprint(p.w, "\r\x1b[K")
 		p.visible = false
@@ -41,12 +46,8 @@ func (p *progress) clear() {
 }
 
 // above returns a writer to w that removes the progress line before each write. Each write must consist of whole lines.
-func (p *progress) above(w io.Writer) io.Writer {
-	if p.w == nil {
-		return w
-	}
-	return &lineWriter{p, w}
-}
+// Several goroutines may write.
+func (p *progress) above(w io.Writer) io.Writer { return &lineWriter{p, w} }
 
 type lineWriter struct {
 	line *progress
@@ -54,7 +55,9 @@ type lineWriter struct {
 }
 
 func (l *lineWriter) Write(data []byte) (int, error) {
-	l.line.clear()
+	l.line.mu.Lock()
+	defer l.line.mu.Unlock()
+	l.line.erase()
 	return l.w.Write(data)
 }
 

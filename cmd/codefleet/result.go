@@ -28,13 +28,15 @@ func (a *app) resultCommand() *cobra.Command {
 			if wait > 0 {
 				bounded, cancel := context.WithTimeout(ctx, wait)
 				defer cancel()
-				stopNote := afterClaimTime(func() {
-					if rec, err := c.Get(bounded, args[0]); err == nil {
-						a.printNote(waitNote(bounded, c, rec))
+				stopNotes := a.noteWaits(bounded, c, a.progress(), func(ctx context.Context) []client.Record {
+					rec, err := c.Get(ctx, args[0])
+					if err != nil {
+						return nil
 					}
+					return []client.Record{rec}
 				})
 				_, err := c.Wait(bounded, args[0])
-				stopNote()
+				stopNotes()
 				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 					return err
 				}

@@ -116,6 +116,9 @@ func (a *app) retryCommand() *cobra.Command {
 			return a.print(rec, func(w io.Writer) {
 				row(w, "task", rec.TaskID)
 				row(w, "status", rec.Status)
+				if !rec.NotBefore.IsZero() && rec.StartedAt.IsZero() {
+					row(w, "runs at", rec.NotBefore.Local().Format(time.DateTime))
+				}
 				if rec.TaskID != args[0] {
 					row(w, "retry of", args[0])
 				}
@@ -165,6 +168,7 @@ func (a *app) rerunCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.noteStart(rec)
 			if at > 0 && a.output == "text" {
 				fmt.Fprintln(a.stderr, "in workspace", rec.Workspace)
 			}

@@ -25,7 +25,6 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/up"
-	"github.com/codefleet/codefleet/schemas"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -99,10 +98,6 @@ type foreground struct {
 	begun          bool // whether an event of the task has arrived
 }
 
-// claimTime is the time within which a task is usually accepted, and within which it is usually claimed after that.
-// After it, the command says what it waits for, such as a worker that serves the task's task pool.
-const claimTime = 3 * time.Second
-
 // begin finds or starts a fleet and submits the task.
 func (a *app) begin(ctx context.Context, s client.Submission) (*foreground, client.Record, error) {
 	r := &foreground{a: a, line: a.progress()}
@@ -116,21 +111,19 @@ func (a *app) begin(ctx context.Context, s client.Submission) (*foreground, clie
 	})
 	rec, err := r.client.Submit(ctx, s)
 	stopNote()
+	if err == nil && s.IdempotencyKey != "" {
+		a.noteEarlier(rec)
+	}
 	return r, rec, markCall(err)
 }
 
-// afterClaimTime calls note if claimTime passes before stop is called. stop waits for a note that is being printed.
-func afterClaimTime(note func()) (stop func()) {
-	printed := make(chan struct{})
-	timer := time.AfterFunc(claimTime, func() {
-		defer close(printed)
-		note()
-	})
-	return sync.OnceFunc(func() {
-		if !timer.Stop() {
-			<-printed
-		}
-	})
+// noteEarlier prints a note if the record of a submission with an idempotency key is that of an earlier submission.
+func (a *app) noteEarlier(rec client.Record) {
+	if rec.Status == client.Queued || a.output == "json" {
+		return
+	}
+	fmt.Fprintf(a.stderr, "note: the task of this key was submitted %s, and does not run again: %s is %s\n",
+		ago(rec.SubmittedAt), rec.TaskID, rec.Status)
 }
 
 // connect finds or starts a fleet, and sets r.client.
@@ -241,7 +234,7 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 	var final client.Record
 	var watchErr error
 	ended := make(chan struct{}) // closed once final and watchErr are set
-	notedStart := r.noteStart(rec)
+	notedStart := r.a.noteStart(rec)
 	r.line.show("queued")
 	go func() {
 		defer close(ended)
@@ -277,19 +270,9 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 	}
 }
 
-// noteStart prints a note if the task is not due yet, and reports whether it has.
-func (r *foreground) noteStart(rec client.Record) bool {
-	left := time.Until(rec.NotBefore)
-	if left > 0 {
-		fmt.Fprintf(r.a.stderr, "note: the task waits until %s, for %s\n",
-			rec.NotBefore.Local().Format(time.DateTime), timeLeft(left))
-	}
-	return left > 0
-}
-
 // noteWait prints a note that says what the task waits for, unless it has begun.
 func (r *foreground) noteWait(ctx context.Context, rec client.Record) {
-	note := waitNote(ctx, r.client, rec)
+	note, _ := r.a.waitNote(ctx, r.client, rec)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if note == "" || r.begun {
@@ -297,37 +280,6 @@ func (r *foreground) noteWait(ctx context.Context, rec client.Record) {
 	}
 	r.line.clear()
 	fmt.Fprintln(r.a.stderr, note)
-}
-
-// waitNote returns a note that says what a task waits for, or "" if it does not wait or nothing is known. Over NATS it
-// is only known whether workers serve the task pool.
-func waitNote(ctx context.Context, c *client.Client, rec client.Record) string {
-	ctx, stop := context.WithTimeout(ctx, time.Second)
-	defer stop()
-	why, err := c.Why(ctx, rec.TaskID)
-	if err == nil && why.Rule != schemas.WhyEnded && why.Rule != schemas.WhyRunning {
-		return "note: the task waits: " + printable(why.Message) + " (codefleet why " + rec.TaskID + ")"
-	}
-	if err == nil {
-		return ""
-	}
-	fleet, err := c.Fleet(ctx)
-	if err != nil || serves(fleet.Workers, rec.Pool) {
-		return ""
-	}
-	return fmt.Sprintf("note: the task waits: no worker serves the task pool %q (codefleet workers)", rec.Pool)
-}
-
-// printNote prints a note on standard error, unless it is empty.
-func (a *app) printNote(note string) {
-	if note != "" {
-		fmt.Fprintln(a.stderr, note)
-	}
-}
-
-// serves reports whether a worker serves the task pool.
-func serves(workers []client.Worker, pool string) bool {
-	return slices.ContainsFunc(workers, func(w client.Worker) bool { return slices.Contains(w.Pools, pool) })
 }
 
 // askDetach asks whether the task should continue without this command. It returns false without asking if there is no

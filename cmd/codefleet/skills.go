@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -148,13 +149,26 @@ func (a *app) saveSkill(
 		}
 		d.Base = known.Version
 	}
+	stopNotes := a.noteWaits(ctx, c, a.progress(), func(ctx context.Context) []client.Record {
+		return smokeTasks(ctx, c)
+	})
 	saved, err := c.SaveSkill(ctx, name, d)
+	stopNotes()
 	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.SkillFailed {
 		return saved, &failure{
 			code: errcode.ExitFailed, message: e.Message + "\n" + e.Cause, hint: e.Hint, errorCode: e.Code,
 		}
 	}
 	return saved, err
+}
+
+// smokeTasks returns the unfinished tasks of smoke runs.
+func smokeTasks(ctx context.Context, c *client.Client) []client.Record {
+	active, err := c.List(ctx, client.ListOptions{Status: []client.Status{client.Queued, client.Running}})
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(active, func(rec client.Record) bool { return rec.Source != skills.TaskSource })
 }
 
 func (a *app) printSaved(saved []client.SavedSkill) error {

@@ -28,6 +28,9 @@ func (a *app) submitCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if s.IdempotencyKey != "" {
+				a.noteEarlier(rec)
+			}
 			return a.print(rec, func(w io.Writer) { fmt.Fprintln(w, rec.TaskID) })
 		}),
 	}

@@ -141,6 +141,7 @@ func (a *app) followWorkflow(ctx context.Context, c *client.Client, line *progre
 		steps = io.Discard
 	}
 	fmt.Fprintf(steps, "run %s\n", id)
+	stopNotes := a.noteWaits(ctx, c, line, func(ctx context.Context) []client.Record { return tasksOf(ctx, c, id) })
 	run, err := c.WaitWorkflow(ctx, id, func(run client.WorkflowRun) bool {
 		var active []string
 		for _, s := range run.Steps {
@@ -156,6 +157,7 @@ func (a *app) followWorkflow(ctx context.Context, c *client.Client, line *progre
 		}
 		return !asksPeople(run)
 	})
+	stopNotes()
 	line.clear()
 	if ctx.Err() != nil {
 		f := &failure{code: errcode.ExitStopped, message: "interrupted; the run " + id + " goes on"}
@@ -165,6 +167,28 @@ func (a *app) followWorkflow(ctx context.Context, c *client.Client, line *progre
 		return markCall(err)
 	}
 	return a.showRun(run)
+}
+
+// tasksOf returns the tasks of the active steps of a run, and of the runs that these steps have started.
+func tasksOf(ctx context.Context, c *client.Client, id string) (tasks []client.Record) {
+	run, err := c.WorkflowRun(ctx, id)
+	if err != nil {
+		return nil
+	}
+	steps := run.Steps
+	for _, s := range run.Steps {
+		steps = append(steps, s.Items...)
+	}
+	for _, s := range steps {
+		switch {
+		case s.Status.Ended():
+		case s.RunID != "":
+			tasks = append(tasks, tasksOf(ctx, c, s.RunID)...)
+		case s.TaskID != "":
+			tasks = append(tasks, client.Record{TaskID: s.TaskID})
+		}
+	}
+	return tasks
 }
 
 // asksPeople reports whether a step of a run asks people while no step is running. Other steps may wait for a time or

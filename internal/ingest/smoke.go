@@ -93,7 +93,7 @@ func (s *Server) smokeTask(
 		schemas.Task
 		Workspace string `json:"workspace,omitempty"`
 		Source    string `json:"source"`
-	}{task, d.Workspace, "codefleet/skills"}
+	}{task, d.Workspace, skills.TaskSource}
 	body, err := json.Marshal(fields)
 	if err != nil {
 		return nil, err
@@ -124,15 +124,38 @@ func (s *Server) smokeTask(
 func (s *Server) cancelLateSmoke(ctx context.Context, rec schemas.Record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Limits.QueueTime)
 	defer cancel()
-	_, err := s.queue.Cancel(ctx, rec.Tenant, rec.TaskID)
+	why, err := s.queue.Why(ctx, rec.Tenant, rec.TaskID)
+	if err != nil {
+		why = schemas.Why{Rule: schemas.WhyRunning}
+	}
+	_, err = s.queue.Cancel(ctx, rec.Tenant, rec.TaskID)
 	if err != nil {
 		s.o.Telemetry.Log.WarnContext(ctx, "smoke run not cancelled", "task_id", rec.TaskID, "error", err)
 	}
 	if s.stopping.Err() != nil {
 		return apierror.New(errcode.Stopping, "this process is shutting down")
 	}
-	return smokeFailed(rec.TaskID, fmt.Sprintf("it was %s after %s", rec.Status, smokeTime),
-		"pass inputs with which the program ends soon; a queued task means that no worker was free")
+	return smokeFailed(rec.TaskID, lateCause(rec.Status, why), lateHint(why.Rule))
+}
+
+// lateCause says in which state a smoke run was that has not ended in time, and what it waited for.
+func lateCause(status schemas.Status, why schemas.Why) string {
+	cause := fmt.Sprintf("it was %s after %s", status, smokeTime)
+	if why.Rule == schemas.WhyRunning || why.Rule == schemas.WhyEnded {
+		return cause
+	}
+	return cause + ", because " + why.Message
+}
+
+// lateHint says what to do about a smoke run that has not ended in time, by the reason why it waited.
+func lateHint(rule string) string {
+	switch rule {
+	case schemas.WhyRunning, schemas.WhyEnded:
+		return "pass inputs with which the program ends soon"
+	case schemas.WhyApproval:
+		return "save the skill again, and have the call approved meanwhile, or pass inputs with which it is not made"
+	}
+	return "save the skill again when tasks no longer wait"
 }
 
 // smokeUnsuccessful returns the error of a smoke run whose task ended without success.

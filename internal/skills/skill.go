@@ -32,6 +32,9 @@ const (
 // Program is the path of a skill's program, in its directory.
 const Program = "scripts/run.py"
 
+// TaskSource is the source of the tasks that try a skill before it is saved.
+const TaskSource = "codefleet/skills"
+
 // Skill is a valid skill. It is immutable.
 type Skill struct {
 	Properties

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// claimTime is the time within which a task is usually accepted, and within which it is usually claimed after that.
+// After it, the command says what it waits for, such as a worker that serves the task's task pool.
+const claimTime = 3 * time.Second
+
+// afterClaimTime calls note if claimTime passes before stop is called. stop waits for a note that is being printed.
+func afterClaimTime(note func()) (stop func()) {
+	printed := make(chan struct{})
+	timer := time.AfterFunc(claimTime, func() {
+		defer close(printed)
+		note()
+	})
+	return sync.OnceFunc(func() {
+		if !timer.Stop() {
+			<-printed
+		}
+	})
+}
+
+// noteWaits prints a note when one of a command's tasks waits, from claimTime on, until stop is called. Tasks that wait
+// for the same reason share a note, unless it is an approval. tasks returns the tasks that the command waits for.
+func (a *app) noteWaits(
+	ctx context.Context, c *client.Client, line *progress, tasks func(context.Context) []client.Record,
+) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stderr := line.above(a.stderr)
+	var noting sync.WaitGroup
+	noting.Go(func() {
+		noted := map[string]bool{}
+		for clock.Sleep(ctx, claimTime) == nil {
+			for _, rec := range tasks(ctx) {
+				note, reason := a.waitNote(ctx, c, rec)
+				if note != "" && !noted[reason] && ctx.Err() == nil {
+					noted[reason] = true
+					fmt.Fprintln(stderr, note)
+				}
+			}
+		}
+	})
+	return func() { cancel(); noting.Wait() }
+}
+
+// waitNote returns a note that says what a task waits for, and the reason, which noteWaits compares. It returns "" if
+// the task does not wait or nothing is known. Over NATS it is only known whether workers serve the task pool. With
+// -o json there are only notes about approvals, without which the task does not continue.
+func (a *app) waitNote(ctx context.Context, c *client.Client, rec client.Record) (note, reason string) {
+	ctx, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	why, err := c.Why(ctx, rec.TaskID)
+	switch {
+	case err == nil && (why.Rule == schemas.WhyEnded || why.Rule == schemas.WhyRunning):
+		return "", ""
+	case err == nil && why.Rule == schemas.WhyApproval:
+		return "note: the task waits: " + whyText(why) + ": codefleet approve " + rec.TaskID, why.Rule + " " + rec.TaskID
+	case a.output == "json":
+		return "", ""
+	case err == nil:
+		return "note: the task waits: " + whyText(why) + " (codefleet why " + rec.TaskID + ")", why.Rule
+	}
+	fleet, err := c.Fleet(ctx)
+	if err != nil || serves(fleet.Workers, rec.Pool) {
+		return "", ""
+	}
+	return fmt.Sprintf("note: the task waits: no worker serves the task pool %q (codefleet workers)", rec.Pool),
+		schemas.WhyNoWorker
+}
+
+// whyText says why a task waits, and until when, if that is known.
+func whyText(why client.Why) string {
+	text := printable(why.Message)
+	if !why.Until.IsZero() {
+		text += ", until " + why.Until.Local().Format(time.DateTime)
+	}
+	return text
+}
+
+// noteStart prints a note if the task is not due yet, and reports whether it is not.
+func (a *app) noteStart(rec client.Record) bool {
+	left := time.Until(rec.NotBefore)
+	if left <= 0 || rec.Status.Terminal() {
+		return false
+	}
+	if a.output == "text" {
+		fmt.Fprintf(a.stderr, "note: the task waits until %s, for %s\n",
+			rec.NotBefore.Local().Format(time.DateTime), timeLeft(left))
+	}
+	return true
+}
+
+// serves reports whether a worker serves the task pool.
+func serves(workers []client.Worker, pool string) bool {
+	return slices.ContainsFunc(workers, func(w client.Worker) bool { return slices.Contains(w.Pools, pool) })
+}
+
+// theTask returns a function for noteWaits that returns one task.
+func theTask(rec client.Record) func(context.Context) []client.Record {
+	return func(context.Context) []client.Record { return []client.Record{rec} }
+}
