@@ -31,7 +31,9 @@ func CheckTarget(s string) error {
 	switch {
 	case s == PauseFleet:
 		return nil
-	case named && (kind == "pool" || kind == "tenant"):
+	case named && kind == "pool":
+		return CheckPool(name)
+	case named && kind == "tenant":
 		return CheckName(kind, name)
 	}
 	return fmt.Errorf("target %q: want fleet, pool/NAME or tenant/NAME", s)

@@ -129,5 +129,5 @@ type ToolQuery struct {
 	Query          string   `json:"query"`
 	Tools          []string `json:"tools"`           // ids, best first
 	Confidence     float64  `json:"confidence"`      // 0 to 1; if it is low, perhaps no tool fits
-	UnmatchedTerms []string `json:"unmatched_terms"` // stems that occur in no tool
+	UnmatchedTerms []string `json:"unmatched_terms"` // words of the query that occur in no tool
 }

@@ -97,6 +97,9 @@ func (a *app) report(err error) int {
 	}
 	f := explain(err)
 	f.hint = a.withFlags(f.hint)
+	if c := a.executed; c != nil && strings.HasPrefix(c.Use, c.Name()+" ID") && c.Flags().NArg() == 1 {
+		f.hint = withID(f.hint, c.Flags().Arg(0))
+	}
 	if a.executed != nil && inFlags(err) {
 		f.hint = a.executed.CommandPath() + " --help"
 	}
@@ -122,6 +125,15 @@ func inFlags(err error) bool {
 }
 
 var commandInHint = regexp.MustCompile(`codefleet(?: [a-z][a-z-]*)+`)
+
+var idInHint = regexp.MustCompile(`(codefleet(?: [a-z][a-z-]*)+) ID\b`)
+
+// withID replaces ID in the commands of a hint with the id of a task.
+func withID(hint, id string) string {
+	return idInHint.ReplaceAllStringFunc(hint, func(command string) string {
+		return strings.TrimSuffix(command, "ID") + shellescape.Quote(id)
+	})
+}
 
 // withFlags adds flags of the executed command line to the commands in a hint, which would otherwise concern another
 // configuration, fleet or workspace.

@@ -46,8 +46,8 @@ func (a *app) interruptibly(ctx context.Context, fn func() error) error {
 	return context.Cause(ctx)
 }
 
-// reading is how many reads of files, pipes and answers are in progress. A pipe may have no data for long, and to read
-// it cannot be interrupted.
+// reading is how many reads of files, pipes and answers are in progress. A pipe may have no data for a long time,
+// and a read of it cannot be interrupted.
 var reading atomic.Int32
 
 // countReading counts a read in reading until the returned function is called.

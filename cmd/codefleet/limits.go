@@ -104,6 +104,7 @@ func (a *app) limitsSetCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		a.noteUnknownTenant(ctx, fleet, args[0])
 		return a.showLimits(info)
 	})
 	return c

@@ -67,6 +67,8 @@ func TestNewcomer(t *testing.T) {
 		{"run|python job.py out.csv", 2, "job.py is a Python file"},
 		{"run|--net|https://example.org/x|--code|x", 2, "try: --net example.org\n"},
 		{"run|--net|example.org/x|--code|x", 2, `--net "example.org/x" has a path: want a host, such as example.org`},
+		{"run|--net|10.0.0.1|--code|print 1", 0, "note: programs cannot reach 10.0.0.1: it is not on the public internet"},
+		{"submit|--net|localhost:80|--code|print 1", 0, "note: programs cannot reach localhost:80"},
 		{"run|--timeout|9999h|--code|x", 2, "want a time from 100ms to 168h0m0s (7 days)"},
 		{"run|--timeout|0s|--code|x", 2, "--timeout 0s: want a time from 100ms"},
 		{"run|--timeout|1ns|--code|x", 2, "--timeout 1ns: want a time from 100ms"},
@@ -119,6 +121,14 @@ func TestNewcomer(t *testing.T) {
 		{"workspace|pin|", 2, "argument 1 is empty"},
 		{"workspace|restore|nosuchpin", 2, "the workspace main has no such pin"},
 		{"workspace|restore|nosuchpin", 2, "codefleet workspace pin  (lists the pins)"},
+		{"pause|pool/GPU_1", 2, `pool "GPU_1": a name is 1 to 63 of a-z, 0-9 and -`},
+		{"pause|pool/", 2, `pool "": a name is 1 to 63 of a-z, 0-9 and -`},
+		{"pause|pool/nosuch", 0, "note: no worker serves the task pool nosuch, and it has no tasks (codefleet workers)"},
+		{"pause|tenant/nosuch", 0, "note: the fleet has no tenant nosuch (codefleet tenants)"},
+		{"limits|set|nosuch|--weight|2", 0, "note: the fleet has no tenant nosuch (codefleet tenants)"},
+		{"tokens|--tenant|nosuch", 0, "note: the fleet has no tenant nosuch (codefleet tenants)"},
+		{"dead|redrive|--cause|nosuchcode", 0, "note: the fleet has no error code nosuchcode"},
+		{"dead|--cause|nosuchcode", 0, "note: the fleet has no error code nosuchcode"},
 		{"-o|json|run", 2, `{"error":{"message":"want exactly one of`},
 		{"-o|json|status|x", 2, `"code":"unknown_task"`},
 		{"tasks|--nonsense|-o|json", 2, `{"error":{"message":"unknown flag: --nonsense"`},
@@ -293,6 +303,27 @@ func TestTasksOf(t *testing.T) {
 	ids := mapSlice(tasksOf(t.Context(), c, "one"), func(rec client.Record) string { return rec.TaskID })
 	if want := []string{"t2", "t4", "t3"}; !slices.Equal(ids, want) {
 		t.Errorf("tasksOf = %v, want %v", ids, want)
+	}
+}
+
+// TestHintsNameTheTask checks that the next step after an error names the task of the command line.
+func TestHintsNameTheTask(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	id := runTask(t, f, "print 1").TaskID
+	t.Setenv("VISUAL", "")
+	for _, c := range []struct{ args, editor, want string }{
+		{"retry " + id, "", "try: codefleet status " + id + "; codefleet rerun " + id + " also runs"},
+		{"rerun --edit " + id, "", "no editor is known\n  try: EDITOR=vi codefleet rerun " + id + " --edit\n"},
+		{"rerun --edit " + id, "nosucheditor", "the editor nosucheditor cannot be started: nothing was submitted\n" +
+			"  try: EDITOR=vi codefleet rerun " + id + " --edit\n"},
+		{"rerun --edit " + id, "/nosuch/editor", "the editor /nosuch/editor cannot be started"},
+	} {
+		t.Setenv("EDITOR", c.editor)
+		code, out, errs := command(t, f, strings.Fields(c.args)...)
+		if code != errcode.ExitUsage || !strings.Contains(errs, c.want) {
+			t.Errorf("%s with the editor %q: exit code %d, %s%s, want %d and %q", c.args, c.editor, code, out, errs,
+				errcode.ExitUsage, c.want)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -109,6 +110,7 @@ func (a *app) pauseCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.noteUnknownTarget(ctx, c, args[0])
 			return a.print(p, func(w io.Writer) {
 				fmt.Fprintf(w, "paused %s; end it with: codefleet resume %s\n", p.Target, p.Target)
 			})
@@ -116,6 +118,30 @@ func (a *app) pauseCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&reason, "reason", "", "`TEXT` for the owners of the tasks that wait (codefleet why)")
 	return c
+}
+
+// noteUnknownTarget prints a note if a paused task pool has no workers and no tasks, or if a paused tenant is unknown,
+// because its name may be mistyped.
+func (a *app) noteUnknownTarget(ctx context.Context, c *client.Client, target string) {
+	kind, name, _ := strings.Cut(target, "/")
+	switch kind {
+	case "pool":
+		fleet, err := c.Fleet(ctx)
+		queued := slices.ContainsFunc(fleet.Backlog, func(b client.Backlog) bool { return b.Pool == name })
+		if err == nil && !queued && !serves(fleet.Workers, name) {
+			a.printNote("note: no worker serves the task pool " + name + ", and it has no tasks (codefleet workers)")
+		}
+	case "tenant":
+		a.noteUnknownTenant(ctx, c, name)
+	}
+}
+
+// noteUnknownTenant prints a note if the fleet does not know a tenant, because its name may be mistyped.
+func (a *app) noteUnknownTenant(ctx context.Context, c *client.Client, name string) {
+	all, err := c.Tenants(ctx)
+	if err == nil && !slices.ContainsFunc(all, func(t client.Tenant) bool { return t.Name == name }) {
+		a.printNote("note: the fleet has no tenant " + name + " (codefleet tenants)")
+	}
 }
 
 func checkTarget(command, target string) error {

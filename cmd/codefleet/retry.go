@@ -221,7 +221,7 @@ func (a *app) edit(ctx context.Context, s *client.Submission) error {
 		editor = strings.Fields(a.lookup("EDITOR"))
 	}
 	if len(editor) == 0 {
-		return usage("rerun --edit: no editor is known").try("EDITOR=vi codefleet rerun --edit ID")
+		return usage("rerun --edit: no editor is known").try("EDITOR=vi codefleet rerun ID --edit")
 	}
 	file, err := os.CreateTemp("", "codefleet-*.json")
 	if err != nil {
@@ -240,7 +240,12 @@ func (a *app) edit(ctx context.Context, s *client.Submission) error {
 	if once, ok := a.stdin.(*onceReader); ok { // the editor inherits a file, and exec would copy another reader
 		c.Stdin = once.Reader
 	}
-	if err := c.Run(); err != nil {
+	err = c.Run()
+	if errors.Is(err, exec.ErrNotFound) || isPathError(err) {
+		return usage("rerun --edit: the editor %s cannot be started: nothing was submitted", editor[0]).
+			try("EDITOR=vi codefleet rerun ID --edit")
+	}
+	if err != nil {
 		return &failure{code: errcode.ExitFailed, message: "edit the submission: nothing was submitted", err: err}
 	}
 	if data, err = readFile(file.Name()); err != nil {

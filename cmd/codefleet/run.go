@@ -104,6 +104,7 @@ func (a *app) begin(ctx context.Context, s client.Submission) (*foreground, clie
 	if err := r.connect(ctx); err != nil {
 		return r, client.Record{}, err
 	}
+	a.noteUnreachable(s)
 	r.line.show("submit")
 	stopNote := afterClaimTime(func() {
 		r.line.clear()

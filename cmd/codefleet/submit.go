@@ -24,6 +24,7 @@ func (a *app) submitCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.noteUnreachable(s)
 			rec, err := c.Submit(ctx, s)
 			if err != nil {
 				return err

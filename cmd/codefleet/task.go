@@ -22,6 +22,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/allowlist"
+	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/limited"
 )
 
@@ -408,6 +409,19 @@ func (f *taskFlags) readNetwork(s *client.Submission) error {
 		s.Network = &client.Network{Allow: f.net}
 	}
 	return nil
+}
+
+// noteUnreachable prints a note for each requested host that no program can reach. The fleet accepts them, because it
+// decides when a program connects.
+func (a *app) noteUnreachable(s client.Submission) {
+	if s.Network == nil {
+		return
+	}
+	for _, host := range s.Network.Allow {
+		if p, err := allowlist.Parse(host); err == nil && egress.NeverReached(p) {
+			a.printNote("note: programs cannot reach " + host + ": it is not on the public internet")
+		}
+	}
 }
 
 // readStart reads --at.

@@ -148,6 +148,9 @@ func (a *app) deadCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(dead) == 0 {
+				a.noteUnknownCause(cause)
+			}
 			return list(a, dead, "SEQ\tTASK\tWHEN\tCODE\tERROR", func(d client.DeadTask) []any {
 				return []any{
 					d.Seq, cmp.Or(d.TaskID, "-"), duration(time.Since(d.Time)) + " ago", d.Error.Code,
@@ -159,6 +162,13 @@ func (a *app) deadCommand() *cobra.Command {
 	limitFlag(c, &limit, "tasks and events")
 	c.Flags().StringVar(&cause, "cause", "", "only those with this error `CODE`")
 	return listGroup(c, a.deadShowCommand(), a.redriveCommand())
+}
+
+// noteUnknownCause prints a note if cause, which matched no dead-lettered task, is not an error code of the fleet.
+func (a *app) noteUnknownCause(cause string) {
+	if _, known := errcode.Lookup(cause); cause != "" && !known {
+		a.printNote("note: the fleet has no error code " + cause + " (codefleet dead lists the codes)")
+	}
 }
 
 func (a *app) redriveCommand() *cobra.Command {
@@ -183,6 +193,9 @@ func (a *app) redriveCommand() *cobra.Command {
 			redriven, err := redrive(ctx, c, cause, args)
 			if err != nil && len(redriven) == 0 {
 				return err
+			}
+			if len(redriven) == 0 {
+				a.noteUnknownCause(cause)
 			}
 			return cmp.Or(err, a.showRedriven(redriven))
 		}),

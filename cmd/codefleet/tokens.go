@@ -115,6 +115,9 @@ func (a *app) tokensCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if tenant != "" && len(all) == 0 {
+				a.noteUnknownTenant(ctx, c, tenant)
+			}
 			return list(a, all, "ID\tNAME\tTENANT\tSCOPES\tCREATED\tEXPIRES\tUSED", func(t client.Token) []any {
 				id := t.ID
 				if t.Settings {

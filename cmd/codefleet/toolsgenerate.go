@@ -100,7 +100,8 @@ func serversOf(c *config.Config, named []string) ([]string, error) {
 	}
 	for _, n := range named {
 		if !slices.Contains(all, n) {
-			return nil, usage("%v", &tools.UnknownError{What: "server", Name: n, Nearest: tools.Nearest(n, all, 3)})
+			return nil, usage("%v", &tools.UnknownError{What: "server", Name: n, Nearest: tools.Nearest(n, all, 3)}).
+				try("codefleet config show  (mcp_servers has the servers), or add it to mcp_servers")
 		}
 	}
 	if len(named) > 0 {

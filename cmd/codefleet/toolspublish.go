@@ -43,7 +43,8 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 				return usage("%v", err).
 					try("give --fleet FILE, or set s3.endpoint, s3.bucket and the keys in config.yaml")
 			case errors.Is(err, fs.ErrNotExist) && version != "":
-				return usage("unknown published version %s", version)
+				return usage("unknown published version %s", version).
+					try("a version that an earlier `codefleet tools publish` printed, or publish without --version")
 			case err != nil && ctx.Err() != nil:
 				return errInterrupted
 			case err != nil && !isBucketError(err):

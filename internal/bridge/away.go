@@ -53,7 +53,9 @@ func (p *principal) identifyOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.identity.Swap(&id) == nil { // a principal keeps its first scopes: its servers offer their tools
+	// A principal keeps the first scopes that the fleet reports: its MCP servers were made with the tools that those
+	// permit.
+	if p.identity.Swap(&id) == nil {
 		p.scopes.Store(&id.Scopes)
 	}
 	return nil
@@ -65,7 +67,7 @@ func (p *principal) awaitFleet(ctx context.Context) error {
 	for clock.Sleep(ctx, awayDelay) == nil {
 		err := p.identifyOnce(ctx)
 		if err == nil {
-			p.b.o.Log.InfoContext(ctx, "wait for the fleet ended")
+			p.b.o.Log.InfoContext(ctx, "the fleet responds")
 			return nil
 		}
 		if !p.b.temporary(err) {

@@ -4,6 +4,9 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/allowlist"
 )
 
 //go:generate go run ./gen
@@ -20,7 +23,8 @@ var alsoRefused = []netip.Prefix{
 var unicast6 = netip.MustParsePrefix("2000::/3")
 
 // isPublic reports whether addr may belong to a host on the public internet. Addresses in the blocks of notGlobal do
-// not, not even the few in them that are globally reachable: those are anycast services of providers.
+// not, not even the few in them that are globally reachable: those are anycast services and identifiers, not hosts that
+// programs need.
 func isPublic(addr netip.Addr) bool {
 	if !addr.IsValid() || addr.Zone() != "" {
 		return false
@@ -31,6 +35,15 @@ func isPublic(addr netip.Addr) bool {
 		return false
 	}
 	return addr.Is4() || unicast6.Contains(addr)
+}
+
+// NeverReached reports whether an allow-list's pattern is an address that no program can reach, or localhost.
+func NeverReached(p allowlist.Pattern) bool {
+	if p.Name == "localhost" || strings.HasSuffix(p.Name, ".localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(p.Name)
+	return err == nil && !isPublic(addr)
 }
 
 // isLocal reports whether addr, which may be public, is an address of this machine, or whether that is unknown.

@@ -83,7 +83,8 @@ func (c *Client) newSubmission(ctx context.Context, tenant string, ev event.Even
 	if err != nil {
 		return submission{}, err
 	}
-	return s, cmp.Or(s.check(c.opts.AnyInbox, policy), c.checkKept(&s))
+	err = cmp.Or(s.check(c.opts.AnyInbox, policy), c.checkKept(&s)) // check changes s
+	return s, err
 }
 
 // isLarge reports whether the data does not fit into the task's message.
@@ -205,7 +206,7 @@ func (s *submission) decode() error {
 	}
 	err := schemas.Decode(schemas.TaskV1, s.data, &s.task)
 	unstorable := s.task.NotBefore != nil && !isStorable(*s.task.NotBefore)
-	if unstorable { // a refused task has a record, too, which could not be encoded
+	if unstorable { // a refused task has a record, too, and that could not be encoded with this time
 		s.task.NotBefore = nil
 	}
 	if invalid, ok := errors.AsType[*schemas.InvalidError](err); ok {

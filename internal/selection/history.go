@@ -31,7 +31,7 @@ const (
 	similarTasks   = 10   // past tasks whose tools get votes
 	priorTasks     = 20   // see postings.prior
 	similarityLow  = 0.05 // below it the history has no weight
-	similarityHigh = 0.4  // from here on the history has its full weight
+	similarityHigh = 0.4  // at it the weight is 1; above it, it grows by the difference
 )
 
 // NewHistory indexes the past tasks that used tools. It returns nil if there are none.
@@ -57,8 +57,8 @@ func NewHistory(past []Past) *History {
 	return h
 }
 
-// votes returns the weight that similar tasks give to each of their tools: 0 … 1, and up to 1.6 if a past task is
-// nearly the same. It returns nil if there are no similar tasks.
+// votes returns the weight that similar tasks give to each of their tools: 0 … 1 up to similarityHigh, and up to 1.6 if
+// a past task is the same. It returns nil if there are no similar tasks.
 func (h *History) votes(s *Index, terms []string) map[int32]float32 {
 	if h == nil {
 		return nil

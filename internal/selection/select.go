@@ -8,7 +8,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode"
 
+	"github.com/codefleet/codefleet/internal/selection/terms"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -77,7 +79,23 @@ type QueryReport struct {
 	Query          string   `json:"query"`
 	Tools          []string `json:"tools"`           // ids, best first
 	Confidence     float64  `json:"confidence"`      // 0 … 1; if it is low, perhaps no tool fits
-	UnmatchedTerms []string `json:"unmatched_terms"` // stems that match no word of a tool
+	UnmatchedTerms []string `json:"unmatched_terms"` // words of the query that match no word of a tool
+}
+
+// wordsOf returns, for each of the terms of a sentence, the first word of the sentence that has the term, or otherwise
+// the term.
+func wordsOf(sentence string, missing []string) []string {
+	words := slices.Clone(missing)
+	found := map[string]bool{}
+	isSeparator := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+	for _, word := range strings.FieldsFunc(sentence, isSeparator) {
+		for _, term := range terms.Query(word) {
+			if i := slices.Index(missing, term); i >= 0 && !found[term] {
+				found[term], words[i] = true, strings.ToLower(word)
+			}
+		}
+	}
+	return append([]string{}, words...)
 }
 
 // Select ranks the catalogue for each query and returns the union, grouped by server. The order is by score, then by
@@ -97,7 +115,7 @@ func (s *Index) selectWith(r Request, dense []denseList) (Response, error) {
 		found, q := s.rank(sentence, r.History, r.Allow, rankDepth)
 		report := QueryReport{
 			Query: sentence, Tools: []string{},
-			UnmatchedTerms: append([]string{}, q.unmatched...), Confidence: confidence(found, q),
+			UnmatchedTerms: wordsOf(sentence, q.unmatched), Confidence: confidence(found, q),
 		}
 		kept := cutOff(found, r.Min)
 		if i < len(dense) && len(dense[i].tools) > 0 {

@@ -109,6 +109,13 @@ func TestSynonymsOfTheSameWord(t *testing.T) {
 	if got := r.Queries[0].UnmatchedTerms; !slices.Equal(got, []string{"disk"}) {
 		t.Errorf("unmatched terms = %q, want disk", got)
 	}
+	r, err = Build(tools).Select(Request{Queries: []string{"Happy parties"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Queries[0].UnmatchedTerms; !slices.Equal(got, []string{"happy", "parties"}) {
+		t.Errorf("unmatched terms = %q, want the words happy and parties", got)
+	}
 }
 
 func TestSelectDetail(t *testing.T) {
