@@ -285,7 +285,8 @@ func TestLogsWithoutRun(t *testing.T) {
 // TestTasksOf checks that the tasks of a run are those of its active steps, items and runs of other workflows.
 func TestTasksOf(t *testing.T) {
 	runs := map[string]string{
-		"one": `{"steps": [{"id": "a", "status": "succeeded", "task_id": "t1"}, {"id": "b", "status": "running", "task_id": "t2"},
+		"one": `{"steps": [{"id": "a", "status": "succeeded", "task_id": "t1"},
+			{"id": "b", "status": "running", "task_id": "t2"},
 			{"id": "c", "status": "running", "items": [{"status": "running", "task_id": "t3"}]},
 			{"id": "d", "status": "running", "run_id": "two"}]}`,
 		"two": `{"steps": [{"id": "e", "status": "running", "task_id": "t4"}]}`,
@@ -332,7 +333,8 @@ func TestEarlierTask(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	const note = "note: the task of this key was submitted "
 	for i, args := range [][]string{
-		{"run", "--code", "print 1", "--idempotency-key", "k"}, {"run", "--code", "print 1", "--idempotency-key", "k"},
+		{"run", "--code", "print 1", "--idempotency-key", "k"},
+		{"run", "--code", "print 1", "--idempotency-key", "k"},
 		{"submit", "--code", "print 1", "--idempotency-key", "k"},
 	} {
 		code, out, errs := command(t, f, args...)

@@ -57,8 +57,8 @@ func NewHistory(past []Past) *History {
 	return h
 }
 
-// votes returns the weight that similar tasks give to each of their tools: 0 … 1 up to similarityHigh, and up to 1.6 if
-// a past task is the same. It returns nil if there are no similar tasks.
+// votes returns the weight that similar tasks give to each of their tools: 0 … 1 up to similarityHigh, and up to 1.6
+// if a past task is the same. It returns nil if there are no similar tasks.
 func (h *History) votes(s *Index, terms []string) map[int32]float32 {
 	if h == nil {
 		return nil
