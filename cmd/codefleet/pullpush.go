@@ -70,10 +70,10 @@ func (a *app) wsPullCommand() *cobra.Command {
 
 // requireDir returns an error if dir exists and is not a directory.
 func requireDir(dir string) error {
-	if info, err := os.Stat(dir); err != nil || info.IsDir() {
-		return nil
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return usage("%s is not a directory", dir).try("the directory that contains it")
 	}
-	return usage("%s is not a directory", dir).try("the directory that contains it")
+	return nil
 }
 
 // checkPull returns the error of rejectEmpty if dir has never been synced.

@@ -64,7 +64,8 @@ func (a *app) waitNote(ctx context.Context, c *client.Client, rec client.Record)
 	case err == nil && (why.Rule == schemas.WhyEnded || why.Rule == schemas.WhyRunning):
 		return "", ""
 	case err == nil && why.Rule == schemas.WhyApproval:
-		return "note: the task waits: " + whyText(why) + ": codefleet approve " + rec.TaskID, why.Rule + " " + rec.TaskID
+		note := "note: the task waits: " + whyText(why) + ": codefleet approve " + rec.TaskID
+		return note, why.Rule + " " + rec.TaskID
 	case a.output == "json":
 		return "", ""
 	case err == nil:

@@ -68,9 +68,9 @@ func (ts *toolSet) addCatalogue() {
 		name: "search_tools", title: "Search tools", scope: scopeRead, compact: true, hints: readsOnly,
 		out: searchSchema(),
 		text: "Find the few tools for a task, by server. With queries (one for each step) it finds more than " +
-			"with a single query for all steps. detail_level name gives names, description a line each with the signature, full also the " +
-			"import and the parameters. _search says how certain the search is and, with queries, which tools " +
-			"belong to which.",
+			"with a single query for all steps. detail_level name gives names, description a line each with the " +
+			"signature, full also the import and the parameters. _search says how certain the search is and, with " +
+			"queries, which tools belong to which.",
 	}
 	if ts.profile == Compact {
 		t.text = "Find the few tools for a task. detail_level: name, description, full."

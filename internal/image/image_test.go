@@ -93,7 +93,7 @@ func config(t *testing.T, layers ...[]byte) string {
 	})
 }
 
-// docker writes an image in the format of docker save. It writes a layer's second copy as a symbolic link, and its other
+// docker writes an image in the format of docker save. It writes a layer's second copy as a symbolic link, and further
 // copies as hard links.
 func docker(t *testing.T, layers ...[]byte) string {
 	t.Helper()

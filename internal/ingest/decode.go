@@ -231,8 +231,8 @@ func build(attrs map[string]any, data []byte) (event.Event, *apierror.Error) {
 		return event.Event{}, invalidEvent(err)
 	}
 	if ct := ev.DataContentType(); ct != "" && !isJSON(ct) {
-		return event.Event{}, badMediaType(ct, "over HTTP, the data of an event must be JSON, or data_base64 without a "+
-			"datacontenttype")
+		return event.Event{}, badMediaType(ct,
+			"over HTTP, the data of an event must be JSON, or data_base64 without a datacontenttype")
 	}
 	ev.DataEncoded = data
 	return ev, nil

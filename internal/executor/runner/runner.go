@@ -26,8 +26,8 @@
 // # Protocol
 //
 // Both sides send frames: a big-endian u32 length, one line of JSON (the header, whose "t" is the type),
-// and raw bytes (the body). A frame is at most 1 MiB. One program runs at a time; ids tell calls apart. Programs' data is
-// in bodies: Python does not clear the memory in which headers were, and later programs are forked from the runner.
+// and raw bytes (the body). A frame is at most 1 MiB. One program runs at a time; ids tell calls apart. What programs
+// send is in bodies: Python does not clear the memory of headers, and later programs are forked from the runner.
 //
 //	host to runner   run, go, reply, cancel, next, resume; more (the rest of a message longer than a frame)
 //	runner to host   preload, warm, hello, checked, out, call, called, done, left, ready, open
