@@ -26,6 +26,7 @@ const (
 	// MaxToolResponse is the largest response of a tool, in bytes.
 	MaxToolResponse = 1 << 20
 
+	maxAccepted    = 1024 // calls that a process holds at once; it refuses more, as if it were stopping
 	offerEvery     = 3 * time.Second
 	toolQueue      = "tools"             // the queue group of all processes
 	timeoutHeader  = "Codefleet-Timeout" // in a call: how long the caller waits, in milliseconds

@@ -258,6 +258,7 @@ func TestStoppedToolsAreNotOffered(t *testing.T) {
 func TestLateCallsAreNotHandled(t *testing.T) {
 	f, _ := newTenants(t)
 	started, release := make(chan struct{}), make(chan struct{})
+	done := make(chan struct{}, maxAccepted)
 	var handled []string
 	stop, err := f.acme.ServeTools(ToolService{
 		Tenant: "acme", Instance: "one", Tools: []ToolName{find}, Concurrency: 1,
@@ -265,6 +266,8 @@ func TestLateCallsAreNotHandled(t *testing.T) {
 			if handled = append(handled, string(data)); len(handled) == 1 {
 				close(started)
 				<-release
+			} else {
+				done <- struct{}{}
 			}
 			return data
 		},
@@ -291,11 +294,23 @@ func TestLateCallsAreNotHandled(t *testing.T) {
 	if err != nil || response.Header.Get(drainingHeader) == "" {
 		t.Errorf("a call that waited for too long = %+v, %v, want the response that it was not begun", response, err)
 	}
+	for range maxAccepted - 2 {
+		if err := f.fleet.nc.Publish(find.subject("acme"), []byte("more")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.fleet.CallTool(t.Context(), "acme", find, nil); !errors.Is(err, ErrToolDraining) {
+		t.Errorf("a call above the limit of calls that wait = %v, want %v", err, ErrToolDraining)
+	}
 	close(release)
 	first.Wait()
-	call("next")
-	if want := []string{"first", "second", "next"}; !slices.Equal(handled, want) {
-		t.Errorf("handled = %q, want %q", handled, want)
+	want := append([]string{"first", "second"}, slices.Repeat([]string{"more"}, maxAccepted-2)...)
+	for range want[1:] {
+		<-done
+	}
+	slices.Sort(handled)
+	if slices.Sort(want); !slices.Equal(handled, want) {
+		t.Errorf("handled = %d calls, want %d, and not the late one", len(handled), len(want))
 	}
 }
 

@@ -62,9 +62,10 @@ type toolServer struct {
 	subs      []*nats.Subscription
 	offering  sync.WaitGroup
 
-	mu      sync.Mutex // held to close stopped, and to add a call
-	stopped chan struct{}
-	calls   sync.WaitGroup // calls that run or wait for their turn
+	mu       sync.Mutex // held to close stopped, and to add a call
+	stopped  chan struct{}
+	accepted int            // calls that run or wait for their turn
+	calls    sync.WaitGroup // the same
 }
 
 func (t *toolServer) subscribe() error {
@@ -125,13 +126,19 @@ func (t *toolServer) serve(name ToolName, m *nats.Msg) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.hasStopped() {
+	if t.hasStopped() || t.accepted == maxAccepted {
 		respondDraining(m)
 		return
 	}
+	t.accepted++
 	ctx, cancel := context.WithTimeout(t.ctx, wait)
 	t.calls.Go(func() {
-		defer cancel()
+		defer func() {
+			cancel()
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.accepted--
+		}()
 		select {
 		case t.semaphore <- struct{}{}:
 			defer func() { <-t.semaphore }()

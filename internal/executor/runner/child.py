@@ -28,7 +28,7 @@ FILENAME = "program.py"
 PACKAGES = "/opt/packages"  # the package layer, if the box has one
 CONTROL = 3  # the descriptor of the channel to the runner
 ADMIT = b"a"  # what the runner sends when no earlier program runs any more
-LOST = 121  # exit code of a process that has no program, and of one that a program has forked
+LOST = 121  # exit code of a process that has no program, or that a program has forked
 UNREPORTED = 62  # signal that ends the process if the end of the program cannot be reported; it has no other use
 MAX_MESSAGE, MAX_CAUSE = 2000, 9000  # characters of a failure's texts
 MAX_REPORTS = 1000  # reports of calls that are made in this process
@@ -213,7 +213,7 @@ class Channel:
     def __init__(self, descriptor):
         self._descriptor = descriptor
         self._socket = os.fstat(descriptor)
-        self._frames = frames.Splitter(hidden.Region(frames.CAPACITY).view)
+        self._frames = frames.Splitter(hidden.Region(frames.CAPACITY))
         self._writing = threading.Lock()
         self._changed = threading.Condition()
         self._reading = False  # one thread reads for all
@@ -245,7 +245,7 @@ class Channel:
             if frame is not None:
                 return frame[0], bytes(frame[1])
             if not self._frames.receive(lambda memory: os.readv(self._descriptor, [memory])):
-                os._exit(LOST)
+                lost()
 
     def call(self, server, tool, arguments, definition):
         """Makes a tool call and waits for its reply."""

@@ -29,7 +29,7 @@ const (
 var ErrFrame = errors.New("bad frame")
 
 // Run starts a program. The body has four parts: the program's source, its inputs, the content of its state document,
-// and its Details. The runner keeps a header in memory that later programs can read, but no body.
+// and its Details. Later programs can find old headers in their memory, but no bodies.
 type Run struct {
 	Type        string `json:"t"` // run
 	Size        int    `json:"size"`

@@ -33,12 +33,11 @@ def pack(header, body=b""):
 
 
 class Splitter:
-    """Splits a stream of bytes into frames. memory is a view of CAPACITY bytes. len is the number of bytes in it."""
+    """Splits a stream of bytes into frames, in a hidden.Region of CAPACITY bytes. len is the number of bytes in it."""
 
-    def __init__(self, memory):
-        self._memory = memory
-        self._start = self._end = 0
-        self.used = 0  # bytes at the front of the memory
+    def __init__(self, region):
+        self._region, self._memory = region, region.view
+        self._start = self._end = self._used = 0
 
     def receive(self, read):
         """Calls read with free memory, and returns what it returns: how many bytes it has put there.
@@ -48,9 +47,10 @@ class Splitter:
         rest = self._end - self._start
         if self._start:
             self._memory[:rest] = self._memory[self._start : self._end]
-        count = read(self._memory[rest:])
-        self._start, self._end = 0, rest + count
-        self.used = max(self.used, self._end)
+            self._start, self._end = 0, rest
+        count = read(self._memory[rest:])  # in a program's process, it may raise what a signal handler raises
+        self._end += count
+        self._used = max(self._used, self._end)
         return count
 
     def next(self):
@@ -79,9 +79,10 @@ class Splitter:
             raise Broken("header without a type")
         return header, frame[found.end() :], frame
 
-    def clear(self):
-        """Forgets what was received."""
-        self._start = self._end = self.used = 0
+    def forget(self):
+        """Forgets what was received, and frees the memory that held it."""
+        self._region.free(self._used)
+        self._start = self._end = self._used = 0
 
     def __len__(self):
         return self._end - self._start

@@ -1,7 +1,8 @@
 """Memory that forked children do not have, for what programs send and receive.
 
 A child has a copy of the runner's memory, and Python does not clear what it frees. So what the runner forwards stays
-here, and does not become an object of Python, except the headers of frames, which contain no data of programs.
+here, and does not become an object of Python, except the headers of frames: they have names and numbers, but no
+arguments, results or output.
 """
 
 import ctypes

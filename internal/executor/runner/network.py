@@ -161,7 +161,9 @@ class Connection:
         if kind == "ack":
             self.window += header["n"]
         elif kind == "data":
-            self.backlog.put(body)
+            if not self.backlog.put(body):  # the host exceeds the window
+                self.fail()
+                return
         elif kind == "eof":
             self.host_eof = True
         else:

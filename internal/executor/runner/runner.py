@@ -165,9 +165,7 @@ class Host:
         self.wake = wake
         self._caches = caches
         self._caches_used = False  # whether a program has run, after which the caches may be stale
-        regions = [hidden.Region(frames.CAPACITY) for _ in range(2)]
-        self._frames, self.child_frames = [frames.Splitter(region.view) for region in regions]
-        self._splitters = list(zip((self._frames, self.child_frames), regions))
+        self._frames, self.child_frames = [frames.Splitter(hidden.Region(frames.CAPACITY)) for _ in range(2)]
         self.chunk = hidden.Region(CHUNK).view  # for data that is forwarded at once
         self.backlog = hidden.Queue(MAX_BACKLOG)  # to be sent to the child
 
@@ -189,10 +187,9 @@ class Host:
     def forget(self):
         """Forgets what was forwarded for a program that has ended, and frees the memory that held it."""
         self.backlog.clear()
-        for splitter, region in self._splitters:
-            if splitter is self.child_frames or not splitter:  # the host's may have the beginning of the next message
-                region.free(splitter.used)
-                splitter.clear()
+        self.child_frames.forget()
+        if not self._frames:  # otherwise it has the beginning of the next message
+            self._frames.forget()
 
     def woken(self, ms):
         """Waits up to ms milliseconds for a signal. Returns whether one arrived."""
@@ -404,7 +401,7 @@ class Execution:
         self.network = None  # connections, if the program has network access
         self.how = None  # how the program ended
         self.error = None
-        self.body, self.parts = b"", (0, 0, 0)  # texts (untrusted) and result, and the sizes of the texts
+        self.body, self.sizes = b"", [0, 0, 0]  # texts (untrusted) and result, and the sizes of the texts
         self.state_saved = False  # (untrusted)
         self.status = None  # wait status of the child, once it is reaped
         self.cpu, self.peak = 0.0, 0
@@ -535,9 +532,9 @@ class Execution:
             header, body, _ = frame
             kind = header["t"]
             if kind == "end":
-                self.how, self.error, self.body = "end", failure(header.get("error")), body
-                self.parts = parts(header, len(body))
+                error, sizes = failure(header.get("error")), sizes_of_texts(header, len(body))
                 self.modules = modules(header) if self.catalogue else []
+                self.how, self.error, self.body, self.sizes = "end", error, body, sizes
                 self.state_saved = header.get("state_saved") is True
             elif self.how == "exit":
                 continue
@@ -634,8 +631,8 @@ class Execution:
             header.update({"signal": signal_name(-code)} if code < 0 else {"code": code})
         if self.error:
             header["error"] = self.error
-        if any(self.parts):
-            header["parts"] = self.parts
+        if any(self.sizes):
+            header["parts"] = self.sizes
         if self.state_saved:
             header["state_saved"] = True
         try:
@@ -766,7 +763,7 @@ def failure(report):
     }
 
 
-def parts(header, size):
+def sizes_of_texts(header, size):
     """Returns the sizes of the texts with which the body of a child's end frame begins, validated."""
     found = header.get("parts", [0, 0, 0])
     if not isinstance(found, list) or len(found) != len(MAX_PARTS) or not all(type(part) is int for part in found):

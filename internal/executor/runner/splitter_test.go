@@ -1,0 +1,45 @@
+package runner
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestSplitter checks that nothing is lost if the function that reads raises: a program's signal handler may raise in it.
+func TestSplitter(t *testing.T) {
+	const check = `
+import sys
+parts = sys.stdin.read().split("\x1f")
+for name, text in zip(("frames", "hidden"), parts):
+    sys.modules[name] = module = type(sys)(name)
+    exec(text, module.__dict__)
+frames, hidden = sys.modules["frames"], sys.modules["hidden"]
+splitter = frames.Splitter(hidden.Region(frames.CAPACITY))
+stream = frames.pack({"t": "a"}, b"1") + frames.pack({"t": "b"}, bytes(range(256)))
+def reader(data):
+    def read(memory):
+        memory[: len(data)] = data
+        return len(data)
+    return read
+def failing(memory):
+    raise TimeoutError
+print(splitter.receive(reader(stream[:200])), bytes(splitter.next()[1]), splitter.next())
+try:
+    splitter.receive(failing)
+except TimeoutError:
+    pass
+splitter.receive(reader(stream[200:]))
+header, body, _ = splitter.next()
+print(header, bytes(body) == bytes(range(256)), len(splitter))
+`
+	cmd := exec.Command("/usr/bin/python3", "-I", "-S", "-c", check)
+	cmd.Stdin = strings.NewReader(source("frames") + "\x1f" + source("hidden"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("Python: %v: %s", err, out)
+	}
+	if want := "200 b'1' None\n{'t': 'b'} True 0\n"; string(out) != want {
+		t.Errorf("frames = %s, want %s", out, want)
+	}
+}
