@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"regexp"
 	"slices"
@@ -19,6 +20,10 @@ var (
 	actionLine = regexp.MustCompile(`^(\S+) ?(?:([^(]*?): )?(.*)$`)
 	stateFile  = regexp.MustCompile(`(?i)state|workflow`)
 	inTemplate = regexp.MustCompile(`\{[,~]?[\w-]+\}|\$\w+`)
+
+	// changedField matches a change of a field of the document, with the field's name.
+	changedField = regexp.MustCompile(
+		`^(?:put|put_new|change|remove|list_field)\(\w+, (?:field_key\(\w+, )?("(?:[^"\\]|\\.)*")`)
 )
 
 // run performs a form's actions. It returns false if the clause does not fit the form after all. "for" runs the actions
@@ -63,10 +68,8 @@ func (w *writer) check(op, python string, m match) bool {
 		named := func(t token) bool { return t.lower == "state" || t.lower == "workflow" }
 		return !slices.ContainsFunc(w.clause.tokens, named) || stateFile.MatchString(w.vars["file"])
 	case "unset": // the task gives the document no field with these names
-		body := strings.ToLower(strings.Join(w.body, "\n"))
-		return !slices.ContainsFunc(strings.Fields(python), func(name string) bool {
-			inJSON := strings.ReplaceAll(name, `"`, `\"`) + ":"
-			return name != `""` && (strings.Contains(body, ", "+name+", ") || strings.Contains(body, inJSON))
+		return !slices.ContainsFunc(strings.Fields(strings.ToLower(python)), func(name string) bool {
+			return slices.Contains(w.fields, name)
 		})
 	case "await": // the next clause has the contents
 		return len(following) > 0 && following[0].tokens[len(following[0].tokens)-1].kind == jsonText
@@ -89,14 +92,21 @@ func (w *writer) perform(op, name, python string, m match) bool {
 		if w.vars["doc"] != "" && w.vars["file"] != name {
 			w.vars["docs"], w.vars["aside"] = "yes", "yes"
 		}
+		if w.vars["file"] != name {
+			w.fields = nil
+		}
+		w.addFields(m)
 		w.vars["doc"], w.vars["file"], w.vars["path"] = w.let("state", python), name, name
 		w.vars["documents"] += strings.Replace(name, "/workspace/", "", 1) + ": " + w.vars["doc"] + ", "
 		delete(w.vars, "saved")
-	case "do":
+	case "do", "change":
 		w.line("%s", python)
-	case "change":
-		w.line("%s", python)
-		w.save()
+		if field := changedField.FindStringSubmatch(python); field != nil {
+			w.fields = append(w.fields, strings.ToLower(field[1]))
+		}
+		if op == "change" {
+			w.save()
+		}
 	case "save":
 		w.save()
 	case "let":
@@ -128,6 +138,19 @@ func (w *writer) perform(op, name, python string, m match) bool {
 		return w.check(op, python, m)
 	}
 	return true
+}
+
+// addFields records the fields that the values of a clause give the document.
+func (w *writer) addFields(m match) {
+	for _, slot := range []string{"document", "value"} {
+		var fields map[string]json.RawMessage
+		if json.Unmarshal([]byte(m[slot].text), &fields) != nil {
+			continue // no object
+		}
+		for name := range fields {
+			w.fields = append(w.fields, strings.ToLower(quote(name)))
+		}
+	}
 }
 
 // fill replaces slots, variables and tools in a template. It returns false if one of them is missing.

@@ -24,17 +24,39 @@ def listed(names):
     return ", ".join(names[:20]) + (", …" if len(names) > 20 else "") if names else "none"
 
 
+def repeated(names):
+    """The first name that occurs again, or None."""
+    seen = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def with_parts(value):
+    """A value and, if it is a document, all values in it."""
+    values = [value]
+    for part in values:
+        values += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return values
+
+
 def show(label, value):
-    is_text = isinstance(value, str) or hasattr(value, "fraction")
-    print(label + ":", value if is_text else json.dumps(value, ensure_ascii=False, default=str))
+    """Prints a value. After a document with rounded numbers, it says so."""
+    plain = isinstance(value, str) or hasattr(value, "fraction")
+    rounded = not plain and any(hasattr(part, "fraction") for part in with_parts(value))
+    print(label + ":", value if plain else json.dumps(value, ensure_ascii=False, default=str),
+          *["(some numbers are rounded)"] if rounded else ())
 
 
 class Rounded(float):
-    """A rounded number, printed as such. fraction is the exact value, or None if there is none, as for a root."""
+    """A rounded number. fraction is the exact value, or None if there is none, as for a root. text is the number as a
+    file has it, or None."""
 
-    def __new__(cls, value, fraction=None):
+    def __new__(cls, value, fraction=None, text=None):
         number = super().__new__(cls, value)
-        number.fraction = fraction
+        number.fraction, number.text = fraction, text
         return number
 
     def __str__(self):
@@ -306,17 +328,18 @@ def load(path):
         raise Failure("%s is empty" % display_path(path))
 
     def number(text):
-        if not is_exact(text):
-            raise Failure("%s has the number %s, of which digits would be lost; make it a text in quotes, or write code"
+        value, digits = float(text), text.lower().partition("e")[0].replace(".", "").strip("-0")
+        if not math.isfinite(value) or digits and not value:
+            raise Failure("%s has the number %s, which is out of range; make it a text in quotes, or write code"
                           % (display_path(path), text[:60]))
-        return float(text)
+        # Other programs write up to 17 digits for a float.
+        return Rounded(value, fractions.Fraction(text), text) if len(digits) > 17 else value
 
     def fields(pairs):
-        found, names = dict(pairs), [name for name, _ in pairs]
-        twice = [name for name in found if names.count(name) > 1] if len(found) < len(names) else []
-        if twice:
-            raise Failure("%s has several fields %s in one object" % (display_path(path), twice[0]))
-        return found
+        twice = repeated(name for name, _ in pairs)
+        if twice is not None:
+            raise Failure("%s has several fields %s in one object" % (display_path(path), twice))
+        return dict(pairs)
 
     def constant(name):
         raise ValueError("%s is no number" % name)
@@ -349,10 +372,14 @@ def whole(document, words, of):
 
 
 def text_file(path, word=""):
-    """The path of a text file, of which the word may mean a field."""
-    read_text(path)
+    """The path of a text file. If it is JSON, the word may mean a field."""
+    text = read_text(path)
     if word and path.endswith(".json"):
-        whole(load(path), [word], display_path(path))
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            return path
+        whole(document, [word], display_path(path))
     return path
 
 
@@ -402,7 +429,11 @@ def check_saved(path, value):
 
 
 def save(path, value):
-    """Writes a JSON file and reads it back."""
+    """Writes a JSON file and reads it back. A number from a file keeps all digits."""
+    for part in with_parts(value):
+        if getattr(part, "text", None):
+            raise Failure("%s would lose digits of the number %s; make it a text in quotes, or write code"
+                          % (display_path(path), part.text[:60]))
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     except ValueError:
@@ -534,9 +565,9 @@ def csv_rows(path):
         raise Failure("%s has no rows below a header" % display_path(path))
     if len(names) == 1 and not all(line.strip() for line in read_text(path).strip().split("\n")):
         raise Failure("%s has an empty row" % display_path(path))
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise Failure("%s has several columns %s" % (display_path(path), twice[0]))
+    twice = repeated(names)
+    if twice is not None:
+        raise Failure("%s has several columns %s" % (display_path(path), twice))
     if any(any(row.pop(None, None) or []) for row in rows):
         raise Failure("%s has a row with more values than its columns: %s" % (display_path(path), listed(names)))
 
@@ -548,7 +579,9 @@ def csv_rows(path):
                 number = kind(text)
                 if kind is int or math.isfinite(number) and is_exact(text):
                     return as_number(number, text)
-                return Rounded(number, fractions.Fraction(text)) if math.isfinite(number) and number else text
+                if math.isfinite(number) and number:
+                    return Rounded(number, fractions.Fraction(text), text)
+                return text
             except ValueError:
                 continue
         return text
@@ -594,15 +627,37 @@ def chosen(kept, rows):
     return kept
 
 
+def sorts_as_text(texts):
+    """Whether texts that begin with digits have the order of their numbers when they are sorted as text. Dates such as
+    2026-01-31 and times sort as text if all have one form."""
+    misleading = re.compile(
+        r"\W*[-−]\W*\d"  # a negative number
+        r"|\W*\d\d?([./-])\d\d?\1\d|\W*\d\d?[./-]\d{4}\b|\W*\d\d?/\d\d?\b"  # a date such as 31.1.2026, 1/2026 or 1/31
+        r"|.*\d\W*(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\W*(\d|$)|.*\d\s*[ap]\.?m\b", re.I | re.S)
+    if any(misleading.match(text) for text in texts):
+        return False
+    if all(re.fullmatch("[0-9a-f-]{6,}", text, re.I) for text in texts) and len({len(text) for text in texts}) == 1:
+        return True  # identifiers
+    if any(re.search(r"\d:\d\d", text) for text in texts):
+        offsets = {re.split(r"\d:\d\d[\d.:]*", text, maxsplit=1)[-1] for text in texts}
+        if len(offsets) > 1 or len({re.sub(r"\d", "0", text) for text in texts}) > 1:
+            return False
+    units = [re.fullmatch(r"\W*\d[\d.,]*\s*([a-z%]{1,3})?", text, re.I) for text in texts]
+    if all(units) and len({unit[1] for unit in units}) > 1:
+        return False
+
+    def numbers(text):
+        parts = re.split("([0-9]+)", re.sub(r"^[\W_]*", "", text))
+        return [(len(part.lstrip("0")), part.lstrip("0")) if part.isdecimal() else part for part in parts]
+
+    return sorted(texts) == sorted(sorted(texts), key=numbers)
+
+
 def check_order(values, name):
-    """Stops if texts begin with digits: their order may be that of numbers or dates. It is that of texts for dates such
-    as 2026-01-31 and times, all of one form."""
+    """Stops if texts begin with digits, and their order may be that of numbers or dates."""
     texts = dict.fromkeys(value for value in values if isinstance(value, str))
-    found = [text for text in texts if "".join(filter(str.isalnum, text))[:1].isnumeric()]
-    forms = {"".join("0" if c in "0123456789" else c for c in text) for text in found}
-    time = min(forms, default="").removeprefix("0000-00").removeprefix("-00")
-    dated = len(forms) == 1 and min(forms).startswith(("0000-00", "00:00")) and set(time) <= set("0:.T Z")
-    if len(found) > 1 and not dated:
+    found = [text for text in texts if re.match(r"[\W_]*\d", text)]
+    if len(found) > 1 and not sorts_as_text(found):
         raise Failure("the column %s has the texts %s: their order may be that of numbers or dates"
                       % (name, listed(found[:2])))
 
@@ -666,8 +721,8 @@ def statistics_of(rows):
     others = []
     for key in dict.fromkeys(key for row in rows for key in row):
         name = str(key).lower()
-        no_quantity = name in ("id", "active", "enabled", "deleted") or name.endswith("_id") \
-            or name.startswith(("is_", "has_"))
+        no_quantity = (name in ("id", "active", "enabled", "deleted") or name.endswith("_id")
+                       or name.startswith(("is_", "has_")))
         values = [row[key] for row in rows if row.get(key) is not None]
         if no_quantity or not values or not all(is_number(value) for value in values):
             others.append(key)

@@ -61,6 +61,7 @@ type writer struct {
 	vars    map[string]string
 	imports map[string]string // name of a tool's function in the program → its import
 	names   map[string]bool   // names of variables after "_", keys of the result after " "
+	fields  []string          // names, in quotes and lower case, of the fields that the task gives the document
 	body    []string
 	depth   int // indentation of body
 
@@ -198,7 +199,7 @@ type function struct {
 	called     *regexp.Regexp // matches code that uses it
 }
 
-var modules = strings.Fields("csv datetime fnmatch fractions importlib inspect io json math pathlib sqlite3 statistics")
+var modules = strings.Fields("csv datetime fnmatch fractions importlib inspect io json math pathlib re sqlite3 statistics")
 
 // reserved reports whether a name is that of a module or function of the prelude, which a variable must not hide.
 func reserved(name string) bool {
@@ -214,7 +215,7 @@ func (w *writer) program() string {
 	used := body + functionsOf(body+run)
 	head := []string{"# Written by rules: each value in main is in the task, or comes from the workspace or a tool."}
 	for _, m := range modules {
-		if strings.Contains(used, m+".") {
+		if regexp.MustCompile(`\b` + m + `\.\w`).MatchString(used) {
 			head = append(head, "import "+m)
 		}
 	}
