@@ -95,7 +95,9 @@ func (w *writer) perform(op, name, python string, m match) bool {
 		if w.vars["file"] != name {
 			w.fields = nil
 		}
-		w.addFields(m)
+		if !strings.HasPrefix(python, "load") { // the clause gives the whole document
+			w.addFields(m)
+		}
 		w.vars["doc"], w.vars["file"], w.vars["path"] = w.let("state", python), name, name
 		w.vars["documents"] += strings.Replace(name, "/workspace/", "", 1) + ": " + w.vars["doc"] + ", "
 		delete(w.vars, "saved")

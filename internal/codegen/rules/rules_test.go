@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"bytes"
 	gocmp "cmp"
 	"encoding/json"
 	"errors"
@@ -160,8 +161,31 @@ func (w *harness) readJSON(name string) any {
 		w.t.Fatal(err)
 	}
 	var v any
-	if err := json.Unmarshal(data, &v); err != nil {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
 		w.t.Fatalf("%s: %v", name, err)
+	}
+	return floats(v)
+}
+
+// floats makes numbers float64 where it holds them.
+func floats(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		f, _ := v.Float64()
+		if i, err := v.Int64(); err == nil && int64(f) != i {
+			return v
+		}
+		return f
+	case []any:
+		for i := range v {
+			v[i] = floats(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = floats(v[k])
+		}
 	}
 	return v
 }

@@ -108,12 +108,25 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 			"a.csv has a row with more values than its columns: name;amount",
 		},
 		{"a.json", strings.Repeat("[", 3000), "Read a.json", "a.json is nested too deeply"},
-		{"a.json", `{"p": 19.990000000000000001, "n": 1}`, "Set n to 2 in a.json", "a.json has the number " +
-			"19.990000000000000001, of which digits would be lost; make it a text in quotes, or write code"},
-		{"a.json", `[[12345678901234567.25]]`, "Read a.json", "a.json has the number 12345678901234567.25, of which " +
-			"digits would be lost; make it a text in quotes, or write code"},
-		{"a.json", `{"big": 1e400}`, "What is big in a.json?", "a.json has the number 1e400, of which digits would be " +
-			"lost; make it a text in quotes, or write code"},
+		{"a.json", `{"p": [19.990000000000000001], "n": 1}`, "Set n to 2 in a.json", "a.json would lose digits of the " +
+			"number 19.990000000000000001; make it a text in quotes, or write code"},
+		{"a.json", `{"p": 19.990000000000000001, "n": 1}`, "What is n in a.json?", "1"},
+		{"a.json", `{"p": 19.990000000000000001}`, "Set p to 2 in a.json", `{"p":2}`},
+		{
+			"a.json", `{"n": 0.10000000000000001, "b": 1.7976931348623158e308, "c": 4.9e-324}`, "Increase n in a.json by 1",
+			`{"b":1.7976931348623157e+308,"c":5e-324,"n":1.1}`,
+		},
+		{"a.json", `[[12345678901234567.25]]`, "Read a.json", "[[12345678901234568]]"},
+		{"a.json", `{"big": 1e400}`, "What is big in a.json?", "a.json has the number 1e400, which is out of range; " +
+			"make it a text in quotes, or write code"},
+		{"a.json", `{"big": 1e-400}`, "What is big in a.json?", "a.json has the number 1e-400, which is out of range; " +
+			"make it a text in quotes, or write code"},
+		{"a.json", `{"a": 1e400, "a": 1}`, "Show the contents of a.json", `"{\"a\": 1e400, \"a\": 1}"`},
+		{
+			"a.json", `{"Contents": 1e400}`, "Show the contents of a.json",
+			"a.json has a field Contents: name the field or the file",
+		},
+		{"a.json", `{"a": `, "Show the contents of a.json", `"{\"a\": "`},
 		{"a.json", `{"big": -Infinity}`, "What is big in a.json?", "a.json is not JSON: -Infinity is no number"},
 		{"a.json", `{"a": 1E2, "b": -0.10, "c": 0e5, "n": 1}`, "Set n to 2 in a.json", `{"a":100,"b":-0.1,"c":0,"n":2}`},
 		{"a.json", `{"a": {"b": 1, "b": 2}}`, "Set n to 2 in a.json", "a.json has several fields b in one object"},
@@ -146,6 +159,12 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 	_, output, _ := everydayHarness(t).try("How many files are there?")
 	if !strings.Contains(output, "itself count, no hidden ones") {
 		t.Errorf("number of files: printed %q, want it to say which files", output)
+	}
+	h := everydayHarness(t)
+	h.write("workspace/a.json", `[{"p": 19.990000000000000001}]`)
+	if _, output, err := h.try("Show a.json. Read a.json. Print it."); err != nil ||
+		!strings.HasSuffix(output, "State: [{\"p\": 19.99}] (some numbers are rounded)\n") {
+		t.Errorf("document with a rounded number: printed %q, %v", output, err)
 	}
 	for content, want := range map[string]string{
 		"9007199254740993": "value: 9007199254740993\n",

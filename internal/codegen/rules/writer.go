@@ -199,7 +199,11 @@ type function struct {
 	called     *regexp.Regexp // matches code that uses it
 }
 
-var modules = strings.Fields("csv datetime fnmatch fractions importlib inspect io json math pathlib re sqlite3 statistics")
+var (
+	modules = strings.Fields(
+		"csv datetime fnmatch fractions importlib inspect io json math pathlib re sqlite3 statistics")
+	moduleUse = regexp.MustCompile(`\b(?:` + strings.Join(modules, "|") + `)\.`)
+)
 
 // reserved reports whether a name is that of a module or function of the prelude, which a variable must not hide.
 func reserved(name string) bool {
@@ -214,8 +218,9 @@ func (w *writer) program() string {
 	const run = "try:\n    result = main()\nexcept Exception as error:\n    raise explained(error) from None\n"
 	used := body + functionsOf(body+run)
 	head := []string{"# Written by rules: each value in main is in the task, or comes from the workspace or a tool."}
+	uses := moduleUse.FindAllString(used, -1)
 	for _, m := range modules {
-		if regexp.MustCompile(`\b` + m + `\.\w`).MatchString(used) {
+		if slices.Contains(uses, m+".") {
 			head = append(head, "import "+m)
 		}
 	}
