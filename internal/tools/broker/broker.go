@@ -67,7 +67,7 @@ type Result struct {
 	Replayed bool            // from the journal
 
 	raw   *tools.Result // set by upstream, for convert
-	files []File        // spilled by convert, for record and size
+	files []File        // written for this call; for record and size
 }
 
 // size returns the bytes of the result, with its files.

@@ -3,6 +3,8 @@ package broker
 import (
 	"regexp"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/tools"
 )
 
 // hidden replaces secrets in a preview.
@@ -17,12 +19,8 @@ var secretText = regexp.MustCompile(strings.Join([]string{
 	`(?i:\b(?:bearer|basic) +)[\w+/=.~-]{12,}`, `\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?`, // JSON web tokens
 }, "|"))
 
-// secretWords matches how the names of secrets end: client_secret, secretKey, aws_secret_access_key.
-const secretWords = `(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|credential|authorization|cookie|` +
-	`(?:api|private|secret|access|account|auth|encryption|master|signing|ssh)[ _-]?key)s?`
-
 // namedSecret matches a secret after its name: in quotation marks, which may be escaped, or up to a separator.
-var namedSecret = regexp.MustCompile(`(?i)(` + secretWords + `\\?["']?\s*[=:]\s*)(?:` +
+var namedSecret = regexp.MustCompile(`(?i)(` + tools.SecretWords + `\\?["']?\s*[=:]\s*)(?:` +
 	`(\\?"(?:(?:bearer|basic)\s+)?)(?:[^"\\]|\\[^"]){3,}|(\\?'(?:(?:bearer|basic)\s+)?)(?:[^'\\]|\\[^']){3,}|` +
 	`((?:(?:bearer|basic)\s+)?)[^\s"'\\,;&}]{3,})`)
 

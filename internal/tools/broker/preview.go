@@ -23,7 +23,7 @@ const (
 )
 
 // secretName matches names of fields whose values are redacted.
-var secretName = regexp.MustCompile(`(?i)` + secretWords + `$`)
+var secretName = regexp.MustCompile(`(?i)` + tools.SecretWords + `$`)
 
 // Preview returns arguments for the person who decides about a call, as JSON of at most 4 KiB. It redacts
 // fields that are named like secrets, masks what looks like a credential, a card or a mail address (see mask), spells

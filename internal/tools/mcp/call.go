@@ -296,6 +296,7 @@ func (a *announcements) next() *mcpSession {
 const (
 	maxListed      = 5000 // tools, and pages
 	maxListedBytes = 32 << 20
+	maxCursor      = 4 << 10 // bytes
 )
 
 // definitions returns the server's tools, from a list that is at most listTTL old.
@@ -318,7 +319,7 @@ func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error
 		if err != nil {
 			continue // a tool without a valid definition cannot be called
 		}
-		s.up.redactor.redactDefinition(&d)
+		s.up.descriptions.redactDefinition(&d)
 		size += len(d.Name) + len(d.Title) + len(d.Annotations.Title) + len(d.Description) +
 			len(d.InputSchema) + len(d.OutputSchema)
 		if len(listed) == maxListed || size > maxListedBytes {
@@ -359,6 +360,9 @@ func (s *mcpSession) listTools(ctx context.Context) iter.Seq2[*sdk.Tool, error] 
 			}
 			switch {
 			case page.NextCursor == "":
+				return
+			case len(page.NextCursor) > maxCursor:
+				fail(tools.Protocol, fmt.Errorf("its list of tools has a cursor of more than %d bytes", maxCursor))
 				return
 			case cursors[page.NextCursor]:
 				fail(tools.Protocol, errors.New("its list of tools has no end: it repeats a page's cursor"))

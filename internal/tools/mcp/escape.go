@@ -6,15 +6,16 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // maxEscapes is how often a text may be escaped: JSON may be a string in JSON, which is part of a URL.
 const maxEscapes = 3
 
-// A decodedText is a text whose escapes may be decoded.
+// A decodedText is a text after some decoding, with the origin of each byte.
 type decodedText struct {
 	text string
-	at   []int // where in the original text each byte begins, and the original's length; nil if nothing was decoded
+	at   []int32 // where in the original text each byte begins, and the original's length; nil if nothing was decoded
 }
 
 // origin returns where in the original text the i-th byte of d begins.
@@ -22,63 +23,118 @@ func (d decodedText) origin(i int) int {
 	if d.at == nil {
 		return i
 	}
-	return d.at[i]
+	return int(d.at[i])
 }
-
-// escape matches what one character is in JSON, in the strings of programming languages, in URLs and in HTML.
-var escape = regexp.MustCompile(`\\u[dD][89abAB][[:xdigit:]]{2}\\u[dD][c-fC-F][[:xdigit:]]{2}|\\u[[:xdigit:]]{4}|` +
-	`\\x[[:xdigit:]]{2}|\\[nrtbf[:punct:]]|%[[:xdigit:]]{2}|&(?:amp|lt|gt|quot|apos|#\d{1,7}|#[xX][[:xdigit:]]{1,6});`)
 
 // cutEscape matches the start of an escape at the end of a text.
 var cutEscape = regexp.MustCompile(`(?:\\u[dD][89abAB][[:xdigit:]]{2})?` +
-	`(?:\\+(?:u[[:xdigit:]]{0,3}|x[[:xdigit:]]?)?|%[[:xdigit:]]?|&#?\w{0,7})$`)
+	`(?:\\+(?:u[[:xdigit:]]{0,3}|U[[:xdigit:]]{0,7}|x[[:xdigit:]]?)?|%[[:xdigit:]]?|&#?\w{0,7})$`)
 
-// decode returns the text with each escape replaced by its character. It returns false if the text has no escapes.
+// decode returns the text with each escape replaced by its character. It returns false if the text has no escapes. Texts
+// are large, so it needs five bytes for each byte of the result, and no more.
 func (d decodedText) decode() (decodedText, bool) {
-	if !strings.ContainsAny(d.text, `\%&`) {
-		return d, false
-	}
-	found := escape.FindAllStringIndex(d.text, -1)
-	if found == nil {
-		return d, false
-	}
-	var b strings.Builder
-	at, last := make([]int, 0, len(d.text)+1), 0
-	add := func(decoded string, from int, step int) {
-		b.WriteString(decoded)
-		for i := range len(decoded) {
-			at = append(at, d.origin(from+i*step))
+	var out []byte
+	var at []int32
+	last := 0 // the text before it is in out
+	add := func(to int) {
+		for ; last < to; last++ {
+			out, at = append(out, d.text[last]), append(at, int32(d.origin(last))) //nolint:gosec // not 2 GiB
 		}
 	}
-	for _, f := range found {
-		add(d.text[last:f[0]], last, 1)
-		add(character(d.text[f[0]:f[1]]), f[0], 0)
-		last = f[1]
+	for i := 0; i < len(d.text); {
+		next := strings.IndexAny(d.text[i:], `\%&`)
+		if next < 0 {
+			break
+		}
+		i += next
+		character, n := escapeAt(d.text[i:])
+		if n == 0 {
+			i++
+			continue
+		}
+		if out == nil {
+			out, at = make([]byte, 0, len(d.text)), make([]int32, 0, len(d.text)+1)
+		}
+		add(i)
+		for range len(character) {
+			at = append(at, int32(d.origin(i))) //nolint:gosec // not 2 GiB
+		}
+		out = append(out, character...)
+		i += n
+		last = i
 	}
-	add(d.text[last:], last, 1)
-	return decodedText{b.String(), append(at, d.origin(len(d.text)))}, true
+	if out == nil {
+		return d, false
+	}
+	add(len(d.text))
+	return decodedText{string(out), append(at, int32(d.origin(len(d.text))))}, true //nolint:gosec // not 2 GiB
 }
 
-// character returns the character of which a text is the escape.
-func character(text string) string {
-	hex := func(from, to int) rune {
-		n, _ := strconv.ParseUint(text[from:to], 16, 32) // escape matches only digits
-		return rune(n)
+// escapeAt returns the character whose escape is at the start of a text, and the length of the escape. It knows the
+// escapes of JSON, of the strings of programming languages, of URLs and of HTML. The length is 0 if there is none.
+func escapeAt(text string) (character string, n int) {
+	hex := func(from, to int) (rune, bool) {
+		if len(text) < to {
+			return 0, false
+		}
+		n, err := strconv.ParseUint(text[from:to], 16, 32)
+		return rune(n), err == nil //nolint:gosec // string makes an invalid rune U+FFFD
 	}
-	switch {
-	case text[0] == '&':
-		return html.UnescapeString(text)
-	case text[0] == '%':
-		return string([]byte{byte(hex(1, 3))})
-	case text[1] == 'x':
-		return string([]byte{byte(hex(2, 4))})
-	case len(text) == len(`\uD83D\uDE00`):
-		return string(utf16.DecodeRune(hex(2, 6), hex(8, 12)))
-	case text[1] == 'u':
-		return string(hex(2, 6))
+	switch text[0] {
+	case '%':
+		if c, ok := hex(1, 3); ok {
+			return string([]byte{byte(c)}), 3
+		}
+		return "", 0
+	case '&':
+		if end := strings.IndexByte(text[:min(len(text), len("&#x10FFFF;"))], ';'); end > 0 {
+			if c := html.UnescapeString(text[:end+1]); c != text[:end+1] && utf8.RuneCountInString(c) == 1 {
+				return c, end + 1
+			}
+		}
+		return "", 0
 	}
-	if i := strings.IndexByte("nrtbf", text[1]); i >= 0 {
-		return "\n\r\t\b\f"[i : i+1]
+	if len(text) == 1 {
+		return "", 0
 	}
-	return text[1:]
+	switch c := text[1]; c {
+	case 'x': // a byte in most languages; see latin1
+		if c, ok := hex(2, 4); ok {
+			return string([]byte{byte(c)}), 4
+		}
+	case 'u':
+		if c, ok := hex(2, 6); ok {
+			if low, ok := hex(8, 12); ok && text[6:8] == `\u` && utf16.DecodeRune(c, low) != utf8.RuneError {
+				return string(utf16.DecodeRune(c, low)), 12
+			}
+			return string(c), 6
+		}
+	case 'U':
+		if c, ok := hex(2, 10); ok {
+			return string(c), 10
+		}
+	default:
+		if i := strings.IndexByte("nrtbf", c); i >= 0 {
+			return "\n\r\t\b\f"[i : i+1], 2
+		}
+		if strings.IndexByte(punctuation, c) >= 0 {
+			return text[1:2], 2
+		}
+	}
+	return "", 0
+}
+
+const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+
+// latin1 returns a text with each character from U+0080 to U+00FF as one byte: Python writes é as \xe9.
+func latin1(text string) string {
+	out := make([]byte, 0, len(text))
+	for _, c := range text {
+		if c >= 0x80 && c <= 0xff {
+			out = append(out, byte(c))
+		} else {
+			out = utf8.AppendRune(out, c)
+		}
+	}
+	return string(out)
 }

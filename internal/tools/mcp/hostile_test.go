@@ -153,6 +153,10 @@ func (h *hostile) list(m rpc) {
 		h.respond(m.ID, fmt.Sprintf(`{"tools":[],"nextCursor":"c%d"}`, h.lists))
 		return
 	}
+	if h.mode == "long-cursor" {
+		h.respond(m.ID, fmt.Sprintf(`{"tools":[],"nextCursor":"%s"}`, strings.Repeat("c", 5000)))
+		return
+	}
 	if h.mode == "titles" { // one tool per page, without a last page
 		h.respond(m.ID,
 			fmt.Sprintf(`{"nextCursor":"%d","tools":[{"name":"t%d","title":"%s","inputSchema":{"type":"object"}}]}`,

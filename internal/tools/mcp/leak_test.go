@@ -43,12 +43,12 @@ func TestForgottenSession(t *testing.T) {
 	restart()
 	var forgetful atomic.Bool
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if data, _ := io.ReadAll(r.Body); forgetful.Load() && bytes.Contains(data, []byte("tools/call")) {
+		data, _ := io.ReadAll(r.Body)
+		if forgetful.Load() && bytes.Contains(data, []byte("tools/call")) {
 			http.Error(w, "no session", http.StatusNotFound)
 			return
-		} else {
-			r.Body = io.NopCloser(bytes.NewReader(data))
 		}
+		r.Body = io.NopCloser(bytes.NewReader(data))
 		(*current.Load()).ServeHTTP(w, r)
 	}))
 	defer web.Close()

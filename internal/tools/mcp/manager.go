@@ -148,9 +148,10 @@ func (m *Manager) configure(servers []Server) (map[string]*upstream, error) {
 		if s.Command != "" && s.User == "" && os.Geteuid() == 0 {
 			asRoot = append(asRoot, s.Name)
 		}
+		all, secrets := newRedactors(s)
 		upstreams[s.Name] = &upstream{
-			Server: s, redactor: newRedactor(s), manager: m, slots: make(chan struct{}, max(s.Limits.Concurrency, 1)),
-			conns: map[string]*conn{},
+			Server: s, redactor: all, descriptions: secrets, manager: m,
+			slots: make(chan struct{}, max(s.Limits.Concurrency, 1)), conns: map[string]*conn{},
 		}
 	}
 	if asRoot != nil {
@@ -249,7 +250,8 @@ func (m *Manager) Has(ctx context.Context, server string) bool {
 
 // Call makes one call and returns the tool's result, which may be an error of the tool. The returned error is
 // a *tools.UnknownError for an unknown server, a *tools.UpstreamError, or the cause of ctx. Cancelling ctx
-// cancels the call on the server. Call repeats the call once if it is Repeatable and the connection was lost.
+// cancels the call on the server. Call repeats the call once if it is Repeatable and the connection was lost, or if the
+// server refused it because it had forgotten the session.
 func (m *Manager) Call(ctx context.Context, r tools.Request) (tools.Result, error) {
 	u, err := m.upstream(ctx, r.Server)
 	if err != nil {

@@ -312,7 +312,7 @@ func TestEndlessLists(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{
 		"titles": "its list of tools is too long", "cursor": "it repeats a page's cursor",
-		"pages": "more than 5000 pages",
+		"pages": "more than 5000 pages", "long-cursor": "a cursor of more than 4096 bytes",
 	} {
 		s := hostileServer(t, mode)
 		s.Limits.ConnectTimeout = time.Hour

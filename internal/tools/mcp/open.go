@@ -30,7 +30,7 @@ func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, er
 		s.client, err = u.newClient(s).Connect(ctx, transport, nil)
 	}
 	if err == nil && late.Stop() {
-		s.about = u.redactor.aboutOf(s.client.InitializeResult())
+		s.about = u.descriptions.aboutOf(s.client.InitializeResult())
 		return s, nil
 	}
 	switch {

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -34,7 +35,7 @@ var sessionID = regexp.MustCompile(` \(session ID: [^)]*\)`)
 // redact returns the text without secrets.
 func (r redactor) redact(text string) string { return sessionID.ReplaceAllString(r.replace(text), "") }
 
-// A part of a text is replaced by another text.
+// A part is a piece of a text, and what replaces it.
 type part struct {
 	from, to    int
 	replacement string
@@ -42,6 +43,9 @@ type part struct {
 
 // replace returns the text with each secret replaced.
 func (r redactor) replace(text string) string {
+	if len(r.secrets) == 0 {
+		return text
+	}
 	var found []part
 	for view := range views(text) {
 		for _, s := range r.secrets {
@@ -155,27 +159,42 @@ func (r redactor) excerpt(text string, limit int) string {
 	return text[:end]
 }
 
-// newRedactor returns a redactor for the headers, the environment and the URLs in a server's settings.
-func newRedactor(s Server) redactor {
+// newRedactors returns a redactor of all values in a server's headers, environment and URLs, and one of those that are
+// secret by their name or form. Texts that describe the server need the latter: they often contain the other values,
+// such as a region.
+func newRedactors(s Server) (all, secrets redactor) {
+	return newRedactor(s, func(_, _ string) bool { return true }), newRedactor(s, isSecret)
+}
+
+// newRedactor returns a redactor for the URLs in a server's settings, and for those values of its headers and its
+// environment for which isSecret returns true.
+func newRedactor(s Server, isSecret func(name, value string) bool) redactor {
 	replacements := map[string]string{}
 	add := func(text string) {
 		for _, part := range append(strings.Split(text, "\n"), text) { // long keys are often printed by line
 			for view := range views(strings.TrimSpace(part)) { // a server may print it without its escapes
 				if len(view.text) >= minSecret {
-					replacements[view.text] = redacted
-					replacements[strings.ReplaceAll(view.text, " ", "+")] = redacted // in a query
+					inQuery := strings.ReplaceAll(view.text, " ", "+")
+					for _, form := range []string{view.text, inQuery, latin1(view.text)} {
+						replacements[form] = redacted
+					}
 				}
 			}
 		}
 	}
-	for _, text := range s.Headers {
+	for name, text := range s.Headers {
+		if !isSecret(name, text) {
+			continue
+		}
 		add(text)
 		_, key, _ := strings.Cut(text, " ") // the key in "Bearer KEY"
 		add(key)
 	}
-	for _, text := range s.Env {
+	for name, text := range s.Env {
 		if !arePaths(text) {
-			add(text)
+			if isSecret(name, text) {
+				add(text)
+			}
 			for _, password := range passwordsOf(text) {
 				add(password)
 			}
@@ -203,10 +222,28 @@ func newRedactor(s Server) redactor {
 	return r
 }
 
+// secretName matches the names of variables and headers whose values are secrets.
+var secretName = regexp.MustCompile(`(?i)(?:` + tools.SecretWords + `|key|dsn|creds?|(?:^|[_-])(?:auth|pat|pw))[_\d]*$`)
+
+var (
+	alphanumeric = regexp.MustCompile(`[A-Za-z0-9]{16,}`)
+	plainWord    = regexp.MustCompile(`(?:^|[^A-Za-z0-9])[A-Z]?(?:[a-z]{3,}|[A-Z]{3,})(?:$|[^A-Za-z0-9])`)
+)
+
+// isSecret reports whether the value of a variable or header is a secret by its name, or by its form: 16 letters and
+// digits, or more characters without a word.
+func isSecret(name, value string) bool {
+	mixed := func(text string) bool {
+		return len(text) >= 16 && strings.ContainsFunc(text, unicode.IsDigit) && strings.ContainsFunc(text, unicode.IsLetter)
+	}
+	return secretName.MatchString(name) || mixed(value) && !plainWord.MatchString(value) ||
+		slices.ContainsFunc(alphanumeric.FindAllString(value, -1), mixed)
+}
+
 // passwordIn matches the passwords in the addresses of databases: in user:password@host, with or without a scheme, and
-// in password=….
+// in password=…, perhaps in quotes or braces.
 var passwordIn = regexp.MustCompile(`(?i)^(?:[\w+.:-]+://)?[^\s:/@]*:([^\s?]+)@|` +
-	`(?:password|passwd|pwd|secret|token|key|sig)=([^\s;&]+)`)
+	`(?:password|passwd|pwd|secret|token|key|sig)\s*=\s*('[^']+'|"[^"]+"|\{[^}]+\}|[^\s;&]+)`)
 
 // passwordsOf returns the passwords in a value of the environment that is an address.
 func passwordsOf(text string) []string {
@@ -215,7 +252,10 @@ func passwordsOf(text string) []string {
 	}
 	var out []string
 	for _, m := range passwordIn.FindAllStringSubmatch(text, -1) {
-		out = append(out, m[1]+m[2]) // one of them is empty
+		upToComma, _, _ := strings.Cut(m[2], ",")
+		for _, password := range []string{m[1], m[2], upToComma} {
+			out = append(out, password, strings.Trim(password, `'"{}`))
+		}
 	}
 	return out
 }
@@ -288,7 +328,7 @@ func (r redactor) aboutOf(response *sdk.InitializeResult) tools.About {
 	}
 	info := response.ServerInfo
 	return tools.About{
-		Version: r.redact(info.Name + " " + info.Version), Title: r.redact(cmp.Or(info.Title, info.Name)),
-		Description: r.redact(info.Description), Instructions: r.redact(response.Instructions),
+		Version: r.replace(info.Name + " " + info.Version), Title: r.replace(cmp.Or(info.Title, info.Name)),
+		Description: r.replace(info.Description), Instructions: r.replace(response.Instructions),
 	}.Sanitize()
 }

@@ -17,9 +17,10 @@ import (
 // upstream is one configured server with its connections.
 type upstream struct {
 	Server
-	redactor redactor
-	manager  *Manager
-	slots    chan struct{}
+	redactor     redactor // for errors and logs
+	descriptions redactor // for definitions, and for the server's description of itself
+	manager      *Manager
+	slots        chan struct{}
 
 	announcements announcements
 
