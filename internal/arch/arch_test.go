@@ -113,7 +113,7 @@ var imports = map[string][]string{
 	"internal/pylayer":    {"internal/executor/hostdir", "internal/image", "internal/objects"},
 	"internal/image":      {"internal/executor/hostdir"},
 
-	"internal/statedoc": nil,
+	"internal/statedoc": {"internal/state/ignore"},
 	"internal/dirsync":  {"internal/state/ignore"},
 	"internal/config": {
 		"servers", "internal/allowlist", "internal/executor/drivers", "internal/guardrails",

@@ -163,21 +163,26 @@ func (p *Pipeline) revert(ctx context.Context, a attempt) (ms float64) {
 		err = p.Store.Revert(ctx, a.checkout.tree)
 	}
 	if err != nil {
-		p.Log.WarnContext(ctx, "workspace not reverted, box discarded", "box", a.box.BoxID(), "error", unnamed(err))
+		p.Log.WarnContext(ctx, "workspace not reverted, box discarded", "box", a.box.BoxID(), "error", withoutPaths(err))
 		a.box.Discard()
 	}
 	return ms
 }
 
-// unnamed returns the text of an error for the log: without the paths of a program's files.
-func unnamed(err error) string {
+// withoutPaths returns the text of an error for the log: without the paths of a program's files.
+func withoutPaths(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
 	}
 	if errors.Is(err, state.ErrQuota) {
 		return "the files exceed a limit of all workspaces"
 	}
-	return err.Error()
+	for _, ended := range []error{context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, ended) {
+			return ended.Error()
+		}
+	}
+	return "the workspace could not be brought back"
 }
 
 // earlierResult returns the result that an earlier run committed. It adds what is known only after the commit: the

@@ -64,10 +64,11 @@ func TestLogHasNoNames(t *testing.T) {
 	for want, err := range map[string]error{
 		"the files exceed a limit of all workspaces": tooDeep,
 		"operation not permitted":                    removal,
-		"context canceled":                           context.Canceled,
+		"context canceled":                           fmt.Errorf("read jane-doe: %w", context.Canceled),
+		"the workspace could not be brought back":    errors.New("jane-doe is not a directory"),
 	} {
-		if got := unnamed(err); got != want {
-			t.Errorf("unnamed(%v) = %q, want %q", err, got, want)
+		if got := withoutPaths(err); got != want {
+			t.Errorf("withoutPaths(%v) = %q, want %q", err, got, want)
 		}
 	}
 }

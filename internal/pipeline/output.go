@@ -7,9 +7,9 @@ import (
 )
 
 // output converts the program's output to text, piece by piece. If a piece ends within a character, output holds back
-// the bytes of that character until the next piece. It replaces invalid UTF-8. The log
-// stores the text as JSON, in which some characters take six times their size, so output ends a stream before the first
-// piece with which its JSON exceeds room bytes: the result has all of the output.
+// the bytes of that character until the next piece. It replaces invalid UTF-8. The log stores the text as JSON, in which
+// some characters take six times their size. In place of the first piece with which a stream's JSON exceeds room bytes,
+// output emits "…" and ends the stream: the result has all of the output.
 type output struct {
 	emit func(stream, text string)
 	rest map[string][]byte // bytes held back, by stream
@@ -41,15 +41,16 @@ func (o *output) flush() {
 	}
 }
 
-// emitWithin emits text if the stream has room for it, and else ends the stream.
+// emitWithin emits text if the stream has room for it, and else "…" as the stream's last piece.
 func (o *output) emitWithin(stream, text string) {
 	if o.room[stream] < 0 {
 		return
 	}
 	data, _ := json.Marshal(text) // cannot fail for a string
-	if o.room[stream] -= int64(len(data) - len(`""`)); o.room[stream] >= 0 {
-		o.emit(stream, text)
+	if o.room[stream] -= int64(len(data) - len(`""`)); o.room[stream] < 0 {
+		text = "…"
 	}
+	o.emit(stream, text)
 }
 
 // unfinished returns the length of the incomplete character at the end of data, in bytes.

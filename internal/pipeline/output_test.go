@@ -49,8 +49,8 @@ func TestOutputIsBoundedAsJSON(t *testing.T) {
 		o.write("stderr", []byte("\"quote\"\n\n"))
 	}
 	o.write("stdout", []byte("x"))
-	if want := strings.Repeat("\x00", 30); got["stdout"] != want {
-		t.Errorf("stdout = %q, want %q: 180 of 200 bytes of JSON", got["stdout"], want)
+	if want := strings.Repeat("\x00", 30) + "…"; got["stdout"] != want {
+		t.Errorf("stdout = %q, want %q: 180 of 200 bytes of JSON, and a sign", got["stdout"], want)
 	}
 	if want := strings.Repeat("\"quote\"\n\n", 10); got["stderr"] != want {
 		t.Errorf("stderr = %q, want %q", got["stderr"], want)

@@ -16,6 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/codefleet/codefleet/internal/state/ignore"
 	"github.com/codefleet/codefleet/internal/strictjson"
 	"github.com/codefleet/codefleet/internal/text"
 )
@@ -25,6 +26,9 @@ const MaxSize = 4 << 20
 
 // maxName is the maximum length of a name in bytes.
 const maxName = 255
+
+// ignored matches files that are part of no version of a workspace, whatever its .workspaceignore lists.
+var ignored = ignore.Parse([]byte(strings.Join(ignore.Defaults, "\n")))
 
 // NoPickle says why state documents are not pickles.
 const NoPickle = "pickle is not supported, because reading a pickle runs whatever code its writer has put into it: " +
@@ -47,6 +51,9 @@ func CheckName(name string) error {
 		return fmt.Errorf("%w: %q: it must be at the top of the workspace or below state/", ErrName, name)
 	case strings.HasPrefix(path.Base(name), "."):
 		return fmt.Errorf("%w: %q begins with a dot", ErrName, name)
+	case ignored.MatchBelow(name):
+		return fmt.Errorf("%w: %q: no version of a workspace has files below %s", ErrName, name,
+			strings.Join(ignore.Defaults, ", "))
 	}
 	ext := path.Ext(name)
 	if ext == ".pkl" || ext == ".pickle" {

@@ -15,7 +15,7 @@ import (
 func TestCheckName(t *testing.T) {
 	for _, name := range []string{
 		"state.json", "my_state.json", "a-b.yaml", "x.yml", "state/results.json",
-		"state/a/b.yaml",
+		"state/a/b.yaml", "node_modules.json",
 	} {
 		if err := statedoc.CheckName(name); err != nil {
 			t.Errorf("CheckName(%q) = %v, want nil", name, err)
@@ -27,6 +27,7 @@ func TestCheckName(t *testing.T) {
 		// the last a is Cyrillic
 		"sessions/x.json", "state.txt", "state", ".json", "state/.json", "st\x00ate.json", "st\nate.json", "stаte.json",
 		"..／state.json", `..\state.json`, strings.Repeat("n", 300) + ".json", "%2e%2e/state.json", "..json/../x.json",
+		"state/node_modules/x.yaml", "state/a/.venv/x.json", "state/__pycache__/a/x.json",
 	} {
 		if err := statedoc.CheckName(name); !errors.Is(err, statedoc.ErrName) {
 			t.Errorf("CheckName(%q) = %v, want ErrName", name, err)
