@@ -163,7 +163,8 @@ func (p *Pipeline) revert(ctx context.Context, a attempt) (ms float64) {
 		err = p.Store.Revert(ctx, a.checkout.tree)
 	}
 	if err != nil {
-		p.Log.WarnContext(ctx, "workspace not reverted, box discarded", "box", a.box.BoxID(), "error", withoutPaths(err))
+		p.Log.WarnContext(ctx, "workspace not reverted, box discarded",
+			"box", a.box.BoxID(), "error", withoutPaths(err))
 		a.box.Discard()
 	}
 	return ms

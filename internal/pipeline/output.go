@@ -7,9 +7,9 @@ import (
 )
 
 // output converts the program's output to text, piece by piece. If a piece ends within a character, output holds back
-// the bytes of that character until the next piece. It replaces invalid UTF-8. The log stores the text as JSON, in which
-// some characters take six times their size. In place of the first piece with which a stream's JSON exceeds room bytes,
-// output emits "…" and ends the stream: the result has all of the output.
+// the bytes of that character until the next piece. It replaces invalid UTF-8. The log stores the text as JSON, in
+// which some characters take six times their size. In place of the first piece with which a stream's JSON exceeds room
+// bytes, output emits "…" and ends the stream: the result has all of the output.
 type output struct {
 	emit func(stream, text string)
 	rest map[string][]byte // bytes held back, by stream

@@ -41,7 +41,7 @@ type Reason string
 // The reasons of an UpstreamError.
 const (
 	Down     Reason = "down"     // the server could not be reached; nothing was sent
-	Lost     Reason = "lost"     // the connection or its session ended; Sent tells whether the call may have taken effect
+	Lost     Reason = "lost"     // the connection or its session ended; Sent tells whether the call may have effects
 	Timeout  Reason = "timeout"  // no response and no progress in time; the call may have taken effect
 	TooLarge Reason = "large"    // the response exceeds the limit
 	Drifted  Reason = "changed"  // the server's definition is not the one that the caller expects

@@ -125,7 +125,8 @@ func (t *Dir) WriteFile(path string, data []byte, mode os.FileMode) error {
 		return fmt.Errorf("write %q: the name %s is reserved", path, format.TopDir(path))
 	}
 	if ExcludeRules(t.opts.Excludes, nil).MatchBelow(path) {
-		return fmt.Errorf("write %q: no version has what these patterns match: %s", path, strings.Join(t.opts.Excludes, ", "))
+		return fmt.Errorf("write %q: no version has what these patterns match: %s",
+			path, strings.Join(t.opts.Excludes, ", "))
 	}
 	var dirs []string
 	for dir := format.ParentDir(path); dir != ""; dir = format.ParentDir(dir) {

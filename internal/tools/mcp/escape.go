@@ -30,15 +30,15 @@ func (d decodedText) origin(i int) int {
 var cutEscape = regexp.MustCompile(`(?:\\u[dD][89abAB][[:xdigit:]]{2})?` +
 	`(?:\\+(?:u[[:xdigit:]]{0,3}|U[[:xdigit:]]{0,7}|x[[:xdigit:]]?)?|%[[:xdigit:]]?|&#?\w{0,7})$`)
 
-// decode returns the text with each escape replaced by its character. It returns false if the text has no escapes. Texts
-// are large, so it needs five bytes for each byte of the result, and no more.
+// decode returns the text with each escape replaced by its character. It returns false if the text has no escapes. An
+// untrusted text may be megabytes of escapes, so decode allocates no more than a few bytes for each of its bytes.
 func (d decodedText) decode() (decodedText, bool) {
 	var out []byte
 	var at []int32
 	last := 0 // the text before it is in out
 	add := func(to int) {
 		for ; last < to; last++ {
-			out, at = append(out, d.text[last]), append(at, int32(d.origin(last))) //nolint:gosec // not 2 GiB
+			out, at = append(out, d.text[last]), append(at, int32(d.origin(last)))
 		}
 	}
 	for i := 0; i < len(d.text); {
@@ -57,7 +57,7 @@ func (d decodedText) decode() (decodedText, bool) {
 		}
 		add(i)
 		for range len(character) {
-			at = append(at, int32(d.origin(i))) //nolint:gosec // not 2 GiB
+			at = append(at, int32(d.origin(i)))
 		}
 		out = append(out, character...)
 		i += n
@@ -67,7 +67,7 @@ func (d decodedText) decode() (decodedText, bool) {
 		return d, false
 	}
 	add(len(d.text))
-	return decodedText{string(out), append(at, int32(d.origin(len(d.text))))}, true //nolint:gosec // not 2 GiB
+	return decodedText{string(out), append(at, int32(d.origin(len(d.text))))}, true
 }
 
 // escapeAt returns the character whose escape is at the start of a text, and the length of the escape. It knows the
@@ -78,7 +78,7 @@ func escapeAt(text string) (character string, n int) {
 			return 0, false
 		}
 		n, err := strconv.ParseUint(text[from:to], 16, 32)
-		return rune(n), err == nil //nolint:gosec // string makes an invalid rune U+FFFD
+		return rune(n), err == nil
 	}
 	switch text[0] {
 	case '%':

@@ -234,7 +234,8 @@ var (
 // digits, or more characters without a word.
 func isSecret(name, value string) bool {
 	mixed := func(text string) bool {
-		return len(text) >= 16 && strings.ContainsFunc(text, unicode.IsDigit) && strings.ContainsFunc(text, unicode.IsLetter)
+		return len(text) >= 16 &&
+			strings.ContainsFunc(text, unicode.IsDigit) && strings.ContainsFunc(text, unicode.IsLetter)
 	}
 	return secretName.MatchString(name) || mixed(value) && !plainWord.MatchString(value) ||
 		slices.ContainsFunc(alphanumeric.FindAllString(value, -1), mixed)

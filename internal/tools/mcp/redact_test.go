@@ -18,7 +18,8 @@ func TestRedact(t *testing.T) {
 		URL: "https://h.example/mcp?key=in%2Dquery", Headers: map[string]string{"A": "Bearer in\\header"},
 		Env: map[string]string{
 			"DSN": "redis://u:p%4024681012@h/0", "MYSQL": "root:in-my=sql@tcp(h)/db", "ODBC": "Server=h;Pwd=in-odbc-1;",
-			"HOOK": "https://hooks.example/x?sig=in-hook-1", "PGUSER": "postgres://postgres@h/db", "SHORT": `a\u0062c\u0064`,
+			"HOOK": "https://hooks.example/x?sig=in-hook-1", "PGUSER": "postgres://postgres@h/db",
+			"SHORT": `a\u0062c\u0064`,
 			"AZURE": "h:6380,password=in-azure-1=,ssl=True", "LIBPQ": "host=h password = 'in libpq 1'",
 			"BRACES": "Server=h;Pwd={in;odbc-2};", "LATIN": "clé-é😀1",
 		},
@@ -40,7 +41,8 @@ func TestRedact(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		`see in\u002dodbc\u00`: "see ", `see p%2540`: "see ", `see \u0069n\\`: "see ", `see cl\U000000`: "see ", "nothing": "nothing",
+		`see in\u002dodbc\u00`: "see ", `see p%2540`: "see ", `see \u0069n\\`: "see ", `see cl\U000000`: "see ",
+		"nothing": "nothing",
 	} {
 		if got := r.excerpt(in+"-1", len(in)); got != want {
 			t.Errorf("excerpt(%s) = %s, want %s", in, got, want)
@@ -53,14 +55,18 @@ func TestRedact(t *testing.T) {
 func TestRedactDescriptions(t *testing.T) {
 	t.Parallel()
 	_, r := newRedactors(Server{
-		Headers: map[string]string{"Accept": "application/json", "X-Auth": "Token abcdefgh", "X-Version": "preview-2026-01-01"},
+		Headers: map[string]string{
+			"Accept": "application/json", "X-Auth": "Token abcdefgh", "X-Version": "beta-2026-01-01",
+		},
 		Env: map[string]string{
-			"AWS_REGION": "us-east-1", "NODE_ENV": "production", "TZ": "Europe/Berlin", "MODEL": "text-embedding-3-small",
+			"AWS_REGION": "us-east-1", "NODE_ENV": "production", "TZ": "Europe/Berlin",
+			"MODEL":      "text-embedding-3-small",
 			"GITHUB_PAT": "pat-of-us", "DB_PASSWORD": "password-1", "OTHER": "ghp_16C7e42F292c6912E771",
 			"TENANT": "0b5e1f2a-9c1d-4e7b-8a3f-1c2d3e4f5a6b", "CACHE": "redis://u:in-cache@production/0",
 		},
 	})
-	plain := "us-east-1 production Europe/Berlin application/json text-embedding-3-small preview-2026-01-01 (session ID: 1)"
+	plain := "us-east-1 production Europe/Berlin application/json text-embedding-3-small beta-2026-01-01" +
+		" (session ID: 1)"
 	secret := "pat-of-us password-1 ghp_16C7e42F292c6912E771 abcdefgh 0b5e1f2a-9c1d-4e7b-8a3f-1c2d3e4f5a6b in-cache"
 	hidden := strings.Repeat(" (hidden)", 6)
 	d := tools.Definition{
@@ -72,14 +78,16 @@ func TestRedactDescriptions(t *testing.T) {
 	r.redactDefinition(&d)
 	want := tools.Definition{
 		Description: plain + hidden,
-		InputSchema: json.RawMessage(`{"$ref":"#/password-1","default":"us-east-1","dependentRequired":{"a":["password-1"]},` +
-			`"enum":["password-1"],"enumDescriptions":["like (hidden)"],"required":["password-1"],"type":["password-1"],` +
-			`"x-notes":[{"note":["(hidden)"]}]}`),
+		InputSchema: json.RawMessage(`{"$ref":"#/password-1","default":"us-east-1",` +
+			`"dependentRequired":{"a":["password-1"]},"enum":["password-1"],"enumDescriptions":["like (hidden)"],` +
+			`"required":["password-1"],"type":["password-1"],"x-notes":[{"note":["(hidden)"]}]}`),
 	}
 	if diff := cmp.Diff(want, d); diff != "" {
 		t.Errorf("redactDefinition (-want +got):\n%s", diff)
 	}
-	about := r.aboutOf(&sdk.InitializeResult{ServerInfo: &sdk.Implementation{Name: "n"}, Instructions: plain + " " + secret})
+	about := r.aboutOf(&sdk.InitializeResult{
+		ServerInfo: &sdk.Implementation{Name: "n"}, Instructions: plain + " " + secret,
+	})
 	if about.Instructions != plain+hidden {
 		t.Errorf("aboutOf has the instructions %q, want %q", about.Instructions, plain+hidden)
 	}
