@@ -332,7 +332,8 @@ func (h *hostile) call(m rpc) {
 	case "data":
 		h.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":null,"data":{"n":9007199254740993}}}`, m.ID)
 	case "large-data":
-		h.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":1,"message":"x","data":"%s"}}`, m.ID, strings.Repeat("x", 70_000))
+		h.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":1,"message":"x","data":"%s"}}`, m.ID,
+			strings.Repeat("x", 70_000))
 	case "who":
 		dir, _ := os.Getwd()
 		data, _ := json.Marshal(map[string]any{
