@@ -31,7 +31,16 @@ func TestSchemaBombs(t *testing.T) {
 		return `{"type":"object","allOf":[` + refs(50, "#/$defs/a") + `],"$defs":{"a":{"allOf":[` +
 			refs(500, "#/$defs/b") + `]},"b":` + schema + `}}`
 	}
+	bases := `{}`
+	for range 4900 {
+		bases = `{"$id":"` + strings.Repeat("a", 80) + `/","x":` + bases + `}`
+	}
 	for name, schema := range map[string]string{
+		"nested bases": bases,
+		"large enum": `{"properties":{` + members(`"%d":{"$ref":"#/$defs/e"}`) + `},"$defs":{"e":{"enum":[0.5,` +
+			strings.TrimSuffix(strings.Repeat(`"v",`, 2000), ",") + `]}}}`,
+		"large defaults": `{"properties":{` + members(`"%d":{"$ref":"#/$defs/e"}`) + `},"required":[` +
+			members(`"%d"`) + `],"$defs":{"e":{"default":[` + members("%d") + `]}}}`,
 		"many conditions": manyTimes(`{"dependentSchemas":{` + members(`"%d":1`) + `}}`),
 		"many tests":      manyTimes(`{"if":{"properties":{` + members(`"%d":1`) + `}}}`),
 		"many names":      manyTimes(`{"required":[` + members(`"%d"`) + `]}`),

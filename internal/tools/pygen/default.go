@@ -22,6 +22,7 @@ func (d document) defaultOf(schema any) string {
 		return ""
 	}
 	literal, ok := tools.PyLiteral(value)
+	*d.stepsLeft -= len(literal) / 100
 	if !ok || len(literal) > maxDefault {
 		return ""
 	}
@@ -35,7 +36,8 @@ func (d document) accepts(s object, value any, depth int) bool {
 		return false
 	}
 	equal := func(v any) bool { return reflect.DeepEqual(v, value) }
-	if values := asList(s["enum"]); values != nil && !slices.ContainsFunc(values, equal) {
+	values := asList(s["enum"])
+	if *d.stepsLeft -= len(values); *d.stepsLeft < 0 || values != nil && !slices.ContainsFunc(values, equal) {
 		return false
 	}
 	if branches := d.branches(s, depth); branches != nil {

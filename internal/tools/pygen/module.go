@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -43,7 +44,7 @@ func newModule(s Source, function string, d tools.Definition) *module {
 	}
 	m.params = params
 	for i, p := range params {
-		params[i].permitted = in.permitted(p.schema, 1, 3)
+		params[i].permitted = in.permitted(p.schema, 1)
 		m.types[p.jsonName] = in.typeOf(p.schema, class+pascal(p.jsonName), 1)
 	}
 	if extra != nil {
@@ -51,8 +52,9 @@ func newModule(s Source, function string, d tools.Definition) *module {
 	}
 	m.result = "Any"
 	if len(d.OutputSchema) > 0 {
-		m.output = unwrap(decode(d.OutputSchema))
-		out := m.typer.view(decode(d.OutputSchema), false)
+		output := decode(d.OutputSchema)
+		out := m.typer.view(output, false)
+		m.output = unwrap(output)
 		m.result = out.typeOf(m.output, class+"Result", 0)
 	}
 	m.signature = fmt.Sprintf("%s(%s) -> %s", function, strings.Join(m.declarations(), ", "), m.result)
@@ -177,7 +179,7 @@ func describeParam(p parameter) string {
 		parts = append(parts, "sent as "+tools.PyString(p.jsonName))
 	}
 	if p.permitted != "" {
-		parts = append(parts, oneLine(p.permitted, 200))
+		parts = append(parts, shorten(p.permitted, 200))
 	}
 	for _, c := range [...]struct{ key, text string }{
 		{"minimum", "at least %s"},
@@ -208,7 +210,7 @@ func compactJSON(v any) string {
 	if err != nil {
 		return "?"
 	}
-	return oneLine(string(data), 80)
+	return shorten(text.Printable(string(data)), 80)
 }
 
 // returns describes the result for the docstring. It returns "" if the type says everything.

@@ -147,6 +147,20 @@ func TestSignatures(t *testing.T) {
 				"d: int = UNSET, e: None = UNSET, g: Any = UNSET) -> Any",
 		},
 		{
+			"references within an embedded schema", `{"$id":"f","properties":{"a":{"$ref":"g"},"b":{"$ref":"g#x"}},` +
+				`"x":{"type":"null"},"$defs":{"g":{"$id":"g","type":"array","items":{"$ref":"#/x"},"x":{"type":"integer"},` +
+				`"y":{"$anchor":"x","prefixItems":[{"$ref":"#/x"},{"$ref":"f#/x"},{"$dynamicRef":"#/x"},{"$ref":"h#/x"}],` +
+				`"type":"array"}}}}`, "",
+			"f(a: List[int] = UNSET, b: Tuple[int, None, Any, Any] = UNSET) -> Any",
+		},
+		{
+			"names of several schemas", `{"properties":{"a":{"$ref":"#a"},"b":{"$ref":"b"},"c":{"$dynamicRef":"#c"},` +
+				`"d":{"$ref":"#d"}},"$defs":{"1":{"$anchor":"a","type":"integer"},"2":{"$anchor":"a","type":"null"},` +
+				`"3":{"$id":"b","type":"integer"},"4":{"$id":"b","type":"null"},"5":[{"$dynamicAnchor":"c","type":"null"}],` +
+				`"6":{"$dynamicAnchor":"c","type":"integer"},"7":{"$id":"#d","type":"integer"}}}`, "",
+			"f(a: Any = UNSET, b: Any = UNSET, c: int = UNSET, d: int = UNSET) -> Any",
+		},
+		{
 			"long chain", `{"properties":{"a":{"$ref":"#/$defs/0"},"b":{"$ref":"#/$defs/x"}},"$defs":{` +
 				`"x":{"$ref":"#/$defs/y"},"y":{"$ref":"#/$defs/x"},` + chain(40) + `"40":{"type":"string"}}}`, "",
 			"f(a: str = UNSET, b: Any = UNSET) -> Any",
@@ -290,16 +304,19 @@ func TestClasses(t *testing.T) {
 		`"dependentSchemas":{"x":{"properties":{"y":{"type":"integer","description":"With x."}}}}}}}`
 	const values = `{"properties":{"a":{"properties":{"speed":{"type":"number","enum":[0.5,2],"description":"Of it."},` +
 		`"speeds":{"type":"array","items":{"$ref":"#/$defs/s"}},"gain":{"anyOf":[{"const":1.5},{"type":"null"}]},` +
-		`"mode":{"enum":["x\n",{"k":[null]}]},"unit":{"enum":["s"]}}}},"$defs":{"s":{"enum":[0.5,1]}}}`
+		`"mode":{"enum":["x\n",{"k":["a  b"]}]},"unit":{"enum":["s"]},` +
+		`"wide":{"anyOf":[{"enum":[0.5,1.5]},{"type":"number","minimum":10}]},` +
+		`"wave":{"anyOf":[{"enum":["a"]},{"enum":[0.5]}]}}}},"$defs":{"s":{"enum":[0.5,1]}}}`
 	for _, test := range []struct {
 		schema, signature string
 		classes           []string
 	}{
 		{values, "f(a: FA = UNSET) -> Any", []string{
 			"class FA(TypedDict, total=False):\n    gain: Optional[float]  # one of 1.5\n" +
-				"    mode: Any  # one of \"x\\n\", {\"k\": [None]}\n" +
+				"    mode: Any  # one of \"x\\n\", {\"k\": [\"a  b\"]}\n" +
 				"    speed: Union[float, Literal[2]]  # Of it. (one of 0.5, 2)\n" +
-				"    speeds: List[Union[float, Literal[1]]]  # each one of 0.5, 1\n    unit: Literal[\"s\"]\n",
+				"    speeds: List[Union[float, Literal[1]]]  # each one of 0.5, 1\n    unit: Literal[\"s\"]\n" +
+				"    wave: Union[Literal[\"a\"], float]  # one of \"a\" or one of 0.5\n    wide: float\n",
 		}},
 		{node, "f(node: Node) -> Any", []string{
 			"class Node(TypedDict, total=False):\n    id: str  # Its id.\n    next: Node  # The next.\n    type: str\n",

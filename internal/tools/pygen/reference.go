@@ -1,7 +1,9 @@
 package pygen
 
 import (
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -40,24 +42,20 @@ func (d document) lookup(ref string) (any, bool) {
 const maxChain = 100
 
 func (d document) find(ref string) (any, bool) {
-	if pointer, ok := strings.CutPrefix(ref, "#"); ok && (pointer == "" || pointer[0] == '/') {
-		return follow(d.root, pointer)
+	if *d.stepsLeft -= 1 + len(ref)/100; *d.stepsLeft < 0 {
+		return nil, false
 	}
-	if target, ok := d.named[ref]; ok {
-		return target, true
+	uri, fragment, _ := strings.Cut(ref, "#")
+	uri = resolveURI(d.base, uri)
+	if fragment != "" && fragment[0] != '/' {
+		target := d.named[uri+"#"+fragment]
+		return target, target != nil
 	}
-	root, _ := d.root.(object)
-	base, _ := root["$id"].(string)
-	ref, pointer, _ := strings.Cut(resolveURI(base, ref), "#")
-	if pointer == "" || pointer[0] == '/' {
-		target, ok := d.named[ref]
-		if !ok {
-			return nil, false
-		}
-		return follow(target, pointer)
+	target := d.named[uri]
+	if target == nil {
+		return nil, false
 	}
-	target, ok := d.named[ref+"#"+pointer]
-	return target, ok
+	return follow(target, fragment)
 }
 
 // follow returns the part of a schema to which a JSON pointer, which may be escaped as in a URI, points.
@@ -89,48 +87,92 @@ func follow(at any, pointer string) (any, bool) {
 	return at, true
 }
 
-// namedSchemas returns the schemas of a document by their "$id", as it is written and as an absolute URI, and by their
-// anchor, alone and after the "$id" of the schema around it.
-func namedSchemas(root any) map[string]any {
-	named := map[string]any{}
-	var collect func(part any, base string)
-	collect = func(part any, base string) {
-		switch v := part.(type) {
-		case []any:
-			for _, item := range v {
-				collect(item, base)
-			}
-		case object:
-			if id, ok := v["$id"].(string); ok && len(id) <= maxURI {
-				base, _, _ = strings.Cut(resolveURI(base, id), "#")
-				named[id], named[base] = v, v
-			}
-			for _, key := range []string{"$anchor", "$dynamicAnchor"} {
-				if anchor, ok := v[key].(string); ok {
-					named["#"+anchor], named[base+"#"+anchor] = v, v
-				}
-			}
-			for _, member := range v {
-				collect(member, base)
-			}
+// nameSchemas sets the base of a document, and collects its schemas by their "$id" and, after the "$id" of the schema
+// around them, by their anchors. It makes each "$ref" within a schema that has an "$id" of its own absolute. Two
+// schemas with one name cannot be found by it, except by a "$dynamicAnchor": that is the outermost.
+func (d *document) nameSchemas() {
+	root, _ := d.root.(object)
+	id, _ := root["$id"].(string)
+	if uri, _, _ := strings.Cut(id, "#"); resolveURI("", uri) != unresolved {
+		d.base = resolveURI("", uri)
+	}
+	d.named = map[string]any{d.base: d.root}
+	add := func(name string, schema object, dynamic bool) {
+		if _, taken := d.named[name]; !taken {
+			d.named[name] = schema
+		} else if !dynamic {
+			d.named[name] = nil
 		}
 	}
-	collect(root, "")
-	return named
+	type place struct {
+		part     any
+		base     string
+		embedded bool // in a schema that has an "$id", below the root
+	}
+	places := []place{{part: d.root, base: d.base}} // those of outer schemas first
+	for i := 0; i < len(places); i++ {
+		at := places[i]
+		if list, ok := at.part.([]any); ok {
+			for _, item := range list {
+				places = append(places, place{item, at.base, at.embedded})
+			}
+		}
+		s, _ := at.part.(object)
+		id, _ := s["$id"].(string)
+		uri, anchor, _ := strings.Cut(id, "#")
+		if uri != "" && i > 0 {
+			at.base, at.embedded = resolveURI(at.base, uri), true
+			add(at.base, s, false)
+		}
+		if anchor != "" {
+			add(at.base+"#"+anchor, s, false)
+		}
+		if anchor, ok := s["$anchor"].(string); ok {
+			add(at.base+"#"+anchor, s, false)
+		}
+		if anchor, ok := s["$dynamicAnchor"].(string); ok {
+			add(at.base+"#"+anchor, s, true)
+		}
+		if at.embedded {
+			makeAbsolute(s, at.base)
+		}
+		for _, key := range slices.Sorted(maps.Keys(s)) {
+			places = append(places, place{s[key], at.base, at.embedded})
+		}
+	}
 }
 
-// maxURI is the maximum length of a "$id", in bytes.
-const maxURI = 2000
-
-// resolveURI returns the URI that a reference means in a schema with the given URI.
-func resolveURI(base, ref string) string {
-	b, err := url.Parse(base)
-	if err != nil {
-		return ref
+// makeAbsolute makes the "$ref" of a schema absolute. The target of a dynamic reference depends on the schemas that
+// lead to it: it is not resolved.
+func makeAbsolute(s object, base string) {
+	for _, key := range referenceKeys {
+		ref, ok := s[key].(string)
+		switch uri, fragment, _ := strings.Cut(ref, "#"); {
+		case ok && key == "$ref":
+			s[key] = resolveURI(base, uri) + "#" + fragment
+		case ok:
+			s[key] = unresolved
+		}
 	}
-	u, err := b.Parse(ref)
-	if err != nil {
-		return ref
+}
+
+const (
+	maxURI     = 500    // limit of a schema's URI, in bytes
+	unresolved = "\x00" // is no URI, and resolves none
+)
+
+// resolveURI returns the URI that another means in a schema with the URI base, or unresolved.
+func resolveURI(base, uri string) string {
+	if uri == "" {
+		return base
+	}
+	b, err := url.Parse(base)
+	if err != nil || len(uri) > maxURI {
+		return unresolved
+	}
+	u, err := b.Parse(uri)
+	if err != nil || len(u.String()) > maxURI {
+		return unresolved
 	}
 	return u.String()
 }

@@ -32,7 +32,8 @@ const maxSteps = 100_000
 type document struct {
 	root      any
 	order     []string       // the properties of root, in the order of its text
-	named     map[string]any // the schemas that have a "$id" or an anchor
+	base      string         // the URI of root, or ""
+	named     map[string]any // the schemas that have a "$id" or an anchor, by URI; nil if several have one name
 	stepsLeft *int
 }
 
@@ -248,15 +249,15 @@ func (d document) branches(s object, depth int) []object {
 type parameter struct {
 	jsonName, pythonName string
 	schema               any
-	permitted            string // values that the type does not show
+	permitted            string // all permitted values, if the type does not show each
 	required             bool   // the program must give it
 	sent                 string // the Python value to send if the program omits it; empty if none is sent
 }
 
 // parameters returns the properties of an input schema and of its alternatives. A property is required if the schema
 // or all its alternatives require it and it has no default. extra is the schema of additional arguments, or nil if the
-// schema forbids all or does not mention them. If the schema says nothing about properties, or cannot be resolved,
-// extra accepts all arguments. A schema with empty properties means that the tool has no arguments.
+// schema forbids all or does not mention them. If the schema only says `"type": "object"`, or cannot be resolved, extra
+// accepts all arguments. A schema with empty properties means that the tool has no arguments.
 func (d document) parameters() (params []parameter, extra any) {
 	root := d.resolve(d.root, 0)
 	if root == nil {

@@ -34,10 +34,12 @@ type view struct {
 }
 
 func (t *typer) view(root any, input bool) *view {
-	return &view{
-		typer: t, document: document{root: root, named: namedSchemas(root), stepsLeft: new(maxSteps)}, input: input,
+	v := &view{
+		typer: t, document: document{root: root, stepsLeft: new(maxSteps)}, input: input,
 		refs: map[string]string{}, open: map[string]bool{},
 	}
+	v.nameSchemas()
+	return v
 }
 
 // typing returns a name of Python's module typing, and has the generated module import it.
@@ -92,7 +94,8 @@ func (v *view) typeOfObject(s object, name string, depth int) string {
 	return v.basicType(s, s["type"], name, depth)
 }
 
-// onlyAnnotated reports whether a schema with a reference accepts the same values as its target.
+// onlyAnnotated reports whether a schema with a reference accepts the same values as its target. If it has several
+// references, such as $ref and $dynamicRef, only that of referenceOf counts: the schema may then accept fewer values.
 func onlyAnnotated(s object) bool {
 	for key := range s {
 		switch key {
@@ -286,7 +289,7 @@ func (v *view) comment(schema any, depth int) string {
 	s, _ := schema.(object)
 	text, _ := s["description"].(string)
 	text = oneLine(text, 80)
-	switch values := oneLine(v.permitted(schema, depth, 3), 200); {
+	switch values := shorten(v.permitted(schema, depth), 200); {
 	case text == "" && values == "":
 		return ""
 	case text == "":
@@ -297,41 +300,65 @@ func (v *view) comment(schema any, depth int) string {
 	return "  # " + text
 }
 
-// permitted returns the values that a schema or its items permit, if their type, such as float, permits others, too.
-// levels bounds the alternatives and items in one another.
-func (v *view) permitted(schema any, depth, levels int) string {
+// permitted returns the values that a schema permits, if its type is wider, such as float for 0.5.
+func (v *view) permitted(schema any, depth int) string {
+	if list, wide := v.listed(schema, depth, 3); wide {
+		return list
+	}
+	return ""
+}
+
+// listed returns the values that a schema or its items permit besides null, and whether its type is wider. The list is
+// empty if the schema or one of its alternatives does not list them. levels bounds the alternatives and items in one
+// another.
+func (v *view) listed(schema any, depth, levels int) (list string, wide bool) {
 	s := v.resolve(schema, depth)
 	if s == nil || levels == 0 {
-		return ""
+		return "", false
 	}
 	values := asList(s["enum"])
 	if value, has := s["const"]; has {
 		values = []any{value}
 	}
 	if values != nil {
-		return literals(values)
+		return v.literals(values)
 	}
-	var out []string
-	for _, branch := range v.branches(s, depth) {
-		if text := v.permitted(branch, depth+1, levels-1); text != "" && !slices.Contains(out, text) {
-			out = append(out, text)
+	if branches := v.branches(s, depth); branches != nil {
+		var lists []string
+		for _, branch := range branches {
+			if branch["type"] == "null" {
+				continue
+			}
+			one, isWide := v.listed(branch, depth+1, levels-1)
+			if one == "" {
+				return "", false
+			}
+			if !slices.Contains(lists, one) {
+				lists = append(lists, one)
+			}
+			wide = wide || isWide
+		}
+		return strings.Join(lists, " or "), wide
+	}
+	if item, typed := s["items"].(object); typed {
+		if list, wide = v.listed(item, depth+1, levels-1); list != "" {
+			return "each " + list, wide
 		}
 	}
-	if item, typed := s["items"].(object); typed && out == nil {
-		if text := v.permitted(item, depth+1, levels-1); text != "" {
-			out = append(out, "each "+text)
-		}
-	}
-	return strings.Join(out, " or ")
+	return "", false
 }
 
-// literals returns a list of values. It returns "" if Literal shows them.
-func literals(values []any) string {
-	shown, wide := make([]string, 0, len(values)), false
-	for _, value := range values {
+// literals returns a list of values, and whether Literal does not show each. The list is empty if it would be too long.
+func (v *view) literals(values []any) (list string, wide bool) {
+	if len(values) > maxType/4 {
+		return "", false
+	}
+	list = "one of "
+	for i, value := range values {
 		literal, ok := tools.PyLiteral(value)
-		if !ok {
-			return ""
+		*v.stepsLeft -= 1 + len(literal)/100
+		if !ok || *v.stepsLeft < 0 || len(list)+len(literal) > maxType {
+			return "", false
 		}
 		switch x := value.(type) {
 		case json.Number:
@@ -339,12 +366,12 @@ func literals(values []any) string {
 		case []any, object:
 			wide = true
 		}
-		shown = append(shown, literal)
+		if i > 0 {
+			list += ", "
+		}
+		list += literal
 	}
-	if !wide {
-		return ""
-	}
-	return "one of " + strings.Join(shown, ", ")
+	return list, wide
 }
 
 // integer matches the integers whose Python literal is their JSON. Python refuses to read one with more than maxDigits.
@@ -359,10 +386,14 @@ func (v *view) literal(values []any) string {
 	if len(values) > maxType/4 {
 		return v.typing("Any")
 	}
+	if *v.stepsLeft -= len(values); *v.stepsLeft < 0 {
+		return v.typing("Any")
+	}
+	size := 0
 	for _, value := range values {
 		switch x := value.(type) {
 		case string:
-			if len(x) > maxType {
+			if size += len(x); size > maxType {
 				return v.typing("Any")
 			}
 			fixed = append(fixed, tools.PyString(x))
@@ -440,7 +471,11 @@ func pascal(s string) string {
 
 // oneLine returns s printable, on one line and truncated to limit characters.
 func oneLine(s string, limit int) string {
-	s = strings.Join(strings.Fields(text.Printable(strings.ToValidUTF8(s, "?"))), " ")
+	return shorten(text.OneLine(text.Printable(strings.ToValidUTF8(s, "?"))), limit)
+}
+
+// shorten truncates s to limit characters.
+func shorten(s string, limit int) string {
 	if runes := []rune(s); len(runes) > limit {
 		s = strings.TrimRight(string(runes[:limit-1]), " ") + "…"
 	}
