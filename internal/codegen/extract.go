@@ -2,6 +2,7 @@ package codegen
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/text"
@@ -28,11 +29,13 @@ func Extract(response string) (string, error) {
 			best, bestIsPython = b.text, isPython
 		}
 	}
+	best, whole := dedent(best), dedent(response)
+	fenced := slices.ContainsFunc(blocks, func(b block) bool { return columns(b.indent) < 4 })
 	switch {
+	case !fenced && looksLikePython(whole): // fences that are more indented may be in a string of the program
+		return whole + "\n", nil
 	case strings.TrimSpace(best) != "" && (bestIsPython || looksLikePython(best)):
-		return trimLines(best) + "\n", nil
-	case len(blocks) == 0 && looksLikePython(response):
-		return trimLines(response) + "\n", nil
+		return best + "\n", nil
 	case otherLanguage != "":
 		return "", &ModelError{Kind: NoProgram, Message: "the program is in " + otherLanguage + ", not in Python"}
 	}
@@ -45,41 +48,61 @@ var thoughts = regexp.MustCompile(`(?s)\A\s*<think>.*?(?:</think>|\z)|\A.*?\n</t
 
 var pythonName = regexp.MustCompile(`^(?:python|py)(?:3(?:\.\d+)?)?$`)
 
-type block struct{ language, text string }
+type block struct{ language, indent, text string }
 
-var fence = regexp.MustCompile("^( {0,3})(`{3,}|~{3,})\\s*([\\w.+#-]*).*$")
+var fence = regexp.MustCompile("^([ \\t]*)(`{3,}|~{3,})\\s*([\\w.+#-]*).*$")
 
-// fencedBlocks returns the fenced blocks. A block without a closing fence ends with the response. As in CommonMark, the
-// lines of a block lose as much indentation as its opening fence has.
+// fencedBlocks returns the fenced blocks, of any indentation. A block without a closing fence ends with the response. As
+// in CommonMark, the lines of a block lose as much indentation as its opening fence has, and the closing fence has at
+// most 3 more columns.
 func fencedBlocks(response string) []block {
 	var out []block
-	indent, open := "", ""
+	open, indent := "", ""
 	for line := range strings.Lines(response) {
 		m := fence.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
 		switch {
 		case open == "" && m != nil:
 			indent, open = m[1], m[2]
-			out = append(out, block{language: strings.ToLower(m[3])})
-		case open != "" && m != nil && m[3] == "" && strings.HasPrefix(m[2], open):
+			out = append(out, block{language: strings.ToLower(m[3]), indent: indent})
+		case open != "" && m != nil && m[3] == "" && strings.HasPrefix(m[2], open) &&
+			columns(m[1]) <= columns(indent)+3:
 			open = ""
 		case open != "":
-			spaces := len(line) - len(strings.TrimLeft(line, " "))
-			out[len(out)-1].text += line[min(spaces, len(indent)):]
+			out[len(out)-1].text += line[sharedPrefix(line, indent):]
 		}
 	}
 	return out
 }
 
-// trimLines removes blank lines at both ends, and keeps the indentation of the first other line.
-func trimLines(s string) string {
+// columns returns the width of an indentation.
+func columns(indent string) int { return len(strings.ReplaceAll(indent, "\t", "    ")) }
+
+// dedent removes blank lines at both ends, the indentation that all other lines have in common, and all indentation of
+// the first line.
+func dedent(s string) string {
 	s = strings.TrimRight(s, " \t\n")
+	start := strings.TrimLeft(s, " \t\n")
+	s = s[strings.LastIndexByte(s[:len(s)-len(start)], '\n')+1:]
+	common := s[:len(s)-len(start)]
 	for line := range strings.Lines(s) {
 		if strings.TrimSpace(line) != "" {
-			break
+			common = common[:sharedPrefix(line, common)]
 		}
-		s = s[len(line):]
 	}
-	return s
+	var b strings.Builder
+	for line := range strings.Lines(s) {
+		b.WriteString(strings.TrimPrefix(line, common))
+	}
+	return strings.TrimLeft(b.String(), " \t")
+}
+
+// sharedPrefix returns how many bytes two strings have in common at their beginning.
+func sharedPrefix(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 var (

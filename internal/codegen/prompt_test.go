@@ -98,6 +98,19 @@ func TestExtract(t *testing.T) {
 			"x = 1\nif x:\n    print(x)\n",
 		},
 		{"unlabelled in a list", "- Run:\n  ```\n\n  print(1)\n  ```\n", "print(1)\n"},
+		{"indented first line", " import json\n\nif 1:\n    x = 1", "import json\n\nif 1:\n    x = 1\n"},
+		{"indented", "```python\n    if 1:\n\n        x = 1\n    x = 2\n```", "if 1:\n\n    x = 1\nx = 2\n"},
+		{"indented and unlabelled", "```\n\tprint(1)\n\tx = 2\n```", "print(1)\nx = 2\n"},
+		{"indented by tabs", "- Run:\n\n\t```python\n\tif 1:\n\t\tx = 1\n\t```\nDone.", "if 1:\n\tx = 1\n"},
+		{"in the tenth item", "10. Run:\n\n    ```python\n    x = 1\n    ```\nDone.", "x = 1\n"},
+		{
+			"bare, with a fence in a string", "def f():\n    \"\"\"\n    ```python\n    f()\n    ```\n    \"\"\"\n\nf()",
+			"def f():\n    \"\"\"\n    ```python\n    f()\n    ```\n    \"\"\"\n\nf()\n",
+		},
+		{
+			"fence in a string of a fenced block", "```python\ns = \"\"\"\n    ```\n    \"\"\"\nx = 1\n```",
+			"s = \"\"\"\n    ```\n    \"\"\"\nx = 1\n",
+		},
 		{"fence inside a fenced block", "````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''\n"},
 	} {
 		if got, err := Extract(c.response); err != nil || got != c.want {
