@@ -104,7 +104,7 @@ type ToolParam struct {
 	Name        string   `json:"name"`
 	Type        string   `json:"type,omitempty"` // as in the signature
 	Description string   `json:"description,omitempty"`
-	Enum        []string `json:"enum,omitempty"`
+	Enum        []string `json:"enum,omitempty"` // strings as they are, other values as Python literals
 	Required    bool     `json:"required,omitempty"`
 }
 

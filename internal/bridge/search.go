@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -269,7 +271,11 @@ func describe(t match, level client.Detail) toolFound {
 			b.WriteString(", optional")
 		}
 		if len(p.Enum) > 0 {
-			fmt.Fprintf(&b, ", one of %s", strings.Join(p.Enum, ", "))
+			var choices []string
+			for _, value := range p.Enum {
+				choices = append(choices, choice(value, p.Type))
+			}
+			fmt.Fprintf(&b, ", one of %s", strings.Join(choices, ", "))
 		}
 		if p.Description != "" {
 			b.WriteString("  " + text.Truncate(text.OneLine(p.Description), maxParamDescription))
@@ -278,6 +284,19 @@ func describe(t match, level client.Detail) toolFound {
 	}
 	b.WriteString(describeTypes(t))
 	return toolFound{Description: line, Code: b.String()}
+}
+
+// otherLiteral matches the Python literals that are no strings.
+var otherLiteral = regexp.MustCompile(`^(?:None|True|False|-?\d[\d.eE+-]*|\[.*\]|\{.*\})$`)
+
+// choice returns a value of an enum as a Python literal on one line. An enum has its strings without quotes: "1" is a
+// string if the parameter's type is str or shows it in quotes.
+func choice(value, typ string) string {
+	quoted := strconv.Quote(value)
+	if otherLiteral.MatchString(value) && typ != "str" && typ != "Optional[str]" && !strings.Contains(typ, quoted) {
+		return text.Printable(value)
+	}
+	return text.Printable(quoted)
 }
 
 // importOf returns the statement with which a program imports a tool, or the program of a skill.

@@ -252,7 +252,12 @@ func TestFull(t *testing.T) {
 		Servers: []client.ToolGroup{{Server: "map", Tools: []client.ToolMatch{{
 			ID: "map/show-map", Tool: "show-map", Import: "from servers.map_ import show_map", Types: types,
 			Signature: "show_map(points: List[ShowMapPointsItem]) -> Any", Description: "Show a map.",
-			Params: []client.ToolParam{{Name: "points", Type: "List[ShowMapPointsItem]", Required: true}},
+			Params: []client.ToolParam{
+				{Name: "points", Type: "List[ShowMapPointsItem]", Required: true},
+				{Name: "city", Type: `Literal["S\xe3o", "it's", "a  b", "None", None]`, Enum: []string{"São", "it's", "a  b", "None"}},
+				{Name: "zoom", Type: "Union[float, Literal[1, None]]", Enum: []string{"0.5", "1", "None", "[None]", ", \n\u200b"}},
+				{Name: "level", Type: "str", Enum: []string{"1", "True"}},
+			},
 		}}}},
 		Queries: []client.ToolQuery{{Query: "x", Tools: []string{"map/show-map"}, UnmatchedTerms: []string{}}},
 	})
@@ -261,7 +266,10 @@ func TestFull(t *testing.T) {
 	want := map[string]any{"show_map": map[string]any{
 		"description": "Show a map.",
 		"code": "from servers.map_ import show_map\n\n# show_map(points: List[ShowMapPointsItem]) -> Any\n" +
-			"#   points: List[ShowMapPointsItem]\n\n" +
+			"#   points: List[ShowMapPointsItem]\n" +
+			`#   city: Literal["S\xe3o", "it's", "a  b", "None", None], optional, one of "São", "it's", "a  b", "None"` + "\n" +
+			`#   zoom: Union[float, Literal[1, None]], optional, one of 0.5, 1, None, [None], ", \n\u200b"` + "\n" +
+			`#   level: str, optional, one of "1", "True"` + "\n\n" +
 			"# The types of its arguments and result, which are dictionaries:\n" + types + "\n",
 	}}
 	if diff := cmp.Diff(any(want), got["map_"]); diff != "" {

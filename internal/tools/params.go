@@ -52,17 +52,17 @@ func (t Tool) Params() []Param {
 	return out
 }
 
-// enumValue returns a value of an enum as a reader of Python expects it, on one line: a Python literal, or a string
-// without quotes if it needs none. Numbers keep all their digits.
+// enumValue returns a value of an enum: a string as it is, another value as a Python literal. Numbers keep all their
+// digits.
 func enumValue(raw json.RawMessage) string {
 	value, err := DecodeJSON(raw)
-	if s, ok := value.(string); ok && s != "" && text.OneLine(s) == s && !strings.ContainsAny(s, `,"'`) {
-		return text.Printable(s)
+	if s, ok := value.(string); ok {
+		return s
 	}
 	if literal, ok := PyLiteral(value); ok && err == nil {
 		return literal
 	}
-	return text.Printable(text.OneLine(string(raw)))
+	return string(raw)
 }
 
 // splitParams splits a list of parameters at the commas outside of brackets and strings. The list ends with the bracket

@@ -10,7 +10,7 @@ import (
 func TestParams(t *testing.T) {
 	schema := json.RawMessage(`{"properties": {"units": {"description": "Unit", "enum": ["c", "f"]},
 		"id": {"enum": [9007199254740993, null, true, {"k": [null]}]},
-		"sep": {"enum": [", ", "\n", "", "it's", "a b"]}}}`)
+		"sep": {"enum": [", ", "\n", "", "it's", "a  b", "São", "None"]}}}`)
 	for signature, want := range map[string][]Param{
 		"f()":       nil,
 		"f":         nil,
@@ -19,7 +19,7 @@ func TestParams(t *testing.T) {
 		"f(id)": {
 			{Name: "id", Required: true, Enum: []string{"9007199254740993", "None", "True", `{"k": [None]}`}},
 		},
-		"f(sep)":                         {{Name: "sep", Required: true, Enum: []string{`", "`, `"\n"`, `""`, `"it's"`, "a b"}}},
+		"f(sep)":                         {{Name: "sep", Required: true, Enum: []string{", ", "\n", "", "it's", "a  b", "São", "None"}}},
 		"f(a: Dict[str, int], /) -> int": {{Name: "a", Type: "Dict[str, int]", Required: true}},
 		`f(q: str = "a,)b\"c", *, units: Literal["c", "f"] = UNSET, **rest)`: {
 			{Name: "q", Type: "str"},

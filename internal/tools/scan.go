@@ -25,8 +25,7 @@ func (e *syntaxError) Error() string { return fmt.Sprintf("line %d: %s", e.line,
 // without running Python. It parses only strings, comments, brackets and top-level def lines, and reports
 // no other syntax errors.
 func scanModule(src []byte, want string) (function, error) {
-	s := &scanner{src: strings.ReplaceAll(strings.TrimPrefix(string(src), "\ufeff"), "\r\n", "\n"), line: 1}
-	lines, err := s.logicalLines()
+	lines, err := newScanner(src).logicalLines()
 	if err != nil {
 		return function{}, err
 	}
@@ -149,6 +148,10 @@ type bracket struct {
 }
 
 var closing = map[byte]byte{')': '(', ']': '[', '}': '{'}
+
+func newScanner(src []byte) *scanner {
+	return &scanner{src: strings.ReplaceAll(strings.TrimPrefix(string(src), "\ufeff"), "\r\n", "\n"), line: 1}
+}
 
 // logicalLines splits the source into logical lines: a line continues inside brackets and strings, and
 // after a backslash.

@@ -34,6 +34,18 @@ func TestScanModule(t *testing.T) {
 	}
 }
 
+func TestHasCode(t *testing.T) {
+	for src, want := range map[string]bool{
+		"": false, "# Mine.\n\n": false, "\ufeff# A.\r\n\"My \\\"tools.\"  # B.\r\n": false,
+		"r'''My\n\n# \"tools\".\n'''\n": false, `"""Mine."""; x = 1`: true, "'Mine.'\nx = 1\n": true,
+		"x = '''a'''\n": true, `"""Never closed.`: true, "import os": true,
+	} {
+		if got := hasCode([]byte(src)); got != want {
+			t.Errorf("hasCode(%q) = %v, want %v", src, got, want)
+		}
+	}
+}
+
 func FuzzScanModule(f *testing.F) {
 	f.Add([]byte("def f(a: int = '''x''') -> {1: 2}:\n  \"\"\"d\"\"\"\n"))
 	f.Add([]byte("\\\n\\"))

@@ -115,14 +115,15 @@ func addInits(files map[string][]byte, listing *Listing) {
 	}
 }
 
-// hasCode reports whether a Python file has a line that is neither empty nor a comment.
+// hasCode reports whether a Python file has more than comments and a docstring. A file that cannot be scanned has code.
 func hasCode(src []byte) bool {
-	for line := range bytes.Lines(bytes.TrimPrefix(src, []byte("\ufeff"))) {
-		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
-			return true
-		}
+	lines, err := newScanner(src).logicalLines()
+	if err != nil || len(lines) != 1 {
+		return err != nil || len(lines) > 0
 	}
-	return false
+	statement := &scanner{src: strings.TrimLeft(lines[0].text, "rRuU")}
+	isString := strings.HasPrefix(statement.src, `"`) || strings.HasPrefix(statement.src, `'`)
+	return !isString || statement.skipString() != nil || statement.pos < len(statement.src)
 }
 
 // The directories of a version.

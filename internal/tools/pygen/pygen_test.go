@@ -281,6 +281,21 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
+// The names of nested schemas do not grow with their depth.
+func TestNamesAreBounded(t *testing.T) {
+	schema := "{}"
+	for range 100 {
+		schema = `{"$id":"` + strings.Repeat("a", 80) + `/","$anchor":"b","x":` + schema + `}`
+	}
+	size := 0
+	for name := range new(typer).view(decode(json.RawMessage(schema)), true).named {
+		size += len(name)
+	}
+	if size > 10_000 {
+		t.Errorf("the names of 100 nested schemas have %d bytes, want at most 10,000", size)
+	}
+}
+
 // chain returns n schemas, of which each refers to the next.
 func chain(n int) string {
 	var b strings.Builder
