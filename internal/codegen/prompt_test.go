@@ -104,7 +104,8 @@ func TestExtract(t *testing.T) {
 		{"indented by tabs", "- Run:\n\n\t```python\n\tif 1:\n\t\tx = 1\n\t```\nDone.", "if 1:\n\tx = 1\n"},
 		{"in the tenth item", "10. Run:\n\n    ```python\n    x = 1\n    ```\nDone.", "x = 1\n"},
 		{
-			"bare, with a fence in a string", "def f():\n    \"\"\"\n    ```python\n    f()\n    ```\n    \"\"\"\n\nf()",
+			"bare, with a fence in a string",
+			"def f():\n    \"\"\"\n    ```python\n    f()\n    ```\n    \"\"\"\n\nf()",
 			"def f():\n    \"\"\"\n    ```python\n    f()\n    ```\n    \"\"\"\n\nf()\n",
 		},
 		{

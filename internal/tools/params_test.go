@@ -19,7 +19,9 @@ func TestParams(t *testing.T) {
 		"f(id)": {
 			{Name: "id", Required: true, Enum: []string{"9007199254740993", "None", "True", `{"k": [None]}`}},
 		},
-		"f(sep)":                         {{Name: "sep", Required: true, Enum: []string{", ", "\n", "", "it's", "a  b", "São", "None"}}},
+		"f(sep)": {
+			{Name: "sep", Required: true, Enum: []string{", ", "\n", "", "it's", "a  b", "São", "None"}},
+		},
 		"f(a: Dict[str, int], /) -> int": {{Name: "a", Type: "Dict[str, int]", Required: true}},
 		`f(q: str = "a,)b\"c", *, units: Literal["c", "f"] = UNSET, **rest)`: {
 			{Name: "q", Type: "str"},

@@ -148,15 +148,18 @@ func TestSignatures(t *testing.T) {
 		},
 		{
 			"references within an embedded schema", `{"$id":"f","properties":{"a":{"$ref":"g"},"b":{"$ref":"g#x"}},` +
-				`"x":{"type":"null"},"$defs":{"g":{"$id":"g","type":"array","items":{"$ref":"#/x"},"x":{"type":"integer"},` +
-				`"y":{"$anchor":"x","prefixItems":[{"$ref":"#/x"},{"$ref":"f#/x"},{"$dynamicRef":"#/x"},{"$ref":"h#/x"}],` +
+				`"x":{"type":"null"},"$defs":{"g":{"$id":"g","type":"array","items":{"$ref":"#/x"},` +
+				`"x":{"type":"integer"},` +
+				`"y":{"$anchor":"x","prefixItems":[{"$ref":"#/x"},{"$ref":"f#/x"},` +
+				`{"$dynamicRef":"#/x"},{"$ref":"h#/x"}],` +
 				`"type":"array"}}}}`, "",
 			"f(a: List[int] = UNSET, b: Tuple[int, None, Any, Any] = UNSET) -> Any",
 		},
 		{
 			"names of several schemas", `{"properties":{"a":{"$ref":"#a"},"b":{"$ref":"b"},"c":{"$dynamicRef":"#c"},` +
 				`"d":{"$ref":"#d"}},"$defs":{"1":{"$anchor":"a","type":"integer"},"2":{"$anchor":"a","type":"null"},` +
-				`"3":{"$id":"b","type":"integer"},"4":{"$id":"b","type":"null"},"5":[{"$dynamicAnchor":"c","type":"null"}],` +
+				`"3":{"$id":"b","type":"integer"},"4":{"$id":"b","type":"null"},` +
+				`"5":[{"$dynamicAnchor":"c","type":"null"}],` +
 				`"6":{"$dynamicAnchor":"c","type":"integer"},"7":{"$id":"#d","type":"integer"}}}`, "",
 			"f(a: Any = UNSET, b: Any = UNSET, c: int = UNSET, d: int = UNSET) -> Any",
 		},
