@@ -112,7 +112,8 @@ func (a *app) root() *cobra.Command {
 			if !slices.Contains([]string{"auto", "always", "never"}, a.color) {
 				return usage("--color %s: want auto, always or never", a.color)
 			}
-			if _, err := os.Stat(a.config); a.config != "" && errors.Is(err, fs.ErrNotExist) {
+			isPath := a.config != "" && !strings.Contains(a.config, "://") // config.Load refuses an address
+			if _, err := os.Stat(a.config); isPath && errors.Is(err, fs.ErrNotExist) {
 				return usage("--config %s: no such file", a.config) // also if the command reads no settings
 			}
 			return checkGiven(c, args)
@@ -280,15 +281,17 @@ func (a *app) lookup(name string) string {
 	return ""
 }
 
+// useHTTP is the hint after an error that a fleet's HTTP interface would not cause.
+const useHTTP = "set CODEFLEET_URL=http://HOST:PORT, the address of the fleet, and CODEFLEET_TOKEN"
+
 // locate finds a fleet as client.Locate does.
 func (a *app) locate() (client.Options, error) {
 	a.noteUnusedToken()
 	defer countReading()()
 	o, err := client.Locate(a.fleet)
-	if u, bad := url.Parse(o.URL); bad == nil && slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+	if u, bad := url.Parse(o.URL); bad == nil && (u.Scheme == "ws" || u.Scheme == "wss") {
 		return o, usage("CODEFLEET_URL is the address of the queue (%s://), but commands use the HTTP interface",
-			u.Scheme).
-			try("set CODEFLEET_URL to the fleet's http:// address, and CODEFLEET_TOKEN")
+			u.Scheme).try(useHTTP)
 	}
 	return o, err
 }

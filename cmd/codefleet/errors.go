@@ -96,10 +96,10 @@ func (a *app) report(err error) int {
 		return errcode.ExitOK
 	}
 	f := explain(err)
-	f.hint = a.withFlags(f.hint)
 	if c := a.executed; c != nil && strings.HasPrefix(c.Use, c.Name()+" ID") && c.Flags().NArg() == 1 {
 		f.hint = withID(f.hint, c.Flags().Arg(0))
 	}
+	f.hint = a.withFlags(f.hint)
 	if a.executed != nil && inFlags(err) {
 		f.hint = a.executed.CommandPath() + " --help"
 	}
@@ -128,7 +128,7 @@ var commandInHint = regexp.MustCompile(`codefleet(?: [a-z][a-z-]*)+`)
 
 var idInHint = regexp.MustCompile(`(codefleet(?: [a-z][a-z-]*)+) ID\b`)
 
-// withID replaces ID in the commands of a hint with the id of a task.
+// withID replaces ID in the commands of a hint with the id of a task. withFlags would separate the two.
 func withID(hint, id string) string {
 	return idInHint.ReplaceAllStringFunc(hint, func(command string) string {
 		return strings.TrimSuffix(command, "ID") + shellescape.Quote(id)
@@ -199,14 +199,14 @@ func explain(err error) *failure {
 			errorCode: e.Code,
 		}
 	} else if ok {
-		message := "the fleet refused"
+		message, hint := "the fleet refused", cmp.Or(errcode.Next(e.Code).Command, e.Hint)
 		if e.Status >= http.StatusInternalServerError {
 			message = "the fleet could not do this"
 		}
-		return &failure{
-			code: errcode.ExitOfRefusal(e.Code, e.Status), err: e, message: message,
-			hint: cmp.Or(errcode.Next(e.Code).Command, e.Hint),
+		if e.Code == errcode.HTTPOnly { // the client's own hint is for programs
+			hint = useHTTP
 		}
+		return &failure{code: errcode.ExitOfRefusal(e.Code, e.Status), err: e, message: message, hint: hint}
 	}
 	if e, ok := errors.AsType[*client.OptionsError](err); ok {
 		return usage("find a fleet: %v", e).
@@ -234,7 +234,7 @@ func explain(err error) *failure {
 	if e, ok := errors.AsType[*runError](err); ok {
 		return &failure{code: errcode.ExitFailed, message: e.Error()}
 	}
-	return unknownInRoot(err) // the remaining errors are those of cobra, which knows no such command
+	return unknownInRoot(err) // the remaining errors are cobra's, such as an unknown command
 }
 
 // runError marks an error of a command that cobra has started.

@@ -171,7 +171,7 @@ func (a *app) showError(r client.Result) {
 		hint = strings.Replace(hint, "finish this program", "finish the program that --explain prints", 1)
 		fmt.Fprintln(a.stderr, "  try:", strings.TrimSuffix(hint, ":")+flagsFor(hint))
 	case e.Hint != "":
-		next := withID(a.withFlags(cmp.Or(errcode.Next(e.Code).Command, e.Hint)), r.TaskID)
+		next := a.withFlags(withID(cmp.Or(errcode.Next(e.Code).Command, e.Hint), r.TaskID))
 		fmt.Fprintln(a.stderr, "  try:", next+flagsFor(e.Hint))
 	}
 }
