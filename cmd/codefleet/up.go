@@ -149,7 +149,7 @@ func showAddresses(w io.Writer, a addresses, startup time.Duration) {
 // modelText describes the model that writes programs, or how to configure one.
 func modelText(c *config.Config) string {
 	if c.ModelWithoutKey() {
-		return "none; the rules write programs (to use a model, " + config.ModelKeys + ")"
+		return "none; the rules write programs (to use a model, " + c.ModelKeys() + ")"
 	}
 	if !c.LLM.Enabled {
 		return "none; the rules write programs (llm.enabled is false)"

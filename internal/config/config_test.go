@@ -517,7 +517,9 @@ func TestModelFromVariables(t *testing.T) {
 func TestNoEffect(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "k", strings.Repeat("k", 32))
-	const noModel = "no effect: the rules write programs, because a key or an address is missing: " + config.ModelKeys
+	const noModel = "no effect: the rules write programs, because a key or an address is missing: " +
+		"set OPENAI_API_KEY, llm.base_url or llm.azure_endpoint"
+	const noAzure = "no effect: the rules write programs, because the address is missing: set llm.azure_endpoint"
 	for _, c := range []struct {
 		file, env string
 		want      []string
@@ -569,20 +571,18 @@ func TestNoEffect(t *testing.T) {
 		{"embeddings: {dimensions: 512}", "AZURE_OPENAI_EMBEDDER_NAME=e", nil},
 		{"llm: {model: gpt-4o}", "", []string{"c.yaml:1: llm.model: " + noModel}},
 		{"llm: {provider: azure_openai, azure_api_key: k}", "", []string{
-			"c.yaml:1: llm.provider: " + noModel, "c.yaml:1: llm.azure_api_key: " + noModel,
+			"c.yaml:1: llm.provider: " + noAzure, "c.yaml:1: llm.azure_api_key: " + noAzure,
 		}},
 		{"llm: {model: gpt-4o, enabled: false}", "", nil},
 		{"llm: {model: gpt-4o, profiles: {p: {}}}", "", nil},
 		{"llm: {model: gpt-4o}", "OPENAI_API_KEY=k", nil},
-		{"execution: {sandbox_type: gvisor, msb: /m, rootfs: /r}", "", []string{
-			"c.yaml:1: execution.msb: no effect: only microsandbox uses it, but execution.sandbox_type is gvisor",
-		}},
+		{"execution: {sandbox_type: gvisor, msb: /m, rootfs: /r}", "", nil}, // msb removes boxes of earlier workers
 		{"execution: {sandbox_type: microsandbox, msb: /m, rootfs: /r}", "CODEFLEET_RUNSC=/r", []string{
 			"c.yaml:1: execution.rootfs: no effect: only gVisor uses it, but execution.sandbox_type is microsandbox",
 			"CODEFLEET_RUNSC: no effect: only gVisor uses it, but execution.sandbox_type is microsandbox",
 		}},
-		{"execution: {state: {enabled: false, state_file: s.json}}", "", []string{
-			"c.yaml:1: execution.state.state_file: no effect: execution.state.enabled is false",
+		{"execution: {state: {enabled: false, state_file: s.json, auto_save: false}}", "", []string{
+			"c.yaml:1: execution.state.auto_save: no effect: execution.state.enabled is false",
 		}},
 		{"optimizations: {sandbox_pooling: false, sandbox_pool_size: 5}\npools: {p: {ready: 0}}", "", []string{
 			"c.yaml:2: pools.p.ready: no effect: no boxes are kept ready, " +
@@ -591,9 +591,10 @@ func TestNoEffect(t *testing.T) {
 				"because optimizations.enabled or optimizations.sandbox_pooling is false",
 		}},
 		{"tools: {approval_timeout: 1h, call_timeout: 2h}", "", []string{
-			"c.yaml:1: tools.approval_timeout: calls end earlier: raise tools.call_timeout and " +
-				"guardrails.max_execution_time, which include this time",
+			"c.yaml:1: tools.approval_timeout: no effect: calls end before this time: raise tools.call_timeout and " +
+				"guardrails.max_execution_time, which include it",
 		}},
+		{"tools: {approval_timeout: 1h, call_timeout: 2h}\ntenants: {a: {}, b: {limits: {timeout: 1h}}}", "", nil},
 		{"tools: {call_timeout: 1m}", "", nil},
 		{"page: {enabled: false, read_only: true}", "", []string{
 			"c.yaml:1: page.read_only: no effect: page.enabled is false",
@@ -617,7 +618,9 @@ func TestUnknownNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(t, "tools/geo/find.py", "")
+	for _, tool := range []string{"find", "findPlace", "map_", "n3d"} {
+		write(t, "tools/geo/"+tool+".py", "")
+	}
 	for _, c := range []struct {
 		file string
 		want []string
@@ -635,7 +638,7 @@ func TestUnknownNames(t *testing.T) {
 		{"tenants: {a: {pools: [default, gpuu, late]}}\npools: {gpu: {}}\nworker: {pools: [late]}", []string{
 			"c.yaml:1: tenants.a.pools: gpuu is in neither pools nor worker.pools; did you mean gpu?",
 		}},
-		{"tenants: {a: {pools: [gpu]}}", nil}, // workers with other settings may serve it
+		{"tenants: {a: {pools: [gpu]}}\npools: {analysis: {}}", nil}, // workers with other settings may serve it
 		{"tools: {policy: {calculatr/*: deny, calculator/ad: deny, calculator/add: deny, git/*: deny}}", []string{
 			"c.yaml:1: tools.policy: calculator/ad: no tool ad of the server calculator is known; did you mean add?",
 			"c.yaml:1: tools.policy: calculatr/*: no server calculatr is known; did you mean calculator?",
@@ -643,6 +646,8 @@ func TestUnknownNames(t *testing.T) {
 		{"execution: {servers_dir: tools}\ntools: {policy: {geo/fimd: deny, calculatr/*: deny}}", []string{
 			"c.yaml:2: tools.policy: geo/fimd: no tool fimd of the server geo is known; did you mean find?",
 		}},
+		{"execution: {servers_dir: tools}\ntools: {policy: {geo/findplace: deny, Geo/findPlace: deny, " +
+			"geo/map: deny, geo/3d: deny}}", nil},
 		{"mcp_servers: [{name: my-crm, url: 'http://c'}]\ntenants:\n  a:\n    tool_rates: {my_crn/*: 1/s}\n" +
 			"    tools: [my-crm/x, my_crm/*, '*', gi/y]", []string{
 			"c.yaml:4: tenants.a.tool_rates: my_crn/*: no server my_crn is known; did you mean my_crm?",
@@ -901,25 +906,36 @@ func TestCheckFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for execution, want := range map[string][]string{
-		"runsc: ./none, requirements: none.txt": {
+		"sandbox_type: gvisor, runsc: ./none, requirements: none.txt": {
 			"execution.runsc: ./none: no such file or directory",
 			"execution.requirements: none.txt: no such file or directory",
 		},
-		"runsc: none": {"execution.runsc: none: executable file not found in $PATH"},
-		"sandbox_type: microsandbox, msb: ./none":        {"execution.msb: ./none: no such file or directory"},
-		"rootfs: file, requirements: ''":                 {"execution.rootfs: file is not a directory"},
-		"requirements: .":                                {"execution.requirements: . is a directory"},
-		"sandbox_image: ./no":                            {"execution.sandbox_image: ./no: no such file or directory"},
-		"sandbox_image: 'python:3.12', msb: ./none":      nil, // gVisor is chosen if msb does not work
-		"sandbox_type: microsandbox, runsc: ./none":      nil,
-		"runsc: ./file, requirements: file":              nil,
-		"rootfs: ., runsc: ./file, sandbox_type: gvisor": nil,
+		"sandbox_type: gvisor, runsc: none":                      {"execution.runsc: none: executable file not found in $PATH"},
+		"sandbox_type: microsandbox, msb: ./none":                {"execution.msb: ./none: no such file or directory"},
+		"sandbox_type: gvisor, rootfs: file":                     {"execution.rootfs: file is not a directory"},
+		"rootfs: file":                                           {"warning: file is not a directory"},
+		"requirements: no}, pools: {default: {}":                 nil, // the worker serves no other task pool
+		"requirements: no}, pools: {a: {}":                       {"execution.requirements: no: no such file or directory"},
+		"requirements: no}, pools: {a: {}}, worker: {pools: [a]": nil,
+		"sandbox_image: ./no}, pools: {default: {image: x}":      nil,
+		"sandbox_image: ./no}, pools: {default: {}":              {"execution.sandbox_image: ./no: no such file or directory"},
+		"requirements: .":                                        {"execution.requirements: . is a directory"},
+		"sandbox_image: ./no":                                    {"execution.sandbox_image: ./no: no such file or directory"},
+		"sandbox_image: 'python:3.12', msb: ./none":              nil, // gVisor is chosen if msb does not work
+		"sandbox_type: microsandbox, runsc: ./none":              nil,
+		"runsc: ./file, requirements: file":                      nil,
+		"rootfs: ., runsc: ./file, sandbox_type: gvisor":         nil,
 	} {
-		c := load(t, config.Source{File: write(t, "c.yaml", "execution: {"+execution+"}")})
+		c := load(t, config.Source{File: write(t, "c.yaml", "{execution: {"+execution+"}}")})
 		var got []string
 		if invalid, ok := errors.AsType[*config.InvalidError](c.CheckFiles()); ok {
 			for _, p := range invalid.Problems {
 				got = append(got, p.Key+": "+p.Message)
+			}
+		}
+		for _, w := range c.Warnings {
+			if text, ok := strings.CutSuffix(w, " (needed if microsandbox does not work)"); ok {
+				got = append(got, "warning: "+strings.TrimPrefix(text, "c.yaml:1: execution.rootfs: "))
 			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -5,30 +5,48 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/executor/drivers"
 )
 
 // CheckFiles checks that the files of the section execution without which a worker cannot start exist on this host. The
-// error is an *InvalidError.
+// error is an *InvalidError. If only one of the two sandboxes cannot start, CheckFiles adds a warning to c.Warnings.
 func (c *Config) CheckFiles() error {
-	k, e := &checker{c: c}, c.Execution
-	if e.SandboxType == drivers.Microsandbox {
-		k.executable("execution.msb", e.Msb) // otherwise, gVisor is chosen if msb does not work
-	} else {
-		k.executable("execution.runsc", e.Runsc)
-		k.exists("execution.rootfs", e.Rootfs)
-		if info, err := os.Stat(e.Rootfs); err == nil && !info.IsDir() {
-			k.bad("execution.rootfs", "%s is not a directory", e.Rootfs)
+	k, gvisor, e := &checker{c: c}, &checker{c: c}, c.Execution
+	gvisor.executable("execution.runsc", e.Runsc)
+	gvisor.exists("execution.rootfs", e.Rootfs)
+	if info, err := os.Stat(e.Rootfs); err == nil && !info.IsDir() {
+		gvisor.bad("execution.rootfs", "%s is not a directory", e.Rootfs)
+	}
+	switch e.SandboxType {
+	case drivers.Microsandbox:
+		k.executable("execution.msb", e.Msb)
+	case drivers.GVisor:
+		k.problems = gvisor.problems
+	default:
+		for _, p := range gvisor.problems {
+			c.Warnings = append(c.Warnings, p.String()+" (needed if microsandbox does not work)")
 		}
 	}
-	if strings.HasPrefix(e.SandboxImage, "/") || strings.HasPrefix(e.SandboxImage, ".") {
-		k.exists("execution.sandbox_image", e.SandboxImage)
+	// A listed task pool has packages of its own, and may have an image of its own.
+	needs := func(needed func(Pool) bool) bool {
+		return slices.ContainsFunc(c.WorkerPools(), func(name string) bool {
+			pool, listed := c.Pools[name]
+			return !listed || needed(pool)
+		})
 	}
-	k.exists("execution.requirements", e.Requirements)
-	if info, err := os.Stat(e.Requirements); err == nil && info.IsDir() {
-		k.bad("execution.requirements", "%s is a directory", e.Requirements)
+	image := e.SandboxImage
+	if (strings.HasPrefix(image, "/") || strings.HasPrefix(image, ".")) &&
+		needs(func(p Pool) bool { return p.Image == "" }) {
+		k.exists("execution.sandbox_image", image)
+	}
+	if needs(func(Pool) bool { return false }) {
+		k.exists("execution.requirements", e.Requirements)
+		if info, err := os.Stat(e.Requirements); err == nil && info.IsDir() {
+			k.bad("execution.requirements", "%s is a directory", e.Requirements)
+		}
 	}
 	if len(k.problems) > 0 {
 		return &InvalidError{Problems: k.problems}

@@ -4,6 +4,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/executor/drivers"
 	"github.com/codefleet/codefleet/internal/guardrails"
@@ -82,8 +83,17 @@ var dependents = []dependent{
 	},
 	{
 		[]string{"llm.provider", "llm.model", "llm.azure_deployment_name", "llm.azure_api_key"},
-		func(c *Config, _ string) bool { return c.ModelWithoutKey() && !c.borrowsModel() },
-		"no effect: the rules write programs, because a key or an address is missing: " + ModelKeys,
+		func(c *Config, _ string) bool {
+			return c.ModelWithoutKey() && !c.borrowsModel() && c.LLM.Provider != azureProvider
+		},
+		"no effect: the rules write programs, because a key or an address is missing: " + modelKeys,
+	},
+	{
+		[]string{"llm.provider", "llm.model", "llm.azure_deployment_name", "llm.azure_api_key"},
+		func(c *Config, _ string) bool {
+			return c.ModelWithoutKey() && !c.borrowsModel() && c.LLM.Provider == azureProvider
+		},
+		"no effect: the rules write programs, because the address is missing: " + azureKey,
 	},
 	{
 		[]string{"execution.rootfs", "execution.runsc"},
@@ -91,12 +101,7 @@ var dependents = []dependent{
 		"no effect: only gVisor uses it, but execution.sandbox_type is microsandbox",
 	},
 	{
-		[]string{"execution.msb"},
-		func(c *Config, _ string) bool { return c.Execution.SandboxType == drivers.GVisor },
-		"no effect: only microsandbox uses it, but execution.sandbox_type is gvisor",
-	},
-	{
-		[]string{"execution.state.state_file", "execution.state.state_format", "execution.state.auto_save"},
+		[]string{"execution.state.auto_save"},
 		func(c *Config, _ string) bool { return !c.Execution.State.Enabled },
 		"no effect: execution.state.enabled is false",
 	},
@@ -108,9 +113,10 @@ var dependents = []dependent{
 	{
 		[]string{"tools.approval_timeout"},
 		func(c *Config, _ string) bool {
-			return c.Tools.ApprovalTimeout > min(c.Tools.CallTimeout, c.Guardrails.MaxExecutionTime)
+			return c.Tools.ApprovalTimeout > min(c.Tools.CallTimeout, c.maxTimeout())
 		},
-		"calls end earlier: raise tools.call_timeout and guardrails.max_execution_time, which include this time",
+		"no effect: calls end before this time: raise tools.call_timeout and guardrails.max_execution_time, " +
+			"which include it",
 	},
 	{
 		[]string{"page.read_only"},
@@ -124,8 +130,19 @@ var dependents = []dependent{
 	},
 }
 
-// ModelKeys says which settings enable a model.
-const ModelKeys = "set OPENAI_API_KEY, llm.base_url or llm.azure_endpoint"
+const (
+	azureProvider = "azure_openai"
+	modelKeys     = "set OPENAI_API_KEY, llm.base_url or llm.azure_endpoint"
+	azureKey      = "set llm.azure_endpoint"
+)
+
+// ModelKeys says which settings enable a model of the provider.
+func (c *Config) ModelKeys() string {
+	if c.LLM.Provider == azureProvider {
+		return azureKey
+	}
+	return modelKeys
+}
 
 // ModelWithoutKey reports whether the rules write programs only because the settings have no key and no address of a
 // model.
@@ -155,6 +172,15 @@ func (c *Config) anyTenant(ok func(tenant string) bool) bool {
 		}
 	}
 	return false
+}
+
+// maxTimeout returns the longest time that a task of any tenant can have.
+func (c *Config) maxTimeout() time.Duration {
+	longest := c.Guardrails.MaxExecutionTime
+	for _, t := range c.Tenants {
+		longest = max(longest, t.Limits.Timeout)
+	}
+	return longest
 }
 
 // match reports whether a key belongs to the group.
@@ -189,10 +215,14 @@ func (l *loader) warnNoEffect() {
 	}
 }
 
-// nameIn returns the name of the tenant or task pool of a setting.
+// nameIn returns the name of the tenant or task pool of a setting, or "" for the settings of the fleet.
 func nameIn(key string) string {
-	name := strings.Split(key, ".")
-	return name[min(1, len(name)-1)]
+	section, rest, _ := strings.Cut(key, ".")
+	name, _, _ := strings.Cut(rest, ".")
+	if section != "tenants" && section != "pools" {
+		return ""
+	}
+	return name
 }
 
 // settingOf returns where a setting was given, and its key if the place does not name it.

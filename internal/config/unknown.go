@@ -61,13 +61,15 @@ func (l *loader) warnDirectories() {
 	}
 }
 
-// warnPools warns of task pools that the section pools does not list, if there is one.
+// warnPools warns of task pools that the settings do not name, if they name a similar one. Workers with other settings
+// may serve a task pool.
 func (l *loader) warnPools(key string, pools []string) {
 	c := l.cfg
 	known := append(c.WorkerPools(), slices.Sorted(maps.Keys(c.Pools))...)
 	for _, name := range pools {
-		if len(c.Pools) > 0 && name != DefaultPool && !slices.Contains(known, name) {
-			l.warn(settingOf(c.Origin(key), key), name+" is in neither pools nor worker.pools"+didYouMean(name, known))
+		similar := didYouMean(name, known)
+		if len(c.Pools) > 0 && name != DefaultPool && !slices.Contains(known, name) && similar != "" {
+			l.warn(settingOf(c.Origin(key), key), name+" is in neither pools nor worker.pools"+similar)
 		}
 	}
 }
@@ -77,11 +79,14 @@ func (l *loader) warnTools(key string, known map[string][]string, patterns []str
 	for _, pattern := range patterns {
 		server, tool, _ := strings.Cut(pattern, "/")
 		what, name, candidates := "server "+server, moduleName(server), slices.Collect(maps.Keys(known))
-		if tools, ok := known[name]; ok {
+		isServer := func(module string) bool { return sameModule(name, module) }
+		if i := slices.IndexFunc(candidates, isServer); i >= 0 {
+			tools := known[candidates[i]]
 			what, name, candidates = "tool "+tool+" of the server "+server, moduleName(tool), tools
 		}
 		similar := text.Nearest(name, candidates, max(1, len(name)/4))
-		if strings.Contains(name, "*") || similar == "" || similar == name {
+		isKnown := slices.ContainsFunc(candidates, func(module string) bool { return sameModule(name, module) })
+		if strings.Contains(name, "*") || similar == "" || isKnown {
 			continue
 		}
 		l.warn(settingOf(l.cfg.Origin(key), key), pattern+": no "+what+" is known; did you mean "+similar+"?")
@@ -111,3 +116,9 @@ func (c *Config) knownTools() map[string][]string {
 
 // moduleName returns the name under which programs import a server or tool with a simple name.
 func moduleName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "-", "_") }
+
+// sameModule reports whether a name may be that of a module: in another case, without the n before a leading digit, or
+// without the underscore after a word that Python uses.
+func sameModule(name, module string) bool {
+	return strings.EqualFold(name, module) || strings.EqualFold(name+"_", module) || strings.EqualFold("n"+name, module)
+}
