@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/codefleet/codefleet/client"
@@ -79,8 +80,14 @@ func TestFollowsAFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Get(t.Context(), taskID); !errors.Is(err, client.ErrNoFleet) {
-		t.Errorf("Get without a fleet = %v, want %v", err, client.ErrNoFleet)
+	if _, err := c.Get(t.Context(), taskID); !errors.Is(err, client.ErrNoFleet) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Get without a fleet = %v, want %v, because the file does not exist", err, client.ErrNoFleet)
+	}
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Get(t.Context(), taskID); err == nil || !strings.Contains(err.Error(), "is not a fleet.json") {
+		t.Errorf("Get with half of the file = %v, want that it is no fleet.json", err)
 	}
 	for _, token := range []string{"first", "first", "second"} {
 		srv := startFleet(t, file, token)

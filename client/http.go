@@ -306,7 +306,8 @@ func (d *httpConn) send(ctx context.Context, r httpRequest) (*http.Response, err
 		at = d.at.Load()
 	}
 	if at.base.Host == "" {
-		return nil, fmt.Errorf("%w (%s does not exist)", ErrNoFleet, d.located.Path)
+		_, err := ReadFleetFile(d.located.Path)
+		return nil, fmt.Errorf("%w: %w", ErrNoFleet, err)
 	}
 	resp, err := d.sendTo(ctx, at, r)
 	if mayHaveMoved(err) && r.repeatable() && d.relocate(at) {

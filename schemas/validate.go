@@ -108,7 +108,8 @@ func Decode(schema string, data []byte, v any) error {
 	if err := Validate(schema, data); err != nil {
 		return err
 	}
-	return strictjson.DecodeOpen(data, v) // encoding/json refuses integers such as 512.0, which the schemas permit
+	// encoding/json refuses integers such as 512.0, which the schemas permit, and accepts duplicate names.
+	return strictjson.DecodeOpen(data, v)
 }
 
 const (

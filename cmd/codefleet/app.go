@@ -345,14 +345,14 @@ func (a *app) loadSilently(flags ...config.Flag) (*config.Config, error) {
 	return config.Load(config.Source{File: a.config, Env: a.env, Flags: flags})
 }
 
-// load is loadSilently, and prints the configuration's warnings.
+// load is loadSilently, and prints the configuration's warnings, unless with -o json.
 func (a *app) load(flags ...config.Flag) (*config.Config, error) {
 	c, err := a.loadSilently(flags...)
 	if err != nil {
 		return nil, err
 	}
 	for _, w := range c.Warnings {
-		fmt.Fprintln(a.stderr, "warning:", w)
+		a.printNote("warning: " + w)
 	}
 	return c, nil
 }

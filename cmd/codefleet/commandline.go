@@ -17,7 +17,7 @@ func wrongArguments(c *cobra.Command, args []string) *failure {
 	_, want, _ := strings.Cut(c.Use, " ")
 	f := usage("%s: want %s, got %s", c.Name(), want, text.Count(len(args), "argument"))
 	switch {
-	case want == "":
+	case want == "" && len(args) > 0:
 		f = usage("%s: unexpected argument %q", c.Name(), args[0])
 	case len(args) == 1 && len(c.ValidArgs) > 0:
 		f = usage("%s: unknown %s %q: want one of %s", c.Name(), want, args[0], strings.Join(c.ValidArgs, ", "))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,15 +49,19 @@ type configReport struct {
 
 func (a *app) configCheck(context.Context, []string) error {
 	c, err := a.loadSilently()
+	found := []error{err}
 	if err == nil {
-		err = cmp.Or(c.CheckLiveFolder(), c.CheckFiles())
+		found = []error{c.CheckLiveFolder(), c.CheckFiles()}
 	}
-	report := configReport{OK: err == nil, Problems: []config.Problem{}, Warnings: []string{}}
-	if invalid, ok := errors.AsType[*config.InvalidError](err); ok {
-		report.Problems = invalid.Problems
-	} else if err != nil {
-		return err
-	} else {
+	report := configReport{Problems: []config.Problem{}, Warnings: []string{}}
+	for _, err := range found {
+		if invalid, ok := errors.AsType[*config.InvalidError](err); ok {
+			report.Problems = append(report.Problems, invalid.Problems...)
+		} else if err != nil {
+			return err
+		}
+	}
+	if report.OK = len(report.Problems) == 0; report.OK {
 		report.Warnings = append(report.Warnings, c.Warnings...)
 	}
 	if err := a.print(report, func(w io.Writer) {

@@ -55,6 +55,16 @@ func TestOldServerResponds(t *testing.T) {
 	}
 }
 
+// TestHTTPOnlyHint checks that the hint for a command that the queue does not serve names a variable.
+func TestHTTPOnlyHint(t *testing.T) {
+	f := explain(&client.APIError{
+		Status: http.StatusNotImplemented, Code: errcode.HTTPOnly, Hint: "create the client with the http:// address",
+	})
+	if f.hint != useHTTP {
+		t.Errorf("hint %q, want %q", f.hint, useHTTP)
+	}
+}
+
 // TestErrorsAdviseFlags checks that the advice for a task's error names flags, not fields of the task.
 func TestErrorsAdviseFlags(t *testing.T) {
 	for code, want := range map[string]string{

@@ -32,6 +32,7 @@ func TestHintsHaveFlags(t *testing.T) {
 		{"run --fleet f.json x", "start one with `codefleet up`", "start one with `codefleet up`"},
 		{"run --config c.yaml x", "start one with `codefleet up`", "start one with `codefleet up --config c.yaml`"},
 		{"tasks --fleet f.json", "codefleet status ID", "codefleet status --fleet f.json ID"},
+		{"tasks --fleet f.json", withID("codefleet status ID", "x"), "codefleet status --fleet f.json x"},
 		{"tasks --fleet f.json", "codefleet is a program", "codefleet is a program"},
 	} {
 		a := &app{stdout: io.Discard, stderr: io.Discard}

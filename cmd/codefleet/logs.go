@@ -78,8 +78,9 @@ func (a *app) printNote(note string) {
 func (a *app) followLogs(ctx context.Context, c *client.Client, rec client.Record) (client.Record, error) {
 	down := outage{app: a}
 	stopNote := afterClaimTime(func() {
-		note, _ := a.waitNote(ctx, c, rec)
-		a.printNote(note)
+		if note, _ := a.waitNote(ctx, c, rec); note != "" {
+			fmt.Fprintln(a.stderr, note)
+		}
 	})
 	defer stopNote()
 	var last uint64

@@ -305,6 +305,9 @@ func TestTasksOf(t *testing.T) {
 	if want := []string{"t2", "t4", "t3"}; !slices.Equal(ids, want) {
 		t.Errorf("tasksOf = %v, want %v", ids, want)
 	}
+	if note, _ := new(app).waitNote(t.Context(), c, client.Record{TaskID: "t2"}); note != "" {
+		t.Errorf("note about a task whose task pool is unknown: %s, want none", note)
+	}
 }
 
 // TestHintsNameTheTask checks that the next step after an error names the task of the command line.

@@ -127,8 +127,8 @@ func (a *app) noteUnknownTarget(ctx context.Context, c *client.Client, target st
 	switch kind {
 	case "pool":
 		fleet, err := c.Fleet(ctx)
-		queued := slices.ContainsFunc(fleet.Backlog, func(b client.Backlog) bool { return b.Pool == name })
-		if err == nil && !queued && !serves(fleet.Workers, name) {
+		hasTasks := slices.ContainsFunc(fleet.Backlog, func(b client.Backlog) bool { return b.Pool == name })
+		if err == nil && !hasTasks && !serves(fleet.Workers, name) {
 			a.printNote("note: no worker serves the task pool " + name + ", and it has no tasks (codefleet workers)")
 		}
 	case "tenant":

@@ -167,7 +167,7 @@ func (a *app) deadCommand() *cobra.Command {
 // noteUnknownCause prints a note if cause, which matched no dead-lettered task, is not an error code of the fleet.
 func (a *app) noteUnknownCause(cause string) {
 	if _, known := errcode.Lookup(cause); cause != "" && !known {
-		a.printNote("note: the fleet has no error code " + cause + " (codefleet dead lists the codes)")
+		a.printNote("note: the fleet has no error code " + cause + " (codefleet dead without --cause lists the codes)")
 	}
 }
 

@@ -168,7 +168,10 @@ func cannotStart(ctx context.Context, err error) error {
 	}
 	if invalid, ok := errors.AsType[*config.InvalidError](err); ok {
 		f := usage("%v", invalid).try("codefleet config check")
-		if invalid.Problems[0].Key == "execution.workspace_dir" {
+		switch invalid.Problems[0].Key {
+		case "nats.replicas": // a wrong value only for this command
+			f.hint = "remove nats.replicas"
+		case "execution.workspace_dir":
 			f.hint = "give the live folder (execution.workspace_dir, WORKSPACE_DIR) a directory that nothing else names"
 		}
 		return f

@@ -30,6 +30,9 @@ func afterClaimTime(note func()) (stop func()) {
 	})
 }
 
+// maxExplained is for how many of its tasks a command asks the fleet what they wait for.
+const maxExplained = 20
+
 // noteWaits prints a note when one of a command's tasks waits, from claimTime on, until stop is called. Tasks that wait
 // for the same reason share a note, unless it is an approval. tasks returns the tasks that the command waits for.
 func (a *app) noteWaits(
@@ -41,7 +44,8 @@ func (a *app) noteWaits(
 	noting.Go(func() {
 		noted := map[string]bool{}
 		for clock.Sleep(ctx, claimTime) == nil {
-			for _, rec := range tasks(ctx) {
+			active := tasks(ctx)
+			for _, rec := range active[:min(len(active), maxExplained)] {
 				note, reason := a.waitNote(ctx, c, rec)
 				if note != "" && !noted[reason] && ctx.Err() == nil {
 					noted[reason] = true
@@ -70,6 +74,9 @@ func (a *app) waitNote(ctx context.Context, c *client.Client, rec client.Record)
 		return "", ""
 	case err == nil:
 		return "note: the task waits: " + whyText(why) + " (codefleet why " + rec.TaskID + ")", why.Rule
+	}
+	if rec.Pool == "" { // unknown
+		return "", ""
 	}
 	fleet, err := c.Fleet(ctx)
 	if err != nil || serves(fleet.Workers, rec.Pool) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +41,9 @@ func (a *app) wsCommand(
 		ws := c.Workspace(name)
 		err := fn(ctx, ws, args)
 		if _, unknown := hasStatus(err, http.StatusNotFound); unknown {
-			err = cmp.Or(rejectEmpty(ctx, ws), err)
+			if empty, ok := errors.AsType[*failure](rejectEmpty(ctx, ws)); ok {
+				err = empty
+			}
 		}
 		return explainConflict(err)
 	})

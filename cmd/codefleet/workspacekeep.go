@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) wsRmCommand() *cobra.Command {
@@ -39,12 +41,8 @@ func (a *app) wsRmCommand() *cobra.Command {
 			}{ws.Name()}, func(w io.Writer) { fmt.Fprintln(w, "removed the workspace", ws.Name()) })
 		}
 		if len(args) > 1 {
-			missing, err := missingPath(ctx, ws, args)
-			if err != nil {
-				return err
-			}
-			if missing != "" {
-				args = []string{missing} // the request fails, and nothing is removed
+			if err := checkPaths(ctx, ws, args); err != nil {
+				return err // nothing is removed
 			}
 		}
 		var done client.Commit
@@ -67,19 +65,25 @@ func (a *app) wsRmCommand() *cobra.Command {
 	return c
 }
 
-// missingPath returns the first of the names that the newest version does not have, or "".
-func missingPath(ctx context.Context, ws *client.Workspace, names []string) (string, error) {
+// checkPaths returns the fleet's error for the first of the names that the newest version does not have.
+func checkPaths(ctx context.Context, ws *client.Workspace, names []string) error {
 	files, _, err := ws.Files(ctx, "", "")
 	if err != nil {
-		return "", err
+		return err
 	}
-	i := slices.IndexFunc(names, func(name string) bool {
-		return !slices.ContainsFunc(files, func(f client.WorkspaceFile) bool { return f.Path == directoryOf(name) })
-	})
-	if i < 0 {
-		return "", nil
+	known := map[string]bool{}
+	for _, f := range files {
+		known[f.Path] = true
 	}
-	return names[i], nil
+	for _, name := range names {
+		if !known[directoryOf(name)] {
+			return &client.APIError{
+				Status: http.StatusNotFound, Code: errcode.UnknownFile,
+				Message: fmt.Sprintf("the workspace %s has no file %q", ws.Name(), name),
+			}
+		}
+	}
+	return nil
 }
 
 func (a *app) wsPinCommand() *cobra.Command {

@@ -7,7 +7,7 @@
 // If the FILE of --fleet does not exist yet, it waits for it. While it waits for the queue, it responds with 503. When
 // it can serve, it prints its address. On SIGTERM or SIGINT it completes the active requests and exits; a second signal
 // ends it at once.
-// Exit codes: 0 after a signal, 1 if it could not serve, 2 for usage, configuration, or an address in use.
+// Exit codes: 0 after a signal, 1 if it could not serve, 2 for usage, configuration, or an address that cannot be used.
 package main
 
 import (

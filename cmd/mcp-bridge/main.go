@@ -8,7 +8,7 @@
 // CODEFLEET_TOKEN. Without a fleet it waits for one, and calls fail meanwhile. When it listens, it prints its address.
 // SIGTERM or SIGINT ends it; a second signal ends it at once.
 // Exit codes: 0 after a signal, after -h, and over stdio after the client has closed the connection; 1 if it could not
-// serve; 2 for usage, configuration, or an address in use.
+// serve; 2 for usage, configuration, or an address that cannot be used.
 package main
 
 import (

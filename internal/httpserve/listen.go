@@ -26,7 +26,7 @@ func (e *AddressError) Error() string {
 		reason = "is not an address of this host"
 	case errors.Is(e.Err, syscall.EACCES):
 		reason = "may not be used by this user"
-	case isUnknown:
+	case isUnknown && unknown.IsNotFound:
 		reason = "names an unknown host, " + unknown.Name
 	}
 	return fmt.Sprintf("%s %s: choose another address with %s: %v", e.Addr, reason, e.Setting, e.Err)

@@ -14,7 +14,8 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	unknown := &AddressError{"nosuchhost:1", "--s3", &net.OpError{Err: &net.DNSError{Name: "nosuchhost"}}}
+	unknown := &AddressError{"nosuchhost:1", "--s3", &net.OpError{Err: &net.DNSError{Name: "nosuchhost", IsNotFound: true}}}
+	timeout := &AddressError{"slow:1", "--s3", &net.OpError{Err: &net.DNSError{Name: "slow", IsTimeout: true}}}
 	for _, c := range []struct {
 		addr, want string
 		err        error
@@ -22,6 +23,7 @@ func TestListen(t *testing.T) {
 		{l.Addr().String(), " is in use by another process: stop it, or choose another address with --http", nil},
 		{"203.0.113.5:1", "203.0.113.5:1 is not an address of this host: choose another address with --http", nil},
 		{"", "nosuchhost:1 names an unknown host, nosuchhost: choose another address with --s3", unknown},
+		{"", "slow:1 cannot be used: choose another address with --s3", timeout},
 	} {
 		if c.err == nil {
 			_, c.err = Listen(t.Context(), c.addr, "--http")

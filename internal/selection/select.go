@@ -82,20 +82,31 @@ type QueryReport struct {
 	UnmatchedTerms []string `json:"unmatched_terms"` // words of the query that match no word of a tool
 }
 
+// maxSearched is how many bytes of a sentence wordsOf searches.
+const maxSearched = 64 << 10
+
 // wordsOf returns, for each of the terms of a sentence, the first word of the sentence that has the term, or otherwise
-// the term.
+// the term. It returns each word once.
 func wordsOf(sentence string, missing []string) []string {
-	words := slices.Clone(missing)
-	found := map[string]bool{}
+	firsts := make(map[string]string, len(missing)) // "" until a word is found
+	for _, term := range missing {
+		firsts[term] = ""
+	}
 	isSeparator := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
-	for _, word := range strings.FieldsFunc(sentence, isSeparator) {
+	for word := range strings.FieldsFuncSeq(sentence[:min(len(sentence), maxSearched)], isSeparator) {
 		for _, term := range terms.Query(word) {
-			if i := slices.Index(missing, term); i >= 0 && !found[term] {
-				found[term], words[i] = true, strings.ToLower(word)
+			if first, ok := firsts[term]; ok && first == "" {
+				firsts[term] = strings.ToLower(word)
 			}
 		}
 	}
-	return append([]string{}, words...)
+	words, listed := make([]string, 0, len(missing)), map[string]bool{}
+	for _, term := range missing {
+		if word := cmp.Or(firsts[term], term); !listed[word] {
+			listed[word], words = true, append(words, word)
+		}
+	}
+	return words
 }
 
 // Select ranks the catalogue for each query and returns the union, grouped by server. The order is by score, then by

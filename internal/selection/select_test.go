@@ -109,7 +109,7 @@ func TestSynonymsOfTheSameWord(t *testing.T) {
 	if got := r.Queries[0].UnmatchedTerms; !slices.Equal(got, []string{"disk"}) {
 		t.Errorf("unmatched terms = %q, want disk", got)
 	}
-	r, err = Build(tools).Select(Request{Queries: []string{"Happy parties"}})
+	r, err = Build(tools).Select(Request{Queries: []string{"Happy parties, party"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/big"
 	"reflect"
 	"slices"
 	"strconv"
@@ -75,8 +76,8 @@ func (e tooManyError) Error() string {
 	return fmt.Sprintf("the list has more than %d elements", int(e))
 }
 
-// withLimits returns the unmarshalers of the limits, followed by last. Without limits it joins
-// nothing, because joined unmarshalers look up each type again.
+// withLimits returns the unmarshalers of the limits, followed by last. Without limits it joins nothing, because joined
+// unmarshalers look up each type again.
 func withLimits(limits []Limit, last *jsonv2.Unmarshalers) jsonv2.Options {
 	if len(limits) == 0 {
 		return jsonv2.WithUnmarshalers(last)
@@ -207,6 +208,22 @@ var integers = jsonv2.JoinUnmarshalers(
 
 var errNoInteger = errors.New("it is not a whole number")
 
+// Limits of a number that is computed exactly. An exponent of ten digits would fill the memory.
+const (
+	maxForm     = 1000 // bytes
+	maxExponent = 1000
+)
+
+// smallExponent reports whether the exponent of a valid number is within the limit.
+func smallExponent(number string) bool {
+	i := strings.IndexAny(number, "eE")
+	if i < 0 {
+		return true
+	}
+	exponent, err := strconv.Atoi(number[i+1:])
+	return err == nil && exponent >= -maxExponent && exponent <= maxExponent
+}
+
 func integer[T int | int32 | int64 | uint64](d *jsontext.Decoder, v *T) error {
 	if d.PeekKind() != '0' {
 		return errors.ErrUnsupported
@@ -216,14 +233,12 @@ func integer[T int | int32 | int64 | uint64](d *jsontext.Decoder, v *T) error {
 		return err
 	}
 	number := string(value)
-	if strings.ContainsAny(number, ".eE") {
-		f, err := strconv.ParseFloat(number, 64)
-		switch {
-		case err == nil && f != math.Trunc(f):
+	if strings.ContainsAny(number, ".eE") && len(number) <= maxForm && smallExponent(number) {
+		exact, _ := new(big.Rat).SetString(number) // the number is valid
+		if !exact.IsInt() {
 			return errNoInteger
-		case err == nil && math.Abs(f) < 1<<53: // otherwise f may differ from the number
-			number = strconv.FormatFloat(f, 'f', -1, 64)
 		}
+		number = exact.Num().String()
 	}
 	if jsonv2.Unmarshal([]byte(number), v) != nil {
 		least, most := int64(math.MinInt64), uint64(math.MaxInt64)

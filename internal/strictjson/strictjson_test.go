@@ -63,6 +63,8 @@ func TestDecodeRefuses(t *testing.T) {
 		`{"name":""}`:                               "/name: it is empty: leave it out for its default",
 		`{"count":"3"}`:                             "/count: it is a string",
 		`{"count":1.5}`:                             "/count: it is not a whole number",
+		`{"count":512.00000000000000000001}`:        "/count: it is not a whole number",
+		`{"count":1e-400}`:                          "/count: it is not a whole number",
 		`{"count":1e30}`:                            "/count: want a whole number from -9223372036854775808 to 9223372036854775807",
 		`{"count":99999999999999999999}`:            "/count: want a whole number from -9223372036854775808 to 9223372036854775807",
 		`{"count":1e9999999999}`:                    "/count: want a whole number from -9223372036854775808 to 9223372036854775807",
@@ -101,8 +103,8 @@ func TestIntegers(t *testing.T) {
 		Large int64  `json:"large"`
 		Size  uint64 `json:"size"`
 	}
-	const in = `{"int":512.0,"small":-1e3,"large":9007199254740993,"size":5.12e2}`
-	want := counts{512, -1000, 9007199254740993, 512}
+	const in = `{"int":9007199254740992.0,"small":-1e3,"large":1e16,"size":5.12e2}`
+	want := counts{9007199254740992, -1000, 1e16, 512}
 	for name, decode := range map[string]func([]byte, any, ...strictjson.Limit) error{
 		"Decode": strictjson.Decode, "DecodeOpen": strictjson.DecodeOpen,
 	} {

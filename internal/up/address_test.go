@@ -23,6 +23,7 @@ func TestListen(t *testing.T) {
 	}
 	free.Close()
 	const anyPort = "127.0.0.1:0"
+	_, port, _ := net.SplitHostPort(free.Addr().String())
 	taken, mine := other.Addr().String(), free.Addr().String()
 	for _, c := range []struct{ http, nats, s3, want string }{
 		{mine, anyPort, anyPort, ""},
@@ -31,6 +32,7 @@ func TestListen(t *testing.T) {
 		{mine, anyPort, taken, "choose another address with --s3"},
 		{mine, mine, anyPort, "--http and --nats have the same port, "},
 		{anyPort, mine, mine, "--nats and --s3 have the same port, "},
+		{mine, "203.0.113.5:" + port, anyPort, "is not an address of this host: choose another address with --nats"},
 		{anyPort, "203.0.113.5:1", anyPort, "203.0.113.5:1 is not an address of this host"},
 	} {
 		conf := &config.Config{

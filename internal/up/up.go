@@ -105,7 +105,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		const key = "nats.replicas"
 		return nil, &config.InvalidError{Problems: []config.Problem{{
 			Where: o.Config.Origin(key).Where, Key: key,
-			Message: fmt.Sprintf("`codefleet up` has one server, which cannot keep %d replicas: remove the setting", n),
+			Message: fmt.Sprintf("`codefleet up` has one server, which cannot keep %d replicas", n),
 		}}}
 	}
 	f := &Fleet{o: o, opened: make(chan struct{}), done: make(chan struct{})}
@@ -311,6 +311,9 @@ func (f *Fleet) startStores(ctx context.Context) error {
 			Dir: filepath.Join(c.Data, "nats"), Addr: c.NATS.Addr, Tenants: users, Log: log,
 			Fleet: embedded.NATSUser{User: f.File.NATS.User, Password: f.File.NATS.Password},
 		})
+		if errors.Is(err, syscall.EADDRINUSE) { // another process has taken it since listen
+			err = &httpserve.AddressError{Addr: c.NATS.Addr, Setting: "--nats", Err: err}
+		}
 		return err
 	})
 	g.Go(func() (err error) {
@@ -324,7 +327,7 @@ func (f *Fleet) startStores(ctx context.Context) error {
 }
 
 // ErrSamePort is the error for two parts with the same port.
-var ErrSamePort = errors.New("choose another one for one of them (port 0 selects a free port)")
+var ErrSamePort = errors.New("give one of them another port (0 selects a free one)")
 
 // listen listens on the address of the HTTP interface, and checks that the queue and the object store can listen on
 // theirs. The child process of the object store could report such an error only in its log.
@@ -339,7 +342,8 @@ func listen(ctx context.Context, c *config.Config) (net.Listener, error) {
 		}
 		_, port, _ := net.SplitHostPort(addr)
 		for j, other := range open {
-			if _, taken, _ := net.SplitHostPort(other.Addr().String()); taken == port {
+			_, taken, _ := net.SplitHostPort(other.Addr().String())
+			if taken == port && errors.Is(err, syscall.EADDRINUSE) {
 				err = fmt.Errorf("%s and %s have the same port, %s: %w", flags[j], flags[i], port, ErrSamePort)
 			}
 			other.Close()
