@@ -910,21 +910,26 @@ func TestCheckFiles(t *testing.T) {
 			"execution.runsc: ./none: no such file or directory",
 			"execution.requirements: none.txt: no such file or directory",
 		},
-		"sandbox_type: gvisor, runsc: none":                      {"execution.runsc: none: executable file not found in $PATH"},
-		"sandbox_type: microsandbox, msb: ./none":                {"execution.msb: ./none: no such file or directory"},
-		"sandbox_type: gvisor, rootfs: file":                     {"execution.rootfs: file is not a directory"},
-		"rootfs: file":                                           {"warning: file is not a directory"},
-		"requirements: no}, pools: {default: {}":                 nil, // the worker serves no other task pool
-		"requirements: no}, pools: {a: {}":                       {"execution.requirements: no: no such file or directory"},
+		"sandbox_type: gvisor, runsc: none":              {"execution.runsc: none: executable file not found in $PATH"},
+		"sandbox_type: microsandbox, msb: ./none":        {"execution.msb: ./none: no such file or directory"},
+		"sandbox_type: gvisor, rootfs: file":             {"execution.rootfs: file is not a directory"},
+		"rootfs: file":                                   {"warning: file is not a directory"},
+		"requirements: .":                                {"execution.requirements: . is a directory"},
+		"sandbox_image: ./no":                            {"execution.sandbox_image: ./no: no such file or directory"},
+		"sandbox_image: 'python:3.12', msb: ./none":      nil, // gVisor is chosen if msb does not work
+		"sandbox_type: microsandbox, runsc: ./none":      nil,
+		"runsc: ./file, requirements: file":              nil,
+		"rootfs: ., runsc: ./file, sandbox_type: gvisor": nil,
+
+		"requirements: no}, pools: {default: {}": nil, // the worker serves no other task pool
+		"requirements: no}, pools: {a: {}": {
+			"execution.requirements: no: no such file or directory",
+		},
 		"requirements: no}, pools: {a: {}}, worker: {pools: [a]": nil,
 		"sandbox_image: ./no}, pools: {default: {image: x}":      nil,
-		"sandbox_image: ./no}, pools: {default: {}":              {"execution.sandbox_image: ./no: no such file or directory"},
-		"requirements: .":                                        {"execution.requirements: . is a directory"},
-		"sandbox_image: ./no":                                    {"execution.sandbox_image: ./no: no such file or directory"},
-		"sandbox_image: 'python:3.12', msb: ./none":              nil, // gVisor is chosen if msb does not work
-		"sandbox_type: microsandbox, runsc: ./none":              nil,
-		"runsc: ./file, requirements: file":                      nil,
-		"rootfs: ., runsc: ./file, sandbox_type: gvisor":         nil,
+		"sandbox_image: ./no}, pools: {default: {}": {
+			"execution.sandbox_image: ./no: no such file or directory",
+		},
 	} {
 		c := load(t, config.Source{File: write(t, "c.yaml", "{execution: {"+execution+"}}")})
 		var got []string

@@ -14,7 +14,8 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	unknown := &AddressError{"nosuchhost:1", "--s3", &net.OpError{Err: &net.DNSError{Name: "nosuchhost", IsNotFound: true}}}
+	absent := &net.DNSError{Name: "nosuchhost", IsNotFound: true}
+	unknown := &AddressError{"nosuchhost:1", "--s3", &net.OpError{Err: absent}}
 	timeout := &AddressError{"slow:1", "--s3", &net.OpError{Err: &net.DNSError{Name: "slow", IsTimeout: true}}}
 	for _, c := range []struct {
 		addr, want string
