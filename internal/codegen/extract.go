@@ -53,8 +53,8 @@ type block struct{ language, indent, text string }
 var fence = regexp.MustCompile("^([ \\t]*)(`{3,}|~{3,})\\s*([\\w.+#-]*).*$")
 
 // fencedBlocks returns the fenced blocks, of any indentation. A block without a closing fence ends with the response.
-// As in CommonMark, the lines of a block lose as much indentation as its opening fence has, and the closing fence has at
-// most 3 more columns.
+// As in CommonMark, the lines of a block lose as much indentation as its opening fence has, and the closing fence has
+// at most 3 more columns.
 func fencedBlocks(response string) []block {
 	var out []block
 	open, indent := "", ""

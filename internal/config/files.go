@@ -30,7 +30,7 @@ func (c *Config) CheckFiles() error {
 			c.Warnings = append(c.Warnings, p.String()+" (needed if microsandbox does not work)")
 		}
 	}
-	// A listed task pool has packages of its own, and may have an image of its own.
+	// A listed task pool has packages of its own, and may have an image of its own. Only gVisor needs one.
 	needs := func(needed func(Pool) bool) bool {
 		return slices.ContainsFunc(c.WorkerPools(), func(name string) bool {
 			pool, listed := c.Pools[name]
@@ -39,7 +39,7 @@ func (c *Config) CheckFiles() error {
 	}
 	image := e.SandboxImage
 	if (strings.HasPrefix(image, "/") || strings.HasPrefix(image, ".")) &&
-		needs(func(p Pool) bool { return p.Image == "" }) {
+		needs(func(p Pool) bool { return p.Image == "" && e.SandboxType != drivers.Microsandbox }) {
 		k.exists("execution.sandbox_image", image)
 	}
 	if needs(func(Pool) bool { return false }) {

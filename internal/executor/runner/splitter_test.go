@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSplitter checks that nothing is lost if the function that reads raises: a program's signal handler may raise in it.
+// TestSplitter checks that nothing is lost if the function that reads raises: a program's signal handler may do that.
 func TestSplitter(t *testing.T) {
 	const check = `
 import sys
