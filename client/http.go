@@ -307,6 +307,9 @@ func (d *httpConn) send(ctx context.Context, r httpRequest) (*http.Response, err
 	}
 	if at.base.Host == "" {
 		_, err := ReadFleetFile(d.located.Path)
+		if err == nil {
+			err = fmt.Errorf("%s has no address of a fleet", d.located.Path)
+		}
 		return nil, fmt.Errorf("%w: %w", ErrNoFleet, err)
 	}
 	resp, err := d.sendTo(ctx, at, r)

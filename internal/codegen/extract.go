@@ -19,7 +19,8 @@ func Extract(response string) (string, error) {
 	}
 	best, otherLanguage := "", ""
 	bestIsPython := false
-	blocks := fencedBlocks(response)
+	whole := dedent(response)
+	blocks := fencedBlocks(whole)
 	for _, b := range blocks {
 		isPython := pythonName.MatchString(b.language)
 		switch {
@@ -29,7 +30,7 @@ func Extract(response string) (string, error) {
 			best, bestIsPython = b.text, isPython
 		}
 	}
-	best, whole := dedent(best), dedent(response)
+	best = dedent(best)
 	fenced := slices.ContainsFunc(blocks, func(b block) bool { return columns(b.indent) < 4 })
 	switch {
 	case !fenced && looksLikePython(whole): // fences that are more indented may be in a string of the program

@@ -92,6 +92,7 @@ func TestExtract(t *testing.T) {
 			"x = s.split('</think>')\nprint('<think>')\n",
 		},
 		{"words of other languages as names", "```\nvar = 5\nprint(var)\n```", "var = 5\nprint(var)\n"},
+		{"all of it indented", "    ```python\n    import json\n    x = 1\n    print(x)\n    ```\n", "import json\nx = 1\nprint(x)\n"},
 		{"of one version of Python", "```python3.13\nx = 1\n```", "x = 1\n"},
 		{
 			"in a list", "1. Run:\n\n   ```python\n   x = 1\n   if x:\n       print(x)\n   ```\n",

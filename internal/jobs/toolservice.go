@@ -133,27 +133,32 @@ func (t *toolServer) serve(name ToolName, m *nats.Msg) {
 	t.accepted++
 	ctx, cancel := context.WithTimeout(t.ctx, wait)
 	t.calls.Go(func() {
-		defer func() {
-			cancel()
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			t.accepted--
-		}()
-		select {
-		case t.semaphore <- struct{}{}:
-			defer func() { <-t.semaphore }()
-		case <-ctx.Done():
-		case <-t.stopped:
-		}
-		if ctx.Err() != nil || t.hasStopped() { // the caller no longer waits, or this process stops
+		response, begun := t.handle(ctx, name, m.Data)
+		cancel()
+		t.mu.Lock()
+		t.accepted--
+		t.mu.Unlock()
+		if !begun {
 			respondDraining(m)
-			return
-		}
-		if err := m.Respond(t.Handle(ctx, name, m.Data)); err != nil {
-			t.c.opts.Log.WarnContext(ctx, "tool response not sent", "server", name.Server, "tool",
+		} else if err := m.Respond(response); err != nil {
+			t.c.opts.Log.WarnContext(t.ctx, "tool response not sent", "server", name.Server, "tool",
 				name.Tool, "error", err)
 		}
 	})
+}
+
+// handle handles a call when it has its turn, unless the caller no longer waits then, or this process stops.
+func (t *toolServer) handle(ctx context.Context, name ToolName, data []byte) (response []byte, begun bool) {
+	select {
+	case t.semaphore <- struct{}{}:
+		defer func() { <-t.semaphore }()
+	case <-ctx.Done():
+	case <-t.stopped:
+	}
+	if ctx.Err() != nil || t.hasStopped() {
+		return nil, false
+	}
+	return t.Handle(ctx, name, data), true
 }
 
 // respondDraining responds that the call was not begun. If that fails, the call times out.

@@ -631,8 +631,8 @@ def sorts_as_text(texts):
     """Whether texts that begin with digits have the order of their numbers when they are sorted as text. Dates such as
     2026-01-31 and times sort as text if all have one form."""
     misleading = re.compile(
-        r"\W*[-−]\W*\d"  # a negative number
-        r"|\W*\d\d?([./-])\d\d?\1\d|\W*\d\d?[./-]\d{4}\b|\W*\d\d?/\d\d?\b"  # a date such as 31.1.2026, 1/2026 or 1/31
+        r"\W*[-−]\W*\d|\W*\d{1,3}([.,' ]\d{3})+(?!\d)"  # a negative number, or one with separators
+        r"|\W*\d\d?([./-])\d\d?\2\d|\W*\d\d?[./-]\d{4}\b|\W*\d\d?/\d\d?\b"  # a date such as 31.1.2026, 1/2026 or 1/31
         r"|.*\d\W*(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\W*(\d|$)|.*\d\s*[ap]\.?m\b", re.I | re.S)
     if any(misleading.match(text) for text in texts):
         return False
@@ -642,13 +642,13 @@ def sorts_as_text(texts):
         offsets = {re.split(r"\d:\d\d[\d.:]*", text, maxsplit=1)[-1] for text in texts}
         if len(offsets) > 1 or len({re.sub(r"\d", "0", text) for text in texts}) > 1:
             return False
-    units = [re.fullmatch(r"\W*\d[\d.,]*\s*([a-z%]{1,3})?", text, re.I) for text in texts]
+    units = [re.fullmatch(r"\W*\d[\d.,]*\s*([^\W\d_]+|%)?", text) for text in texts]
     if all(units) and len({unit[1] for unit in units}) > 1:
         return False
 
     def numbers(text):
         parts = re.split("([0-9]+)", re.sub(r"^[\W_]*", "", text))
-        return [(len(part.lstrip("0")), part.lstrip("0")) if part.isdecimal() else part for part in parts]
+        return [(len(part.lstrip("0")), part.lstrip("0")) if i % 2 else part for i, part in enumerate(parts)]
 
     return sorted(texts) == sorted(sorted(texts), key=numbers)
 

@@ -171,7 +171,9 @@ for texts in (["5.1.2020", "10.2.2019"], ["2020-2-5", "2020-10-01"], ["12/31/201
               ["2026-01-31 10:00+00", "2026-01-31 09:00+00"],
               ["Apple", "7-Eleven", "3M"], ["2001: A Space Odyssey", "Alien", "1984"], ["20260131", "20251231"],
               ["2026-W05", "2025-W51"], ["2020Q1", "2019Q4"], ["12ab34cd", "1a2b3c4d", "0e1000ff"], ["2 MB", "1 GB"],
-              ["2020-01-01T10:00:00.5Z", "2020-01-01T10:00:00Z"], ["02 Jan 2020", "01 Feb 2020"], ["-5", "-1"]):
+              ["2020-01-01T10:00:00.5Z", "2020-01-01T10:00:00Z"], ["02 Jan 2020", "01 Feb 2020"], ["-5", "-1"],
+              ["1,000", "900"], ["$1,200", "$950"], ["1 hour", "30 minutes"],
+              ["\u06f1\u06f2", "\u06f1\u06f2 x", "5 kg"]):
     try:
         print([row["a"] for row in ordered([{"a": text} for text in texts], "a", False)])
     except Failure as error:
@@ -215,6 +217,10 @@ the column a has the texts 2 MB, 1 GB: their order
 the column a has the texts 2020-01-01T10:00:00.5Z,
 the column a has the texts 02 Jan 2020, 01 Feb 202
 the column a has the texts -5, -1: their order may
+the column a has the texts 1,000, 900: their order
+the column a has the texts $1,200, $950: their ord
+the column a has the texts 1 hour, 30 minutes: the
+the column a has the texts ۱۲, ۱۲ x: their order m
 [{'on': 'n/a'}, {'on': '2026-01-15'}, {'on': '2025-01-15'}, {'on': ''}]
 `
 	if d := cmp.Diff(want, string(out)); err != nil || d != "" {

@@ -164,6 +164,11 @@ func TestSignatures(t *testing.T) {
 			"f(a: Any = UNSET, b: Any = UNSET, c: int = UNSET, d: int = UNSET) -> Any",
 		},
 		{
+			"copies of one schema", `{"properties":{"a":{"$ref":"t"},"b":{"$ref":"t"}},"$defs":{` +
+				`"1":{"$id":"t","type":"integer"},"2":{"$id":"t","type":"integer"}}}`, "",
+			"f(a: int = UNSET, b: int = UNSET) -> Any",
+		},
+		{
 			"long chain", `{"properties":{"a":{"$ref":"#/$defs/0"},"b":{"$ref":"#/$defs/x"}},"$defs":{` +
 				`"x":{"$ref":"#/$defs/y"},"y":{"$ref":"#/$defs/x"},` + chain(40) + `"40":{"type":"string"}}}`, "",
 			"f(a: str = UNSET, b: Any = UNSET) -> Any",

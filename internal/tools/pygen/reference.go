@@ -3,6 +3,7 @@ package pygen
 import (
 	"maps"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,7 +90,8 @@ func follow(at any, pointer string) (any, bool) {
 
 // nameSchemas sets the base of a document, and collects its schemas by their "$id" and, after the "$id" of the schema
 // around them, by their anchors. It makes each "$ref" within a schema that has an "$id" of its own absolute. Two
-// schemas with one name cannot be found by it, except by a "$dynamicAnchor": that is the outermost.
+// different schemas with one name cannot be found by it, unless one is the document or has the name as its
+// "$dynamicAnchor": that is the outermost.
 func (d *document) nameSchemas() {
 	root, _ := d.root.(object)
 	id, _ := root["$id"].(string)
@@ -98,9 +100,11 @@ func (d *document) nameSchemas() {
 	}
 	d.named = map[string]any{d.base: d.root}
 	add := func(name string, schema object, dynamic bool) {
-		if _, taken := d.named[name]; !taken {
+		first, taken := d.named[name]
+		switch {
+		case !taken:
 			d.named[name] = schema
-		} else if !dynamic {
+		case !dynamic && name != d.base && !reflect.DeepEqual(first, any(schema)):
 			d.named[name] = nil
 		}
 	}
