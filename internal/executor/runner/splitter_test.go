@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestSplitter checks that nothing is lost if the function that reads raises: a program's signal handler may do that.
+// TestSplitter checks that nothing is lost if the function that reads raises, as a program's signal handler may do, and
+// the limit of headers.
 func TestSplitter(t *testing.T) {
 	const check = `
 import sys
@@ -32,6 +33,12 @@ except TimeoutError:
 splitter.receive(reader(stream[200:]))
 header, body, _ = splitter.next()
 print(header, bytes(body) == bytes(range(256)), len(splitter))
+for size in frames.MAX_HEADER - 1, frames.MAX_HEADER:
+    splitter.receive(reader(frames.pack({"t": "x" * (size - 8)})))
+    try:
+        print(len(splitter.next()[0]["t"]))
+    except frames.Broken as error:
+        print(error)
 `
 	cmd := exec.Command("/usr/bin/python3", "-I", "-S", "-c", check)
 	cmd.Stdin = strings.NewReader(source("frames") + "\x1f" + source("hidden"))
@@ -39,7 +46,8 @@ print(header, bytes(body) == bytes(range(256)), len(splitter))
 	if err != nil {
 		t.Fatalf("Python: %v: %s", err, out)
 	}
-	if want := "200 b'1' None\n{'t': 'b'} True 0\n"; string(out) != want {
+	want := "200 b'1' None\n{'t': 'b'} True 0\n65527\nframe without a header\n"
+	if string(out) != want {
 		t.Errorf("frames = %s, want %s", out, want)
 	}
 }
