@@ -312,7 +312,8 @@ func TestExample(t *testing.T) {
 // TestInvalidPlugin checks that Run returns an error for an invalid plugin before the worker starts.
 func TestInvalidPlugin(t *testing.T) {
 	err := workermain.Run(t.Context(), workermain.Config{
-		Args: []string{"--nats", "nats://127.0.0.1:1"}, Env: []string{"HOME=" + t.TempDir()},
+		Args: []string{"--nats", "nats://127.0.0.1:1"},
+		Env:  []string{"HOME=" + t.TempDir(), "CODEFLEET_S3_ENDPOINT=http://127.0.0.1:1"},
 	}, nameless{})
 	if err == nil || !strings.Contains(err.Error(), "needs a unique name") {
 		t.Errorf("Run = %v, want an error about the name", err)
