@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -50,8 +51,10 @@ type configReport struct {
 func (a *app) configCheck(context.Context, []string) error {
 	c, err := a.loadSilently()
 	found := []error{err}
+	var ofFiles []string
 	if err == nil {
-		found = []error{c.CheckLiveFolder(), c.CheckFiles()}
+		ofFiles, err = c.CheckFiles()
+		found = []error{c.CheckLiveFolder(), err}
 	}
 	report := configReport{Problems: []config.Problem{}, Warnings: []string{}}
 	for _, err := range found {
@@ -62,7 +65,7 @@ func (a *app) configCheck(context.Context, []string) error {
 		}
 	}
 	if report.OK = len(report.Problems) == 0; report.OK {
-		report.Warnings = append(report.Warnings, c.Warnings...)
+		report.Warnings = slices.Concat(report.Warnings, c.Warnings, ofFiles)
 	}
 	if err := a.print(report, func(w io.Writer) {
 		for _, p := range report.Problems {

@@ -117,6 +117,9 @@ func (a *app) wsPushCommand() *cobra.Command {
 		if ours {
 			policy = client.Ours
 		}
+		if _, err := os.Stat(args[0]); errors.Is(err, fs.ErrNotExist) {
+			return usage("%s does not exist", args[0]).try("the directory whose files to send")
+		}
 		if err := requireDir(args[0]); err != nil {
 			return err
 		}

@@ -913,7 +913,7 @@ func TestCheckFiles(t *testing.T) {
 		"sandbox_type: gvisor, runsc: none":              {"execution.runsc: none: executable file not found in $PATH"},
 		"sandbox_type: microsandbox, msb: ./none":        {"execution.msb: ./none: no such file or directory"},
 		"sandbox_type: gvisor, rootfs: file":             {"execution.rootfs: file is not a directory"},
-		"rootfs: file":                                   {"warning: file is not a directory"},
+		"rootfs: file":                                   {"warning: file is not a directory (needed if microsandbox does not work)"},
 		"requirements: .":                                {"execution.requirements: . is a directory"},
 		"sandbox_image: ./no":                            {"execution.sandbox_image: ./no: no such file or directory"},
 		"sandbox_image: 'python:3.12', msb: ./none":      nil, // gVisor is chosen if msb does not work
@@ -933,15 +933,14 @@ func TestCheckFiles(t *testing.T) {
 	} {
 		c := load(t, config.Source{File: write(t, "c.yaml", "{execution: {"+execution+"}}")})
 		var got []string
-		if invalid, ok := errors.AsType[*config.InvalidError](c.CheckFiles()); ok {
+		warnings, err := c.CheckFiles()
+		if invalid, ok := errors.AsType[*config.InvalidError](err); ok {
 			for _, p := range invalid.Problems {
 				got = append(got, p.Key+": "+p.Message)
 			}
 		}
-		for _, w := range c.Warnings {
-			if text, ok := strings.CutSuffix(w, " (needed if microsandbox does not work)"); ok {
-				got = append(got, "warning: "+strings.TrimPrefix(text, "c.yaml:1: execution.rootfs: "))
-			}
+		for _, w := range warnings {
+			got = append(got, "warning: "+strings.TrimPrefix(w, "c.yaml:1: execution.rootfs: "))
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("CheckFiles with %s (-want +got):\n%s", execution, diff)

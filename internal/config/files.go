@@ -12,8 +12,8 @@ import (
 )
 
 // CheckFiles checks that the files of the section execution without which a worker cannot start exist on this host. The
-// error is an *InvalidError. If only one of the two sandboxes cannot start, CheckFiles adds a warning to c.Warnings.
-func (c *Config) CheckFiles() error {
+// error is an *InvalidError. The warnings are about files without which only one of the two sandboxes cannot start.
+func (c *Config) CheckFiles() (warnings []string, err error) {
 	k, gvisor, e := &checker{c: c}, &checker{c: c}, c.Execution
 	gvisor.executable("execution.runsc", e.Runsc)
 	gvisor.exists("execution.rootfs", e.Rootfs)
@@ -27,7 +27,7 @@ func (c *Config) CheckFiles() error {
 		k.problems = gvisor.problems
 	default:
 		for _, p := range gvisor.problems {
-			c.Warnings = append(c.Warnings, p.String()+" (needed if microsandbox does not work)")
+			warnings = append(warnings, p.String()+" (needed if microsandbox does not work)")
 		}
 	}
 	// A listed task pool has packages of its own, and may have an image of its own. Only gVisor needs one.
@@ -49,9 +49,9 @@ func (c *Config) CheckFiles() error {
 		}
 	}
 	if len(k.problems) > 0 {
-		return &InvalidError{Problems: k.problems}
+		return warnings, &InvalidError{Problems: k.problems}
 	}
-	return nil
+	return warnings, nil
 }
 
 func (k *checker) exists(key, path string) {

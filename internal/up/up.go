@@ -98,8 +98,12 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 			return nil, err
 		}
 	}
-	if err := o.Config.CheckFiles(); err != nil {
+	warnings, err := o.Config.CheckFiles()
+	if err != nil {
 		return nil, err
+	}
+	for _, w := range warnings {
+		o.Telemetry.Logger.WarnContext(ctx, "doubtful setting", "setting", w)
 	}
 	if n := o.Config.NATS.Replicas; n > 1 {
 		const key = "nats.replicas"

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/executor/executortest"
+	"github.com/codefleet/codefleet/internal/logtest"
 	"github.com/codefleet/codefleet/internal/process"
 	"github.com/codefleet/codefleet/internal/up"
 	"github.com/codefleet/codefleet/internal/up/uptest"
@@ -48,6 +50,18 @@ func startFleet(t *testing.T, spans *tracetest.SpanRecorder, log io.Writer) (f *
 			t.Error(err)
 		}
 	})
+}
+
+// TestDoubtfulFiles checks that a fleet that may start without a file of the settings logs that it is missing.
+func TestDoubtfulFiles(t *testing.T) {
+	conf, tel, log := uptest.Config(t), uptest.Telemetry(), &logtest.Log{}
+	conf.Execution.Runsc = "./none"
+	tel.Logger = slog.New(slog.NewTextHandler(log, nil))
+	uptest.Start(t, up.Options{Config: conf, Telemetry: tel})
+	const want = "execution.runsc: ./none: no such file or directory (needed if microsandbox does not work)"
+	if !strings.Contains(log.String(), want) {
+		t.Errorf("the log is %q, want a line with %q", log, want)
+	}
 }
 
 // TestOneTrace checks that one trace has spans of the request, the queue, the sandbox and the workspace.

@@ -84,14 +84,18 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 func serve(
 	accept, work context.Context, p *process.Process, o assembly.WorkerOptions, list []plugin.Plugin,
 ) error {
-	if err := p.Config.CheckFiles(); err != nil {
+	log := p.Telemetry.Logger
+	warnings, err := p.Config.CheckFiles()
+	if err != nil {
 		return process.UsageError(err)
+	}
+	for _, w := range warnings {
+		log.WarnContext(accept, "doubtful setting", "setting", w)
 	}
 	if p.Config.S3.Endpoint == "" {
 		return process.UsageError(errors.New("the address of the object store is missing: give s3.endpoint or " +
 			"--fleet; `codefleet up` needs neither"))
 	}
-	log := p.Telemetry.Logger
 	set, err := pluginhost.New(log, list...)
 	if err != nil {
 		return err
