@@ -4,9 +4,11 @@
 //
 // For each task, a worker invokes the hooks in this order:
 //
-//	select     after tools were selected for a description
-//	generate   after a program was written for a description; once per task, because the program is recorded
-//	validate   after a sandbox has parsed a program, before the program runs; for every program and every run
+//	select     after tools were selected for a description; in every run
+//	generate   after a program was written for a description, or could not be written; once per task, because the
+//	           program is recorded
+//	validate   after a sandbox has parsed a program, before the program runs; for every program and every run, unless
+//	           strict guardrails refuse the program or the task is check_only
 //	call       when the program calls a tool; possibly for several calls at once
 //	result     after the program has ended, before anything of the run is recorded
 //
@@ -41,7 +43,8 @@ type Plugin interface {
 // Selector changes the tools with which a description's program is written.
 type Selector interface {
 	// Select returns the ids of the tools, best first. The worker drops tools that the task may not use, and the last
-	// tools above its limit. After an error the selection is unchanged, and the worker logs a warning.
+	// tools if there are more than the task's tools.max. After an error the selection is unchanged, and the worker logs
+	// a warning.
 	Select(ctx context.Context, t Task, s Selection) ([]string, error)
 }
 
@@ -55,7 +58,8 @@ type Generator interface {
 // Validator decides whether a program may run.
 type Validator interface {
 	// Validate returns nil to run the program. After a *Refusal, the task ends blocked with the refusal's code and
-	// message. After any other error the program does not run, and the task is retried, up to queue.attempts.
+	// message. After any other error the program does not run, and the task is retried, up to its retry.attempts or
+	// else queue.attempts.
 	Validate(ctx context.Context, t Task, p Program) error
 }
 
@@ -76,8 +80,8 @@ type Caller interface {
 // Resulter redacts and annotates the outcome of a program before it is committed and recorded. A worker with a Resulter
 // does not publish output until the hook has returned.
 type Resulter interface {
-	// Result changes r. After an error nothing of the run is committed or recorded, and the task is retried, up to
-	// queue.attempts, with its tool calls replayed.
+	// Result changes r. After an error nothing of the run is committed or recorded, and the task is retried as under
+	// Validate, with its tool calls replayed.
 	Result(ctx context.Context, t Task, r *Result) error
 }
 

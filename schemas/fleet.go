@@ -19,7 +19,7 @@ type Worker struct {
 	Slots   int            `json:"slots"`
 	Busy    int            `json:"busy"`
 	State   string         `json:"state"`             // running | draining
-	Sandbox map[string]any `json:"sandbox,omitempty"` // driver, engine_version, tier, limits
+	Sandbox map[string]any `json:"sandbox,omitempty"` // driver, engine_version, tier, limits, environment, multi_tenant
 	Boxes   map[string]int `json:"boxes,omitempty"`   // boxes by state, waiting requests, max, and idle memory
 	Extra   map[string]any `json:"extra,omitempty"`
 	Drains  bool           `json:"drains,omitempty"` // whether it obeys an order to drain

@@ -134,8 +134,8 @@ type Network struct {
 }
 
 // Retry controls how often, after which outcomes, and with which delay a task is retried. Attempts includes the first
-// attempt. A task is always retried after a lost worker or an error of the fleet, but after an outcome of the program
-// only if On contains it ("failed", "timeout").
+// attempt. While there are attempts left, a task is retried after a lost worker and after each error of the fleet that
+// is not permanent, but after an outcome of the program only if On contains it ("failed", "timeout").
 type Retry struct {
 	Attempts int      `json:"attempts,omitempty"`
 	BackoffS float64  `json:"backoff_s,omitempty"`

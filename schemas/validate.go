@@ -143,7 +143,7 @@ func asInvalid(schema string, err error) error {
 			for _, c := range e.Causes {
 				_, ofAlternatives := c.ErrorKind.(*kind.OneOf)
 				if ofAlternatives && slices.ContainsFunc(e.Causes, isWrongType) {
-					continue // a value that is not an object has all required properties
+					continue // required permits a value that is not an object, so every alternative matches it
 				}
 				walk(c)
 			}

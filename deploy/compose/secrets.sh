@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the passwords and tokens of the compose deployment into deploy/compose/secrets, unless they exist.
+# Writes the passwords and tokens of the compose deployment into deploy/compose/secrets. If that exists, it fails.
 set -eu
 cd "$(dirname "$0")"
 umask 077

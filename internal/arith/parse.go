@@ -33,7 +33,7 @@ type Node struct {
 }
 
 // Grammar defines a dialect. Power is right-associative and binds tighter than a preceding sign; Product and
-// Sum bind less tightly, in this order. An operator is a symbol or a word.
+// Sum bind less tightly, in this order. An operator is a word or a symbol; a symbol of Sum or Sign is one character.
 type Grammar struct {
 	Sum, Product, Power, Sign []string
 

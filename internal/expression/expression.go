@@ -35,7 +35,7 @@ type Condition struct {
 }
 
 // Compile returns the condition that source describes. It may use the variables, whose types are not declared. The
-// error says where the source is wrong.
+// error about a wrong token or type says where it is in the source.
 func Compile(source string, variables ...string) (*Condition, error) {
 	checked, program, err := compile(source, variables)
 	if err != nil {

@@ -29,8 +29,8 @@ import (
 
 const roleVariable = "FAULTTEST_ROLE"
 
-// Role is the main function of a process. It calls ready when it is ready, and returns when ctx ends, at the end of
-// the test.
+// Role is the main function of a process. It calls ready when it is ready, and returns when ctx ends: when Stop or
+// Restart end it, or the process of the test exits. At the end of the test, a process that still runs is killed.
 type Role func(ctx context.Context, ready func()) error
 
 // Main runs the role in which Start started this process, or else m, a *testing.M or a wrapper of one. It does not
@@ -52,7 +52,8 @@ func Main(m interface{ Run() int }, roles map[string]Role) {
 	os.Exit(0)
 }
 
-// Process is a process that runs a role. It is safe for concurrent use.
+// Process is a process that runs a role. It is safe for concurrent use, except that PID and Continue must not be called
+// while a fault restarts the process.
 type Process struct {
 	tb   testing.TB
 	role string

@@ -61,8 +61,8 @@ var (
 	}
 )
 
-// The metrics of the whole fleet. Each interface reads them from the queue when it is scraped, so all of them report
-// the same values.
+// The metrics of the whole fleet. Each ingest reads them from the queue when it is scraped, at most every few seconds.
+// So all of them report about the same values.
 var (
 	priority = Attribute{Name: "priority", Meaning: "the priority", Values: []string{"high", "normal", "low"}}
 

@@ -17,7 +17,7 @@ const (
 	MaxTotal  = 50_000  // size of all patterns of a Set
 )
 
-// runesPerSize is how many limits of ranges in character classes count as 1: \pL has more than 1000.
+// runesPerSize is how many ends of ranges in character classes count as 1: \pL has more than 1000.
 const runesPerSize = 8
 
 // Pattern is a compiled regular expression (RE2).
@@ -73,8 +73,8 @@ func (s *Set) Compile(pattern string) (*Pattern, error) {
 	return s.compiled[pattern], nil
 }
 
-// size returns how many parts a pattern has if its repeats are written out, but at most MaxSize+1, and how many limits
-// of ranges its classes have, which the copies of a class share.
+// size returns how many parts a pattern has if its repeats are written out, but at most MaxSize+1, and how many ends of
+// ranges its classes have, which the copies of a class share.
 func size(re *syntax.Regexp) (parts, ranges int) {
 	parts = 1
 	switch re.Op { //nolint:exhaustive // the other operators have no text of their own

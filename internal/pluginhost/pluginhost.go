@@ -296,8 +296,9 @@ func checkCheckpoint(changed, original json.RawMessage) error {
 	return nil
 }
 
-// sanitize undoes a change of the status, makes text valid UTF-8 and sets the default levels of notes. It returns an
-// error if the changed result violates package plugin's rules or the schema of results.
+// sanitize undoes a change of the status, makes the output valid UTF-8 and sets the default levels of notes. It returns
+// an error if the changed result is too large, its value or checkpoint is invalid, it has or lacks an error or a
+// checkpoint against package plugin's rules, or a note has another level.
 func sanitize(changed *plugin.Result, original plugin.Result) error {
 	if n, limit := size(*changed), size(original)+maxAdded; n > limit {
 		return fmt.Errorf("the result is %d bytes; the limit is %d", n, limit)

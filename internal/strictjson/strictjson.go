@@ -101,7 +101,7 @@ func Decode(data []byte, v any, limits ...Limit) error {
 }
 
 // DecodeOpen is like Decode, but for JSON from programs other than our clients: it ignores unknown members, permits
-// empty members, and treats a member that is null as if it were left out.
+// empty members, and treats a member that is null as if it were left out. Only a json.RawMessage gets the null.
 func DecodeOpen(data []byte, v any, limits ...Limit) error {
 	if jsontext.Value(data).Kind() == 'n' {
 		return &Error{Offset: -1, Reason: errNull.Error()}
@@ -127,8 +127,8 @@ func CheckDepth(data []byte, maxDepth int) error {
 	return checkLimits(data, maxDepth)
 }
 
-// checkLimits returns an error if JSON is nested too deeply, or has a number with too many digits or beyond the range
-// of float64. data must be valid.
+// checkLimits returns an error if JSON is nested too deeply, or has a number with too many digits, or a number with a
+// fraction or an exponent that is beyond the range of float64. data must be valid.
 func checkLimits(data []byte, maxDepth int) error {
 	depth := 0
 	for i := 0; i < len(data); i++ {

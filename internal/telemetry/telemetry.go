@@ -60,8 +60,8 @@ type Telemetry struct {
 	closers []func(context.Context) error
 }
 
-// Setup sets up a process's telemetry. Without a call of Shutdown before the process ends, the last spans are
-// lost. An unreachable endpoint is logged when spans are sent, and blocks nothing.
+// Setup sets up a process's telemetry. Without a call of Shutdown before the process ends, the last spans and exported
+// log records are lost. An unreachable endpoint is logged when they are sent, and blocks only Shutdown.
 func Setup(ctx context.Context, o Options) (*Telemetry, error) {
 	// The HTTP client logs bytes from servers to the standard logger. They may repeat secrets of requests.
 	log.SetOutput(io.Discard)
@@ -173,8 +173,8 @@ func (t *Telemetry) setUpMetrics(o Options, res *resource.Resource) error {
 
 func (t *Telemetry) onShutdown(f func(context.Context) error) { t.closers = append(t.closers, f) }
 
-// Shutdown sends pending spans and closes everything, the log file last. Call it once, with a live context that
-// has a timeout.
+// Shutdown sends pending spans and log records, and closes everything, the log file last. Call it once, with a live
+// context that has a timeout.
 func (t *Telemetry) Shutdown(ctx context.Context) error {
 	var errs []error
 	for _, closer := range slices.Backward(t.closers) {

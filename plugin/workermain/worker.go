@@ -50,8 +50,8 @@ func Exit(ctx context.Context, err error, stderr io.Writer) int {
 }
 
 // Run runs a worker until ctx ends. Then the worker claims no more tasks and lets running tasks finish within
-// worker.drain. Plugins are invoked in the given order. If a plugin has no hook or no unique name, Run returns an error
-// before the worker starts.
+// worker.drain. Plugins are invoked in the given order. If a plugin has no hook, no unique name, or a method with the
+// name of a hook but another signature, Run returns an error before the worker starts.
 func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	if c.Stderr == nil {
 		c.Stderr = io.Discard

@@ -218,7 +218,7 @@ func (b *run) alone(ctx context.Context, remote bucket) (uploaded float64, err e
 	return float64(e.last.Up) / 1024, err
 }
 
-// addNumbers adds the numbers N9a to N9u with their targets to the report. For each step the number is the time
+// addNumbers adds the numbers N9a to N9v with their targets to the report. For each step the number is the time
 // divided by the faster yardstick's.
 func (b *run) addNumbers(tools []syncTool, uploaded float64) {
 	steps := []string{firstPush, samePush, onePush, coldPull, samePull}

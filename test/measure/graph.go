@@ -40,7 +40,7 @@ func (c *checkout) ambiguousWords() string {
 
 // upward sorts the files of a package and of the packages below it, and returns how many of their references to each
 // other lead from a later file to an earlier one. The order keeps these few, by the heuristic of Eades, Lin and Smyth
-// (1993).
+// (1993). References between two packages do not count.
 func (c *checkout) upward(path string) string {
 	graph, total := map[string]map[string]bool{}, 0
 	for _, p := range c.packages {

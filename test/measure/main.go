@@ -4,8 +4,9 @@
 //	go run ./test/measure DIR…       one column for each checkout
 //	go run ./test/measure -build …   also builds the programs of each checkout, from an empty cache (minutes)
 //
-// It takes the packages that the shipped programs contain from `go list` and parses their files. It does not count test
-// files, test-only packages, examples and generated files.
+// It takes the packages that the shipped programs and the public packages contain from `go list` and parses their
+// files. It does not count test files, test-only packages, examples and generated files. Only lines over 120 columns
+// are counted in all Go files.
 package main
 
 import (

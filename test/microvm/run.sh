@@ -2,7 +2,7 @@
 # Boots the machine that build.sh created in $1, copies the directory $2 to it, and runs the copy's program `run` as
 # root. Prints the program's output and exits with its status, or with 99 if the machine does not end within $LIMIT
 # seconds (default 3600). Changes in the machine are discarded. Emulation is 60 to 100 times slower than hardware.
-# Sometimes the machine hangs after several dozen microVMs: run the remaining tests again with RUN=PATTERN.
+# Sometimes the machine hangs after several dozen microVMs: run the remaining tests with `make TARGET RUN=PATTERN`.
 set -eu
 dir=$1 job=$2
 files=$(mktemp -d)

@@ -4,7 +4,7 @@
 //
 //	go run ./test/privacyeval FILE…
 //
-// A value counts as found if spans of its type cover all of it. A span counts as right if it overlaps a value of its
+// A value counts as found if a span of its type covers all of it. A span counts as right if it overlaps a value of its
 // type. The command prints recall and precision by type, and the throughput on the concatenated texts.
 package main
 

@@ -36,7 +36,7 @@ type system struct {
 }
 
 // dispatch measures N7: how long a task waits from its submission to the start of its run, at steady rates, and how
-// many tasks per second a queue completes.
+// many tasks per second a queue accepts and starts.
 func dispatch(ctx context.Context, b *bench.Bench, s servers) error {
 	systems := []system{
 		{"codefleet", startFleet}, {"asyncjobs", startAsyncjobs}, {"River", s.startRiver}, {"Asynq", s.startAsynq},

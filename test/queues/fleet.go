@@ -53,7 +53,7 @@ func startFleet(ctx context.Context, dir string, run func(int)) (queue, error) {
 	return &fleet{server, client, stop, ended}, nil
 }
 
-// submit does what the HTTP interface does for a task without an idempotency key.
+// submit does what package client does over NATS for a task without an idempotency key.
 func (f *fleet) submit(ctx context.Context, task int) error {
 	ev := event.New()
 	ev.SetID(strconv.Itoa(task))

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Metrics are means over a set's queries, between 0 and 1.
+// Metrics are those of the ranking for one query, or their means over a set's queries. Each is between 0 and 1.
 type Metrics struct {
 	Recall1  float64 `json:"recall_1"`
 	Recall5  float64 `json:"recall_5"`

@@ -27,7 +27,7 @@ class StateConfig:
     state_file: Optional[str] = None
     auto_save: Optional[bool] = None
     state_format: Optional[str] = None
-    workspace_dir: Optional[str] = None  # must equal that of ExecutionConfig, because the state is a file there
+    workspace_dir: Optional[str] = None  # no effect: the state document is a file of the workspace
 
 
 @dataclasses.dataclass

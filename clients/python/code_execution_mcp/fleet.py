@@ -104,7 +104,7 @@ def _variables(settings):
     """Return the environment variables for the settings. They override config.yaml and .env."""
     found = {}
     for key, value in settings.items():
-        if key.startswith("execution.state."):  # execution.state.state_dir is STATE_DIR
+        if key.startswith("execution.state."):  # execution.state.state_file is STATE_FILE
             name = "STATE_" + key[len("execution.state."):].upper().replace("STATE_", "")
         else:
             name = "CODEFLEET_" + key.upper().replace(".", "_")
