@@ -60,7 +60,8 @@ type BrokenTool struct {
 	Message string `json:"message"`
 }
 
-// ToolWarning is a place in a tool's texts that looks different to people than to models.
+// ToolWarning is a text of a tool that has hidden characters, or a phrase that instructs models instead of describing
+// the tool.
 type ToolWarning struct {
 	Tool    string `json:"tool"`  // server/name
 	Field   string `json:"field"` // name | title | description | schema

@@ -192,8 +192,8 @@ func (i Invalid) truncated() Invalid {
 	return Invalid{Path: text.Truncate(i.Path, maxInvalidText), Message: text.Truncate(i.Message, maxInvalidText)}
 }
 
-// alternatives returns, by location, the schemas by which an object has exactly one of several properties, with these
-// properties.
+// alternatives returns the names of the properties of which an object must have exactly one, by the location of the
+// schema that says so.
 var alternatives = sync.OnceValue(func() map[string][]string {
 	found := map[string][]string{}
 	for _, name := range []string{TaskV1, WorkflowV1} {
@@ -205,7 +205,7 @@ var alternatives = sync.OnceValue(func() map[string][]string {
 	return found
 })
 
-// findAlternatives adds the alternatives in the members of v, which is at a location.
+// findAlternatives adds the alternatives of v, the schema at a location, and those of its members.
 func findAlternatives(at string, v any, found map[string][]string) {
 	members, _ := v.(map[string]any)
 	for name, member := range members {

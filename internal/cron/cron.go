@@ -155,7 +155,7 @@ func (s Spec) nextWithin(t, from time.Time) (next, change time.Time) {
 	start, change := t.ZoneBounds()
 	offset := offsetOf(t)
 	if !start.IsZero() && !s.everyHour {
-		// Until the time repeated, the clocks show times for the second time.
+		// If the clocks were put back at start, they show times for the second time from start until repeated.
 		repeated := start.Add(offsetOf(start.Add(-time.Second)) - offset)
 		if from.Before(repeated) {
 			from = repeated.Add(-time.Nanosecond)

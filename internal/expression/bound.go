@@ -185,7 +185,7 @@ func (w *walk) descend(v ref.Val, room *int) bool {
 	return true
 }
 
-// pay charges the values before they are walked. It reports whether the walk was not interrupted.
+// pay charges a walk through the values, before an operation walks them. It reports whether it was not interrupted.
 func (w *walk) pay(values ...ref.Val) bool {
 	w.strings = true
 	for _, v := range values {

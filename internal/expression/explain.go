@@ -24,8 +24,8 @@ var corrections = map[string]string{
 	"or": "combine conditions with ||", "|": "combine conditions with ||",
 }
 
-// explain returns an error with the position and the text of the first of the compiler's errors. The parser's own text
-// lists all tokens that may follow.
+// explain returns an error with the position and the text of the first of the compiler's errors. It replaces the
+// parser's text about an unexpected token, which lists all tokens that may follow.
 func explain(issues *cel.Issues) error {
 	first := issues.Errors()[0]
 	message := first.Message
