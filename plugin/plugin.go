@@ -143,7 +143,8 @@ type Call struct {
 }
 
 // Result is the part of a program's outcome that plugins may change. A plugin must not add an Error or a Checkpoint if
-// it is nil, nor remove an Error.
+// it is nil, nor remove an Error. The code of an Error begins with a lower-case letter; lower-case letters, digits and
+// underscores follow.
 type Result struct {
 	Status     schemas.Status // read only
 	Value      json.RawMessage
@@ -155,9 +156,9 @@ type Result struct {
 	Notes      []schemas.Finding // added to the result's guardrails; Level is info (the default) or warning
 }
 
-// Refusal is a plugin's decision to refuse a program or a call.
+// Refusal is a plugin's decision to refuse a program or a call. From another hook it is an ordinary error.
 type Refusal struct { //nolint:errname // it is a decision first
-	Code    string // error code of a refused program, such as "import_refused"; the default is "refused"
+	Code    string // error code of a refused program, such as "import_refused"; "refused" if empty or invalid
 	Message string // what is refused and why
 	Hint    string // what to do instead
 	Line    int    // line of the program; 0 if unknown

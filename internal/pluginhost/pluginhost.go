@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -182,7 +183,7 @@ func (s *Set) Validate(ctx context.Context, t plugin.Task, in plugin.Program) (*
 		_, err := run(ctx, s, m, "validate", t, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, p.Validate(ctx, t, in)
 		})
-		if r := refusalIn(err); r != nil {
+		if r, refused := errors.AsType[*plugin.Refusal](err); refused {
 			return r, nil
 		}
 		if err != nil {
@@ -208,7 +209,7 @@ func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawM
 			}
 			return args, err
 		})
-		if r := refusalIn(err); r != nil {
+		if r, refused := errors.AsType[*plugin.Refusal](err); refused {
 			return nil, r, nil
 		}
 		if err != nil {
@@ -296,9 +297,13 @@ func checkCheckpoint(changed, original json.RawMessage) error {
 	return nil
 }
 
-// sanitize undoes a change of the status, makes the output valid UTF-8 and sets the default levels of notes. It returns
-// an error if the changed result is too large, its value or checkpoint is invalid, it has or lacks an error or a
-// checkpoint against package plugin's rules, or a note has another level.
+// errorCode matches the error codes that the schema of results permits.
+var errorCode = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+// sanitize undoes a change of the status, makes the output valid UTF-8, and sets the default levels of notes and line 0
+// for negative lines. It returns an error if the changed result is too large, its value, checkpoint or error code is
+// invalid, it has or lacks an error or a checkpoint against package plugin's rules, or a note has another level. What
+// it accepts matches the schema of results, which is checked only after the commit.
 func sanitize(changed *plugin.Result, original plugin.Result) error {
 	if n, limit := size(*changed), size(original)+maxAdded; n > limit {
 		return fmt.Errorf("the result is %d bytes; the limit is %d", n, limit)
@@ -322,7 +327,18 @@ func sanitize(changed *plugin.Result, original plugin.Result) error {
 	if (changed.Error == nil) != (original.Error == nil) {
 		return errors.New("a hook must not set or remove the error")
 	}
+	if changed.Error != nil {
+		e := *changed.Error // the plugin may use its error for other results too
+		if !errorCode.MatchString(e.Code) {
+			return fmt.Errorf("invalid error code %q; want lower-case letters, digits and underscores, a letter first",
+				text.Truncate(e.Code, maxText))
+		}
+		e.Line = max(0, e.Line)
+		changed.Error = &e
+	}
+	changed.Notes = slices.Clone(changed.Notes)
 	for i, n := range changed.Notes {
+		changed.Notes[i].Line = max(0, n.Line)
 		if n.Level == "" {
 			changed.Notes[i].Level = "info"
 		} else if n.Level != "info" && n.Level != "warning" {

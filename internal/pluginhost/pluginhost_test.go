@@ -175,6 +175,70 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+// TestRefusalCode checks that a refusal has a code that the schema of results permits, or none.
+func TestRefusalCode(t *testing.T) {
+	for code, want := range map[string]string{
+		"": "", "import_refused": "import_refused", "Import refused": "", "house-rule": "", "1x": "", "x\n": "",
+	} {
+		var log bytes.Buffer
+		s := set(t, &log, validator(func(context.Context) error { return &plugin.Refusal{Code: code, Message: "m"} }))
+		got, err := s.Validate(t.Context(), plugin.Task{ID: "t1"}, plugin.Program{})
+		if got == nil || *got != (plugin.Refusal{Code: want, Message: "m"}) || err != nil {
+			t.Errorf("Validate with the code %q = %v, %v, want the code %q", code, got, err, want)
+		}
+		logged := strings.Contains(log.String(), "plugin refused with an invalid error code")
+		if logged != (code != want) {
+			t.Errorf("the log of the code %q is %q, want an invalid code: %t", code, log.String(), code != want)
+		}
+	}
+}
+
+// TestNoRefusal checks that a refusal by a hook that cannot refuse is an ordinary error, whose text only the log has.
+func TestNoRefusal(t *testing.T) {
+	no := &plugin.Refusal{Code: "no", Message: "key 4711"}
+	for hook, p := range map[string]plugin.Plugin{
+		"select":   selector(func(context.Context, plugin.Selection) ([]string, error) { return nil, no }),
+		"generate": generator(func(context.Context, plugin.Draft) (string, error) { return "2", no }),
+		"result":   resulter(func(context.Context, *plugin.Result) error { return no }),
+	} {
+		var log bytes.Buffer
+		s := set(t, &log, p)
+		_, err := s.Result(t.Context(), plugin.Task{}, plugin.Result{})
+		s.Select(t.Context(), plugin.Task{}, plugin.Selection{})
+		s.Generate(t.Context(), plugin.Task{}, plugin.Draft{})
+		if want := "plugin resulter: result: hook failed; the worker's log has its error"; hook == "result" &&
+			(err == nil || err.Error() != want) {
+			t.Errorf("Result = %v, want %s", err, want)
+		}
+		if !strings.Contains(log.String(), "hook="+hook) || !strings.Contains(log.String(), "key 4711") {
+			t.Errorf("the log of %s is %q, want the hook and its error", hook, log.String())
+		}
+	}
+}
+
+type onWrite func()
+
+func (f onWrite) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
+}
+
+// TestCancelled checks that the error of a hook is the cause of the context, without the plugin's text, if the task is
+// cancelled while the error is logged.
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("the task was cancelled")
+	s, err := New(slog.New(slog.NewTextHandler(onWrite(func() { cancel(cause) }), nil)),
+		validator(func(context.Context) error { return errors.New("key 4711") }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusal, err := s.Validate(ctx, plugin.Task{}, plugin.Program{})
+	if refusal != nil || !errors.Is(err, cause) || strings.Contains(err.Error(), "4711") {
+		t.Errorf("Validate = %v, %v, want %v", refusal, err, cause)
+	}
+}
+
 func TestSelect(t *testing.T) {
 	in := plugin.Selection{
 		Available: []plugin.Tool{{Server: "a", Name: "x"}, {Server: "a", Name: "y"}},
@@ -284,7 +348,8 @@ func TestResult(t *testing.T) {
 	}{
 		"redacted": {func(_ context.Context, r *plugin.Result) error {
 			r.Status, r.Value, r.Output, r.Error.Message = schemas.Succeeded, json.RawMessage{}, "\xff", "-"
-			r.Labels["a"], r.Notes = "b", []schemas.Finding{{Rule: "pii"}}
+			r.Labels["a"], r.Notes = "b", []schemas.Finding{{Rule: "pii", Line: -1}}
+			r.Error.Line = -1
 			r.Checkpoint = json.RawMessage(`{}`)
 			return nil
 		}, plugin.Result{
@@ -315,6 +380,15 @@ func TestResult(t *testing.T) {
 		},
 		"no error": {
 			func(_ context.Context, r *plugin.Result) error { r.Error = nil; return nil },
+			plugin.Result{},
+			false,
+		},
+		"no code": {func(_ context.Context, r *plugin.Result) error {
+			r.Error = &schemas.Error{Message: "x"}
+			return nil
+		}, plugin.Result{}, false},
+		"invalid code": {
+			func(_ context.Context, r *plugin.Result) error { r.Error.Code = "House-Rule"; return nil },
 			plugin.Result{},
 			false,
 		},

@@ -30,8 +30,8 @@ var (
 	errFailed  = errors.New("hook failed; the worker's log has its error")
 )
 
-// run invokes a hook. If the hook refuses, run returns the *plugin.Refusal. It logs any other error, and returns one
-// without the plugin's text, which is not for the task's submitter.
+// run invokes a hook. If validate or call refuses, run returns a *plugin.Refusal with valid fields. It logs any other
+// error, and returns one without the plugin's text, which is not for the task's submitter.
 func run[T any](
 	ctx context.Context, s *Set, m *member, hook string, t plugin.Task, do func(context.Context) (T, error),
 ) (T, error) {
@@ -40,12 +40,16 @@ func run[T any](
 		return value, nil
 	}
 	var zero T
-	if r := refusalIn(err); r != nil {
-		return zero, r
+	r, _ := errors.AsType[*plugin.Refusal](err) // a nil *Refusal counts as an ordinary error
+	if r != nil && (hook == "validate" || hook == "call") {
+		return zero, s.valid(ctx, m, hook, t, r)
 	}
 	s.log.WarnContext(ctx, "plugin failed",
 		"plugin", m.plugin.Name(), "hook", hook, "task_id", t.ID, "tenant", t.Tenant, "error", err)
-	if !slices.Contains([]error{errTimeout, errFull, errPanic, errExit}, err) && ctx.Err() == nil {
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case !slices.Contains([]error{errTimeout, errFull, errPanic, errExit}, err):
 		err = errFailed
 	}
 	return zero, fmt.Errorf("plugin %s: %s: %w", m.plugin.Name(), hook, err)
@@ -93,14 +97,17 @@ func invoke[T any](
 	}
 }
 
-// refusalIn returns the refusal in an error, with texts of limited size, or nil.
-func refusalIn(err error) *plugin.Refusal {
-	r, _ := errors.AsType[*plugin.Refusal](err) // a nil *Refusal counts as an ordinary error
-	if r == nil {
-		return nil
+// valid returns a refusal with texts of limited size and an error code that the result of a task can have. It logs that
+// it drops an invalid code.
+func (s *Set) valid(ctx context.Context, m *member, hook string, t plugin.Task, r *plugin.Refusal) *plugin.Refusal {
+	code := text.Truncate(r.Code, maxText)
+	if code != "" && !errorCode.MatchString(code) {
+		s.log.WarnContext(ctx, "plugin refused with an invalid error code",
+			"plugin", m.plugin.Name(), "hook", hook, "task_id", t.ID, "code", code)
+		code = ""
 	}
 	return &plugin.Refusal{
-		Code: text.Truncate(r.Code, maxText), Message: text.Truncate(r.Message, maxText),
-		Hint: text.Truncate(r.Hint, maxText), Line: max(0, r.Line),
+		Code: code, Message: text.Truncate(r.Message, maxText), Hint: text.Truncate(r.Hint, maxText),
+		Line: max(0, r.Line),
 	}
 }
