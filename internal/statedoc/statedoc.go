@@ -75,7 +75,8 @@ func IsYAML(name string) bool {
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// ToJSON returns the content of a state document as JSON.
+// ToJSON returns the content of a state document as JSON. It returns an error for a file with several YAML documents,
+// because to save the state of the first would remove the others.
 func ToJSON(name string, content []byte) (json.RawMessage, error) {
 	if !IsYAML(name) {
 		if !json.Valid(content) {
@@ -83,8 +84,15 @@ func ToJSON(name string, content []byte) (json.RawMessage, error) {
 		}
 		return bytes.TrimSpace(content), nil
 	}
+	dec := yaml.NewDecoder(bytes.NewReader(content))
 	var v any
-	if err := yaml.Unmarshal(content, &v); err != nil {
+	if err := dec.Decode(&v); err != nil && !errors.Is(err, io.EOF) { // an empty file is null
+		return nil, fmt.Errorf("it is not YAML: %w", err)
+	}
+	switch err := dec.Decode(new(yaml.Node)); {
+	case err == nil:
+		return nil, errors.New("it has more than one YAML document: move the others to files of their own")
+	case !errors.Is(err, io.EOF):
 		return nil, fmt.Errorf("it is not YAML: %w", err)
 	}
 	if !fits(v, new(maxJSON)) {

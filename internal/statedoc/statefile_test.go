@@ -74,10 +74,36 @@ func TestInvalidContent(t *testing.T) {
 	for _, c := range "bcdefghij" {
 		fmt.Fprintf(bomb, "%c: &%[1]c [%s*%c]\n", c, strings.Repeat(fmt.Sprintf("*%c,", c-1), 8), c-1)
 	}
-	for _, text := range []string{"- a", "", "a: [", "1: 2", "a: .nan", bomb.String()} {
+	for _, text := range []string{"- a", "", "a: [", "1: 2", "a: .nan", "{a: 1} b", bomb.String()} {
 		if err := statedoc.CheckYAML([]byte(text)); err == nil {
 			t.Errorf("CheckYAML(%.40q) = nil, want an error", text)
 		}
+	}
+}
+
+// TestDocuments checks that a YAML file has one document, and that markers before and after it are allowed.
+func TestDocuments(t *testing.T) {
+	const several = "it has more than one YAML document: move the others to files of their own"
+	for content, want := range map[string]string{
+		"":                           "null",
+		"# nothing\n":                "null",
+		"a: 1":                       `{"a":1}`,
+		"%YAML 1.1\n---\na: 1\n...\n": `{"a":1}`,
+		"a: 1\n---\nb: 2\n":          several,
+		"a: 1\n---\n":                several,
+		"---\n---\na: 1\n":           several,
+		"a: &a 1\n---\n- - 1: 2\n":   several,
+	} {
+		got, err := statedoc.ToJSON("x.yaml", []byte(content))
+		if err != nil {
+			got = []byte(err.Error())
+		}
+		if string(got) != want {
+			t.Errorf("ToJSON(%q) = %s, want %s", content, got, want)
+		}
+	}
+	if _, err := statedoc.ToJSON("x.yaml", []byte("a: 1\n---\nb: [")); err == nil {
+		t.Error("ToJSON with an invalid second document = nil, want an error")
 	}
 }
 
