@@ -550,7 +550,7 @@ class Agent:
             try:
                 with self._open(request, timeout=timeout + 30) as response:
                     content = response.read()
-                    return content if raw else json.loads(content)
+                    break
             except urllib.error.HTTPError as e:
                 error, retry = _refusal(e, self._url), e.code in ((429,) if once else (429, 502, 503, 504))
                 pause = max(pause, _seconds(e.headers.get("Retry-After")))
@@ -564,6 +564,10 @@ class Agent:
                 raise error
             time.sleep(pause)
             pause = min(pause * 2, 2)
+        try:
+            return content if raw else json.loads(content)
+        except ValueError:
+            raise _unexpected("the response is not JSON, so it is not from a fleet", response.status) from None
 
 
 class Registration:
@@ -599,8 +603,15 @@ class Registration:
         except (OSError, http.client.HTTPException) as e:
             raise _unreachable(self._agent._url, e) from None
         events = _events(response)
-        self._id = next(events)["id"]
-        return response, events
+        try:
+            self._id = next(events)["id"]
+            return response, events
+        except (OSError, http.client.HTTPException) as e:
+            error = _unreachable(self._agent._url, e)
+        except (StopIteration, ValueError, KeyError, TypeError):
+            error = _unexpected("the response does not begin with the id of the registration", response.status)
+        response.close()
+        raise error
 
     def _serve(self, events):
         """Start the calls that arrive. When the stream ends, connect again, until close is called."""
@@ -613,9 +624,10 @@ class Registration:
             self._stream.close()
             while not self._closed.wait(pause):  # the stream has ended: the fleet was restarted, or the network failed
                 pause = min(pause * 2, 10)
-                with contextlib.suppress(FleetError, OSError, StopIteration):
+                with contextlib.suppress(FleetError):
                     self._stream, events = self._connect()
                     break
+        self._stream.close()  # close may have been called while _connect opened it
 
     def _call(self, registration, call):
         """Call the function of a tool, and send its result or its exception to the fleet."""
@@ -685,11 +697,16 @@ def _is_no_http(e):
 def _unreachable(url, e):
     """Return the error for a fleet that does not respond, with its cause and a hint."""
     if _is_no_http(e):
-        return FleetError("the server does not speak HTTP", 0, "unexpected_response", "check the address of the fleet")
+        return _unexpected("the server does not speak HTTP", 0)
     cause, hint = getattr(e, "reason", e), "check the address in CODEFLEET_URL or fleet.json, and the network"
     if isinstance(cause, ConnectionRefusedError):
         hint = "it does not run: start it with `codefleet up`, or set CODEFLEET_URL and CODEFLEET_TOKEN to another fleet"
     return FleetError(f"fleet at {url} cannot be reached: {cause}", hint=hint)
+
+
+def _unexpected(text, status):
+    """Return the error for a response that is not from a fleet."""
+    return FleetError(text, status, "unexpected_response", "check the address of the fleet")
 
 
 def _utf8(text, name):
@@ -749,7 +766,7 @@ def _refusal(e, url):
     except (ValueError, KeyError, TypeError, OSError):
         if e.code == 400 and url.startswith("http:") and b"HTTPS" in content:
             return _wrong_scheme(url, "https")
-        return FleetError(f"the response is {e.code}, which is not from a fleet", e.code, "unexpected_response", "check the address of the fleet")
+        return _unexpected(f"the response is {e.code}, which is not from a fleet", e.code)
 
 
 def _wrong_scheme(url, scheme):

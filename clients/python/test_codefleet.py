@@ -434,6 +434,50 @@ class Failures(unittest.TestCase):
         result, _, error = create_agent(url=f"http://127.0.0.1:{queue.getsockname()[1]}").execute_task("x")
         self.assertEqual((result, error), (ExecutionResult.FAILURE, "the server does not speak HTTP (check the address of the fleet)"))
 
+    def test_no_json(self):
+        server, agent = self.respond((200, {}, b"<html>"))
+        with self.assertRaises(FleetError) as caught:
+            agent.submit({"code": "1"})
+        self.assertEqual((caught.exception.status, caught.exception.code), (200, "unexpected_response"))
+        self.assertEqual(str(caught.exception), "the response is not JSON, so it is not from a fleet (check the address of the fleet)")
+        self.assertEqual(len(server.paths), 1)
+
+    def test_no_registration(self):
+        class Silent(io.BytesIO):
+            status = 200
+
+            def __next__(self):
+                raise TimeoutError("timed out")
+
+        class Stream(io.BytesIO):
+            status = 200
+
+        agent = create_agent(url="http://127.0.0.1:1")
+        for stream, code in ((Silent(), "unreachable"), (Stream(), "unexpected_response"), (Stream(b"<html>\n"), "unexpected_response"),
+                             (Stream(b"data: x\n"), "unexpected_response"), (Stream(b"data: {}\n"), "unexpected_response"),
+                             (Stream(b"data: 1\n"), "unexpected_response")):
+            with unittest.mock.patch.object(agent, "_open", return_value=stream), self.assertRaises(FleetError) as caught:
+                agent.register_tools([lambda: 1], names=["one"])
+            self.assertEqual((caught.exception.code, stream.closed), (code, True))
+
+    def test_registration_closed_while_it_connects(self):
+        """The tools of a registration that is closed while it connects again do not stay registered."""
+        agent, registered, streams = create_agent(url="http://127.0.0.1:1"), threading.Event(), []
+
+        def connect(request, timeout):
+            if streams:
+                registered.wait()
+                registration.close()
+            streams.append(io.BytesIO(b'data: {"id":"r"}\n'))
+            return streams[-1]
+
+        with unittest.mock.patch.object(agent, "_open", connect):
+            registration = agent.register_tools([lambda: 1], names=["one"])
+            serve = next(t for t in threading.enumerate() if t.name == "codefleet-tools")
+            registered.set()
+            serve.join(10)
+        self.assertEqual([stream.closed for stream in streams], [True, True])
+
     def test_redirect_is_not_followed(self):
         _, agent = self.respond((307, {"Location": "http://127.0.0.1:9/"}, b""))
         self.assertEqual(agent.execute_task("x"), (ExecutionResult.FAILURE, "", "the response is 307, which is not from a fleet (check the address of the fleet)"))
