@@ -167,6 +167,15 @@ func TestFaultsOfAProcessDoNotQueue(t *testing.T) {
 	}
 }
 
+// TestRestartOfASlowProcess checks that the limit of Restart is for the exit of the old process, not for the start of
+// the new one.
+func TestRestartOfASlowProcess(t *testing.T) {
+	p := faulttest.Start(t, "slow", "START=1200ms")
+	if err := p.Restart(time.Second)(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestChaos is a long form of TestFaults, with more kinds of faults, a cluster and a tool that has an effect:
 //
 //	go test ./internal/faulttest -run Chaos -v -timeout 2h -args -chaos.tasks 2000 -chaos.nodes 3

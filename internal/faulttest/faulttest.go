@@ -126,15 +126,18 @@ func (p *Process) Stop(timeout time.Duration) error {
 		return nil
 	}
 	p.closed = true
-	if err := p.stdin.Close(); err != nil {
-		return fmt.Errorf("stop %s: %w", p.role, err)
-	}
-	late := time.AfterFunc(timeout, func() { _ = p.cmd.Process.Kill() })
-	defer late.Stop()
-	if err := p.cmd.Wait(); err != nil {
+	if err := p.end(timeout); err != nil {
 		return fmt.Errorf("stop %s: %w", p.role, err)
 	}
 	return nil
+}
+
+// end ends the context of the role and waits until the process exits; after the limit it kills the process.
+func (p *Process) end(limit time.Duration) error {
+	process := p.cmd.Process // the timer must not kill its successor
+	late := time.AfterFunc(limit, func() { _ = process.Kill() })
+	defer late.Stop()
+	return errors.Join(p.stdin.Close(), p.cmd.Wait())
 }
 
 // PID returns the process id, which changes with each restart.
@@ -217,9 +220,7 @@ func (p *Process) Outage(shortest, longest time.Duration, dirs ...string) func(c
 func (p *Process) Restart(limit time.Duration) func(context.Context, *rand.Rand) error {
 	return func(context.Context, *rand.Rand) error {
 		return p.inject(func() error {
-			late := time.AfterFunc(limit, func() { _ = p.cmd.Process.Kill() })
-			defer late.Stop()
-			if err := errors.Join(p.stdin.Close(), p.cmd.Wait()); err != nil {
+			if err := p.end(limit); err != nil {
 				return fmt.Errorf("restart %s: %w", p.role, err)
 			}
 			return p.start()

@@ -60,8 +60,19 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	faulttest.Main(m, map[string]faulttest.Role{
-		"nats": natsRole, "s3": s3Role, "worker": workerRole, "binary": binaryRole,
+		"nats": natsRole, "s3": s3Role, "worker": workerRole, "binary": binaryRole, "slow": slowRole,
 	})
+}
+
+// slowRole is ready after the duration START.
+func slowRole(ctx context.Context, ready func()) error {
+	start, err := time.ParseDuration(os.Getenv("START"))
+	if err == nil {
+		err = clock.Sleep(ctx, start)
+	}
+	ready()
+	<-ctx.Done()
+	return err
 }
 
 // roleLog returns the log of a role. It is printed only with FAULTTEST_LOG=1.
