@@ -14,9 +14,11 @@ packages() {
 		awk '/^Inst/ {print $2}' |
 		grep -Ev -e '-dev$|^(gcc|g\+\+|cpp)|binutils|scipy|sympy|mpmath|pythran|openblas|boost|^lib(asan|tsan|lsan|isl|icu)|^(tcl|tk|blt)'
 }
-list=$(packages) || { apt-get update -qq && list=$(packages); }
-# shellcheck disable=SC2086 # a list of words
-(cd debs && apt-get download -qq $list 2>/dev/null)
+download() {
+	# shellcheck disable=SC2086 # a list of words
+	list=$(packages) && (cd debs && apt-get download -qq $list)
+}
+download || { apt-get update -qq; download; }
 for name in bin sbin lib lib64; do
 	mkdir -p root/usr/$name && ln -s usr/$name root/$name
 done
