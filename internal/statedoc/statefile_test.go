@@ -85,14 +85,14 @@ func TestInvalidContent(t *testing.T) {
 func TestDocuments(t *testing.T) {
 	const several = "it has more than one YAML document: move the others to files of their own"
 	for content, want := range map[string]string{
-		"":                           "null",
-		"# nothing\n":                "null",
-		"a: 1":                       `{"a":1}`,
+		"":                            "null",
+		"# nothing\n":                 "null",
+		"a: 1":                        `{"a":1}`,
 		"%YAML 1.1\n---\na: 1\n...\n": `{"a":1}`,
-		"a: 1\n---\nb: 2\n":          several,
-		"a: 1\n---\n":                several,
-		"---\n---\na: 1\n":           several,
-		"a: &a 1\n---\n- - 1: 2\n":   several,
+		"a: 1\n---\nb: 2\n":           several,
+		"a: 1\n---\n":                 several,
+		"---\n---\na: 1\n":            several,
+		"a: &a 1\n---\n- - 1: 2\n":    several,
 	} {
 		got, err := statedoc.ToJSON("x.yaml", []byte(content))
 		if err != nil {
