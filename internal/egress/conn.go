@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// hostConn is a connection to a host. It counts bytes, and ends when the run has used up its bytes or the connection
-// has been idle for too long.
+// hostConn is a connection to a host. It counts bytes, and ends when the execution has used up its bytes or the
+// connection has been idle for too long.
 type hostConn struct {
 	net.Conn
 	proxy *Proxy
@@ -23,7 +23,7 @@ type hostConn struct {
 }
 
 var (
-	errBytes = errors.New("the run has used up its bytes")
+	errBytes = errors.New("the execution has used up its bytes")
 	errIdle  = errors.New("idle for too long")
 )
 
@@ -49,8 +49,8 @@ func (c *hostConn) Write(b []byte) (int, error) {
 }
 
 // count counts the n bytes of a Read or Write, and returns the error for its caller. It cuts the connection if the
-// run has used up its bytes or the call timed out. The call that exceeds the limit has already transferred its bytes,
-// at most one buffer.
+// execution has used up its bytes or the call timed out. The call that exceeds the limit has already transferred its
+// bytes, at most one buffer.
 func (c *hostConn) count(n int, err error) error {
 	c.bytes.Add(int64(n))
 	total := c.proxy.bytes.Add(int64(n))

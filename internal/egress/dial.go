@@ -36,7 +36,7 @@ func (p *Proxy) dial(ctx context.Context, target string) (net.Conn, error) {
 		return nil, p.refused(a, r.verdict, r.text)
 	}
 	if p.dialled.Add(1) > int64(p.opts.Connections) || p.bytes.Load() >= p.opts.Bytes {
-		return nil, p.refused(a, RefusedLimit, "the run has used up its connections or bytes")
+		return nil, p.refused(a, RefusedLimit, "the execution has used up its connections or bytes")
 	}
 	ctx, stop := context.WithTimeout(ctx, p.opts.Connect)
 	defer stop()

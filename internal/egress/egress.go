@@ -37,7 +37,7 @@ type Options struct {
 	Dial   func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 }
 
-// Proxy serves one run of one program. It is safe for concurrent use.
+// Proxy serves one execution of a program. It is safe for concurrent use.
 type Proxy struct {
 	opts    Options
 	bytes   atomic.Int64 // sent and received so far
@@ -47,7 +47,7 @@ type Proxy struct {
 	forward *http.Transport // sends plain requests
 }
 
-// New returns a proxy for one run.
+// New returns a proxy for one execution.
 func New(o Options) *Proxy {
 	o.Bytes = cmp.Or(o.Bytes, 256<<20)
 	o.Connections = cmp.Or(o.Connections, 1000)

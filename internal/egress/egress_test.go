@@ -400,7 +400,7 @@ func TestBytesAreBounded(t *testing.T) {
 		}
 		r.client.CloseIdleConnections()
 		if got, err := r.get(t, scheme+"://example.com/"); err == nil &&
-			!strings.HasPrefix(got, "403 the run has used up") {
+			!strings.HasPrefix(got, "403 the execution has used up") {
 			t.Errorf("%s: GET after the limit = %q, want an error or 403", scheme, got)
 		}
 		r.stop()

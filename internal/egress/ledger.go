@@ -11,13 +11,13 @@ const (
 	RefusedHost    = "refused_host"    // not on the allow-list
 	RefusedPort    = "refused_port"    // the host is on the allow-list, but with other ports
 	RefusedAddress = "refused_address" // the name has an address that is not public, or is this machine's
-	RefusedLimit   = "refused_limit"   // the run has used up its connections or bytes
+	RefusedLimit   = "refused_limit"   // the execution has used up its connections or bytes
 	FailedDNS      = "failed_dns"      // the name has no address
 	FailedConnect  = "failed_connect"  // the host did not accept the connection
-	CutBytes       = "cut_bytes"       // connected, then cut because the run used up its bytes
+	CutBytes       = "cut_bytes"       // connected, then cut because the execution used up its bytes
 	CutIdle        = "cut_idle"        // connected, then cut because it was idle for too long
 	CutSlow        = "cut_slow"        // no complete request in time
-	BadRequest     = "bad_request"     // not a request to a proxy
+	BadRequest     = "bad_request"     // not a valid request to a proxy
 )
 
 // Attempt is an attempt of a program to reach a host.

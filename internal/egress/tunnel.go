@@ -20,7 +20,7 @@ func (c *connHandler) tunnel(h *hijacker, r *http.Request) {
 		return
 	}
 	defer host.Close()
-	stop := context.AfterFunc(r.Context(), func() { _ = host.Close() }) // a silent host must not outlast the run
+	stop := context.AfterFunc(r.Context(), func() { _ = host.Close() }) // also if the host is silent
 	defer stop()
 	conn, buffered, err := h.Hijack()
 	if err != nil {

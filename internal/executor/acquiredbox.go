@@ -51,10 +51,10 @@ func (a *AcquiredBox) Boot() string {
 	return "warm"
 }
 
-// OnDestroy registers a function that the pool calls once, after the box has been released and has ended,
-// and before its directory is removed. The function closes what the caller keeps open in Dir: an open file
-// keeps the box's disk mounted. The pool logs its error. OnDestroy must not be called after Release or
-// Discard.
+// OnDestroy registers a function that the pool calls once, when the box has been released and is being destroyed.
+// Processes in the box may still be alive then. The function closes what the caller keeps open in Dir: an open file
+// keeps the box's disk mounted. Dir still exists, unless the pool was closed before the release. The pool logs the
+// function's error. OnDestroy must not be called after Release or Discard.
 func (a *AcquiredBox) OnDestroy(f func() error) {
 	a.pool.mu.Lock()
 	defer a.pool.mu.Unlock()
@@ -98,7 +98,8 @@ func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Ve
 	return verdict, nil
 }
 
-// runWatched runs the program, and kills it if its workspace grows beyond the limit. The verdict then says so.
+// runWatched runs the program, and kills it if its workspace grows beyond the limit or cannot be measured. The verdict
+// then says so.
 func (a *AcquiredBox) runWatched(ctx context.Context, program Program, hooks Hooks) (Verdict, error) {
 	limitMB := a.limits.WorkspaceMB
 	if a.box.hasDisk && limitMB >= a.pool.opts.DiskMB {

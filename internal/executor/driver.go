@@ -102,7 +102,8 @@ type Snapshotter interface {
 
 	// Restore is called instead of the first Exec. argv must be equal to the argv of the first Exec in the saved
 	// box; the session is that of the process that was started there. Both boxes must have equal files, and equal Specs
-	// except for Name, Workspace and limits. If a snapshot is damaged, the session may just end.
+	// except for Name, Workspace, Views, the sources of the views' mounts, and limits. If a snapshot is damaged, the
+	// session may just end.
 	Restore(ctx context.Context, dir string, argv []string) (Session, error)
 }
 

@@ -362,5 +362,5 @@ func replyTo(id uint64, result CallResult, err error) (runner.Reply, []byte) {
 	return reply, slices.Concat(parts[:]...)
 }
 
-// cpuSeconds is the limit of a program's processor time, which the kernel enforces.
+// cpuSeconds is the limit of the processor time of each process of a program, which the kernel enforces.
 func cpuSeconds(l Limits) int64 { return int64(math.Ceil(l.Timeout.Seconds()*l.CPUs)) + 1 }

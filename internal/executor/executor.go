@@ -46,7 +46,7 @@ var ErrSandboxDied = errors.New("the sandbox died")
 type Limits struct {
 	Timeout     time.Duration // wall time, from sending the program; default 300 s
 	MemoryMB    int           // address space in addition to the interpreter's; default 512
-	CPUs        float64       // processors, if the driver can limit them; default 1
+	CPUs        float64       // processors, if the driver can limit them; also limits processor time; default 1
 	OutputBytes int64         // output kept per stream, stdout and stderr; default 1 MiB
 	WorkspaceMB int64         // maximum size of each file and, in a pool's box, of the workspace; default 1024
 	Processes   int           // processes and threads of the program, in total; default 64
@@ -118,7 +118,7 @@ type Hooks struct {
 	// order in which they completed, as reported by the program (untrusted).
 	Called func(LocalCall)
 
-	log *slog.Logger // of panics of Network and Call; nil if there is no pool
+	log *slog.Logger // gets panics of Network and Call; nil if there is no pool
 }
 
 // LocalCall is a tool call inside the program's process, as reported by the program.
@@ -162,15 +162,15 @@ type Facts struct {
 	Calls      []Name   `json:"calls"`      // called functions
 	Attributes []Name   `json:"attributes"` // names that begin with two underscores, f_globals and f_builtins
 	References []Name   `json:"references"` // uses, other than calls, of imported names and of functions that run code
-	Paths      []Path   `json:"paths"`      // constant paths that are passed to file functions
+	Paths      []Path   `json:"paths"`      // paths, or constant beginnings of paths, that are passed to file functions
 	Signs      []Sign   `json:"signs"`
 	Truncated  bool     `json:"truncated,omitempty"` // the lists are incomplete
 }
 
 // Path is a path that a program passes to a function.
 type Path struct {
-	Name  string `json:"name"` // the function's name, such as "open" or "pathlib.Path.write_text"
-	Path  string `json:"path"`
+	Name  string `json:"name"`  // the function's name, such as "open" or "pathlib.Path.write_text"
+	Path  string `json:"path"`  // ends in "/*" if only the directories before it are constant
 	Write bool   `json:"write"` // the function changes what the path names
 	Line  int    `json:"line"`
 }
@@ -178,17 +178,17 @@ type Path struct {
 // Sign is a suspicious construct in a program. Kind is one of the Sign constants.
 type Sign struct {
 	Kind string `json:"kind"`
-	Name string `json:"name"` // the module's name for SignComputedAttribute, else empty
+	Name string `json:"name"` // for SignComputedAttribute, the dotted name of what has the member; else empty
 	Line int    `json:"line"`
 }
 
 // Values of Sign.Kind.
 const (
-	SignComputedAttribute = "computed_attribute" // access to a module's member by a name that is not constant
+	SignComputedAttribute = "computed_attribute" // access to an unknown member of a module, or to sys.modules
 	SignComputedImport    = "computed_import"    // import of a module by a name that is not constant
 	SignEndlessLoop       = "endless_loop"       // "while True" without break, return, raise, yield, await or exit
-	SignHugeRange         = "huge_range"         // a range with a constant argument of at least 10⁹
-	SignHugeValue         = "huge_value"         // a sequence repeated 10⁹ times or more, or a power of over 10⁷ bits
+	SignHugeRange         = "huge_range"         // a range up to 10⁹ or more, unless it is of a loop that may end early
+	SignHugeValue         = "huge_value"         // 10⁹ or more bytes or repetitions, or a power of over 10⁷ bits
 )
 
 // Import is one imported module. Names lists what a from-import imports from it.
@@ -225,7 +225,7 @@ type Verdict struct {
 	PeakMemoryMB float64         // peak resident set size of the program's largest process
 	Checkpoint   json.RawMessage // the session's new checkpoint, a JSON object; nil if the program set none
 	StateSaved   bool            // the program's process has written the variable state to its document
-	Dirty        bool            // the box must be destroyed: it is broken or, of a Single, not clean
+	Dirty        bool            // the box must be destroyed: it is broken or, if it is a Single, not clean
 }
 
 // Failure says why a program did not succeed. Its codes are those of internal/errcode.

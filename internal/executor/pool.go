@@ -18,10 +18,10 @@ var ErrPoolClosed = errors.New("the pool is closed")
 
 // A Pool keeps boxes warm for tasks to acquire.
 //
-// A box is warming, then ready and unbound, then acquired, and cleaned after its release if programs have left
-// something in it. From then on it is bound to the request's key: it serves only requests that may share it (see Key).
-// It is discarded when it breaks, when its workspace is in an unknown state, when it cannot be cleaned, after a long
-// idle time, or to make room for another box.
+// A box is warming, then ready and unbound, then acquired for a request, and cleaned after its release unless it is
+// known to be clean. Once acquired, it is bound to the key of the request: it serves only requests that may share it
+// (see Key). It is discarded when it breaks, when its workspace is in an unknown state, when it cannot be cleaned, after
+// a long idle time, or to make room for another box.
 //
 // The scheduler makes all decisions, under one mutex. Only Run creates and destroys boxes, and it waits for
 // all goroutines that it starts.
@@ -48,7 +48,7 @@ type Pool struct {
 	fatal error     // why a required environment could not be prepared; ends Run
 }
 
-// probeMode says whether Run probes the driver again.
+// probeMode says whether Run is to probe the driver.
 type probeMode int
 
 const (
@@ -71,8 +71,8 @@ func (k Key) shares(other Key) bool {
 	return k == other
 }
 
-// PoolEvent is one step in the life of a box: "created", "acquired", "ran", "released", "discarded",
-// "evicted", "destroyed".
+// PoolEvent is one step in the life of a box: "created", "acquired", "ran" (before each program), "released",
+// "discarded", "evicted", "destroyed".
 type PoolEvent struct {
 	Step, BoxID, Tenant, Task string
 }
@@ -88,7 +88,7 @@ type PoolStats struct {
 	Created, CreateErrors, Discarded, Evicted, Died uint64
 	Restored                                        uint64 // boxes that were created from a snapshot
 	Acquires, ColdAcquires                          uint64
-	WaitTime                                        time.Duration // sum over all requests
+	WaitTime                                        time.Duration // sum over all Acquires
 
 	LastError  string // why the last box of some environment could not be created; empty if all could
 	LastReason Reason // the reason code of LastError
@@ -99,7 +99,7 @@ type boxRunner interface {
 	run(ctx context.Context, p Program, hooks Hooks) (Verdict, error)
 	alive() bool
 	awaitChecked(ctx context.Context) error // waits until it is known what the last program has left
-	holdsFiles() bool                       // whether it may have left files that the runner still removes
+	holdsFiles() bool                       // whether the program may have left files that the runner still removes
 	awaitReady(ctx context.Context) error   // waits until they are removed
 	ended() <-chan struct{}                 // closed when the runner has ended for any reason
 	restored() bool                         // whether the box was restored from a snapshot
@@ -162,8 +162,9 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
-// WarmTenants returns the tenants with an idle box if the pool is full and has no unbound box. Then a task of
-// another tenant has to wait until an idle box is destroyed and a new one is booted. Otherwise it returns nil.
+// WarmTenants returns the tenants with a box that is idle or about to be, if the pool is full and has no unbound box.
+// Then a task of another tenant has to wait until an idle box is destroyed and a new one is booted. Otherwise it
+// returns nil.
 func (p *Pool) WarmTenants() map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,8 +183,9 @@ func (p *Pool) WarmTenants() map[string]bool {
 	return tenants
 }
 
-// Run removes what a dead process of the same owner left behind, and operates the pool until ctx ends. Then
-// it destroys every box, even those in use. Run may be called once.
+// Run removes what a dead process of the same owner left behind, and operates the pool until ctx ends, the driver fails
+// its probe, or a required environment cannot be prepared. Then it destroys every box, even those in use. Run may be
+// called once.
 func (p *Pool) Run(ctx context.Context) error {
 	if err := p.prepareHost(ctx); err != nil {
 		p.lock.Release()

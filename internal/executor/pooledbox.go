@@ -238,7 +238,7 @@ func (p *Pool) tryDestroy(ctx context.Context, b *pooledBox) error {
 }
 
 // callOnDestroy calls the functions registered with OnDestroy, once, if the box is being destroyed and is no
-// longer in use. If it is in use, Release calls callOnDestroy again.
+// longer in use. If it is still in use, AcquiredBox.release calls them later.
 func (p *Pool) callOnDestroy(b *pooledBox) error {
 	p.mu.Lock()
 	var funcs []func() error

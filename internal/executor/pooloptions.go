@@ -82,7 +82,8 @@ func (o PoolOptions) orDefaults() (PoolOptions, error) {
 	return o, nil
 }
 
-// TotalReady returns how many unbound boxes a pool with these options keeps ready, over all environments.
+// TotalReady returns how many unbound boxes a pool with these options keeps ready, over all environments, unless Max is
+// lower.
 func (o PoolOptions) TotalReady() int {
 	ready := max(0, cmp.Or(o.MinReady, 3))
 	if len(o.Environments) == 0 {

@@ -22,8 +22,8 @@ const (
 	maxStderrTail = 8 << 10          // bytes of a runner's standard error that are kept
 )
 
-// A runnerProcess is the Python process inside one box; it runs one program at a time. Its reader
-// goroutine owns the session until the box is destroyed.
+// A runnerProcess is the Python process inside one box; it runs one program at a time. A goroutine (readFrames) reads
+// what the process sends, and waits for its end.
 type runnerProcess struct {
 	box     Box
 	boot    bootMode
@@ -38,11 +38,11 @@ type runnerProcess struct {
 	stderr  tail
 	writing sync.Mutex // held for a whole message
 
-	// Owned by the user of the box.
+	// Owned by the goroutine that uses the box.
 	busy      bool  // the runner has not reported ready since its last program
-	unchecked bool  // nor what this program has left
+	unchecked bool  // the runner has not reported yet what its last program has left
 	files     bool  // the last program has left files in the scratch directories
-	leftErr   error // a program has left something that cannot be removed, or the runner has not reported
+	leftErr   error // a program has left something that cannot be removed, or the runner's report is missing
 
 	killing    sync.Mutex // held while the box is being destroyed
 	destroyed  bool       // guarded by killing
@@ -238,7 +238,7 @@ func (r *runnerProcess) holdsFiles() bool {
 }
 
 // awaitChecked waits until the runner has reported what the last program has left. An error means that the box must be
-// replaced.
+// replaced, unless ctx has ended: then awaitChecked may be called again.
 func (r *runnerProcess) awaitChecked(ctx context.Context) error {
 	if !r.unchecked {
 		return r.leftErr

@@ -155,8 +155,8 @@ const (
 	opaque   = ".wh..wh..opq" // removes what lower layers put into its directory
 )
 
-// cleanName returns a name in an archive as a clean path. It refuses names that are longer or deeper than those of
-// files: a few bytes of compressed archive could have this process make directories for hours.
+// cleanName returns a name in an archive as a clean path. It refuses names that are longer or deeper than names of
+// files need to be: a few bytes of compressed archive could have this process make directories for hours.
 func cleanName(name string) (string, error) {
 	if len(name) > maxName {
 		return "", fmt.Errorf("%w: the name is %d bytes long; the limit is %d", ErrBroken, len(name), maxName)

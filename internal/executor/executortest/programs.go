@@ -186,7 +186,7 @@ signal.setitimer(signal.ITIMER_REAL, 0.01, 0.0003)
 while True: pass`, want{status: "failed", code: "exception", message: "TimeoutError", line: 3},
 	},
 	{
-		"calls that took no time",
+		"a call that took NaN ms",
 		"from client.mcp_client import report_call\nreport_call('a', 't', float('nan'), True)",
 		want{status: "failed", code: "exception", message: "ValueError", line: 2},
 	},
@@ -289,7 +289,7 @@ func testOwnLines(t *testing.T, b *box) {
 		"thread": "import threading\ndef f(): own_line\nt = threading.Thread(target=f)\nt.start()\nt.join()",
 		"thread's exit": "import sys, threading\nt = threading.Thread(target=sys.exit)\n" +
 			"t.start()\nt.join()\nown_line",
-		"without a catch": "class A:\n  def __del__(self): own_line\nA()\nNone",
+		"in a destructor": "class A:\n  def __del__(self): own_line\nA()\nNone",
 		"at exit":         "import atexit\ndef f(): own_line\natexit.register(f)\nNone",
 	} {
 		v := b.run(t, code)

@@ -14,8 +14,8 @@ import (
 // of dead processes left behind.
 const probeOwner = ".probe-"
 
-// Sweep removes what dead processes left behind: the owner's boxes, and the probes of all owners. It removes no boxes
-// of this driver. If another process of the same owner is running, the error is filelock.ErrLocked and nothing is
+// Sweep removes what dead processes left behind: the owner's boxes, and the boxes of probes. It removes no boxes of
+// this driver. If another process of the same owner is running, the error is filelock.ErrLocked and nothing is
 // changed.
 func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	if !validName(ownerName) {

@@ -305,7 +305,8 @@ const (
 	workspaceMB = 64 << 10
 )
 
-// mountArg returns SOURCE:TARGET:OPTIONS. It refuses names with colons and commas, which this syntax cannot escape.
+// mountArg returns SOURCE:TARGET:OPTIONS. It refuses names with characters that have a meaning in this syntax, which
+// cannot escape them.
 func mountArg(source, target string, options ...string) (string, error) {
 	if strings.ContainsAny(source+target, ":,;=\n") {
 		return "", fmt.Errorf("msb cannot mount %q at %q: the names must not contain : , ; =", source, target)

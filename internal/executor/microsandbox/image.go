@@ -130,7 +130,7 @@ func (d *Driver) hasImage(ctx context.Context, ref string) (bool, error) {
 	return has, err
 }
 
-// listsImage searches the output of `msb image list` for a reference. Without a registry, it is of Docker's.
+// listsImage searches the output of `msb image list` for a reference. One that names no registry is of Docker Hub.
 func listsImage(list []byte, ref string) (has bool, bytes int64, err error) {
 	var found []struct {
 		Reference string `json:"reference"`

@@ -102,7 +102,7 @@ LIMITS = ("AS", "CPU", "FSIZE", "NOFILE", "NPROC", "CORE")
 
 
 def prepare(boot):
-    """Prepares the process for a program. Returns the address space in use, in bytes, and the limits it may set."""
+    """Prepares the process for a program. Returns the address space in use, in bytes, and the maxima of its limits."""
     budget = Budget(MAX_LEFT, EMPTY_S)
     for directory in boot["scratch"]:
         if not boot["separate_user"]:  # a program may have removed its own access, which is also this process's

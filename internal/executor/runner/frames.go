@@ -84,9 +84,9 @@ type Reply struct {
 	Code  string `json:"code,omitempty"` // the error's code
 }
 
-// ConnMessage is a message about one of the program's connections: data carries bytes in the body, ack
-// allows the peer to send Bytes more, eof means that the sender sends no more, and reset means that it
-// also reads no more. Bytes that were sent before a reset are still delivered.
+// ConnMessage is a message to the runner about one of the program's connections: data carries bytes in the body, ack
+// allows the runner to send Bytes more, eof means that the host sends no more, and reset means that it also reads no
+// more. The program still gets the bytes that the host sent before a reset.
 type ConnMessage struct {
 	Type  string `json:"t"`
 	ID    uint64 `json:"id"`
@@ -144,7 +144,7 @@ type Frame struct {
 
 	// left
 	Left    string `json:"left,omitempty"`    // what the program left behind that cannot be removed
-	Scratch bool   `json:"scratch,omitempty"` // the scratch directories are not empty; they are before ready
+	Scratch bool   `json:"scratch,omitempty"` // the runner has yet to empty the scratch directories
 
 	// Body is the compiled runner in warm and hello, the facts in checked, output in out, the arguments in
 	// call, bytes in data, and Parts and the result in done.

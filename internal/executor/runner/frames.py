@@ -42,7 +42,7 @@ class Splitter:
     def receive(self, read):
         """Calls read with free memory, and returns what it returns: how many bytes it has put there.
 
-        There is free memory unless next has frames to return. What it has returned is invalid afterwards.
+        There is free memory unless next has frames to return. What next has returned is invalid afterwards.
         """
         rest = self._end - self._start
         if self._start:

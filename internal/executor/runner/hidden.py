@@ -30,7 +30,7 @@ class Region:
         self.view = memoryview((ctypes.c_ubyte * size).from_address(self._address)).cast("B")
 
     def free(self, used):
-        """Frees the memory, of which the first bytes were used."""
+        """Frees the memory, whose first `used` bytes were written, unless these are at most KEEP."""
         if used > KEEP:
             self._advise(used, MADV_DONTNEED)
 

@@ -21,7 +21,7 @@ def load(data):
 
 
 def load_kept(data, levels, digits=MAX_DIGITS):
-    """Like load, for JSON that is to be kept: raises a ValueError if later programs or the fleet could not decode it."""
+    """Like load, for JSON that is to be kept: raises a ValueError if later readers could not decode it."""
 
     def integer(number):
         if len(number.lstrip("-")) > digits:
@@ -59,8 +59,9 @@ def finite(number):
 def dump(value, limit):
     """Returns value as JSON, in bytes. Raises TooLarge if it is longer than limit.
 
-    Mappings, dataclasses and named tuples become objects with string keys. Lists, tuples, sets and values with tolist()
-    become arrays. Dates become text in ISO 8601. Decimals, fractions, paths, IP addresses and UUIDs also become text.
+    Mappings, dataclasses and named tuples become objects with string keys. Lists, tuples and sets become arrays.
+    Values with tolist(), such as NumPy's, become what it returns. Dates become text in ISO 8601. Decimals, fractions,
+    paths, IP addresses and UUIDs also become text.
     NaN, infinities and missing values of pandas become null. The members of an Enum become their values. bytes become
     {"$base64": …}.
 

@@ -35,9 +35,9 @@
 //
 // The runner sends preload before it imports each preloaded module, and then hello. After done it looks for what the
 // program has left, which no longer delays the result, and sends left. Then it waits briefly, unless the host sends
-// next, and empties the scratch directories before it sends ready. It ends if a program has left more there than it
-// can remove at once. If a snapshot is to be taken, the runner sends warm before hello and waits for resume; boxes
-// that are restored from the snapshot continue there.
+// next or programs follow each other, and empties the scratch directories before it sends ready. It ends if a program
+// has left more there than it can remove at once. If a snapshot is to be taken, the runner sends warm before hello and
+// waits for resume; boxes that are restored from the snapshot continue there.
 //
 // A program with network access connects to a listener of the runner on the box's loopback interface. The
 // runner announces each connection with open and an id, counting from 1. Then both sides send data, ack, eof

@@ -32,7 +32,7 @@ KILL_MS = 200  # time for a killed child to end
 # delivery of the result, unless programs come in quick succession.
 DELIVERY_MS = 3
 DEMAND_S = 0.01  # it does not wait if the program arrived within this time after the child was ready
-READY_S = 20  # time for a child to empty the scratch directories
+READY_S = 20  # time for a child to send each of the frames with which it becomes ready
 # When children are forked in advance; see Stock.
 NEAR_S, BURST_S = 0.25, 0.1  # if programs come at shorter intervals, the runner keeps one child or three
 WAITED_S = 0.001  # a program that came this long after a fork did not wait for it
@@ -66,6 +66,8 @@ def main(boot, compiled):
         compiled = b""
     Child.unix_sockets = confine.unix_sockets() if boot["hidden_sockets"] else 0
     Child.opened = confine.opened_connections() if boot["hidden_sockets"] else 0
+    # In a box without a separate user, programs own /dev. But without a count of threads, this is no such box: it is a
+    # test's process on the host, which has the host's /dev.
     Child.device_times = confine.times(confine.devices(boot["counts_threads"] and not boot["separate_user"]))
     stock = Stock(boot)
     while True:

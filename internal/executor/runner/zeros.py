@@ -19,9 +19,9 @@ MADV_DONTNEED = 4
 def drop():
     """Frees the pages of zeros of this process. Returns how many bytes it has freed.
 
-    Nothing may write to them between the comparison and the release. So it does nothing if there are other threads (or
-    if pages are larger than UNIT), and this thread allocates only a few small objects there, which come from an allocator's free blocks or from within
-    MARGIN.
+    Nothing may write to a page between the comparison and its release. So it does nothing if there are other threads.
+    This thread itself allocates only a few small objects in between, which come from an allocator's free blocks or
+    from within MARGIN. It also does nothing if UNIT is not a multiple of the page size.
     """
     if len(os.listdir("/proc/self/task")) > 1 or UNIT % os.sysconf("SC_PAGE_SIZE"):
         return 0
@@ -61,8 +61,8 @@ def anonymous():
 def ranges(start, end, stack, is_zero):
     """Returns the ranges of zeros in a mapping that can be freed, as pairs of addresses.
 
-    Allocators go on at the beginning of unused memory, so MARGIN there stays. A stack grows down: only what is below its
-    lowest use is free, and MARGIN of it stays.
+    Allocators go on at the beginning of unused memory, so MARGIN there stays. A stack grows down: only what is below
+    its lowest use is free, and the MARGIN next to that use stays.
     """
     found, first = [], None
     for at in range(start, end + 1, UNIT):
