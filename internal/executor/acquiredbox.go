@@ -63,8 +63,8 @@ func (a *AcquiredBox) OnDestroy(f func() error) {
 
 // Run runs a program in the box, with the memory, CPU and workspace limits that Acquire set. An error means that the
 // program did not run to its end, or that the box could not be reset after it; the box is then discarded. After a Dirty
-// verdict, Release discards the box. What the program has left is looked for after Run has returned. The error wraps
-// ErrReleased, ErrSandboxDied or the context's cause, among others.
+// verdict, Release discards the box. The runner looks for what the program has left after Run has returned. The error
+// wraps ErrReleased, ErrSandboxDied or the context's cause, among others.
 func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Verdict, error) {
 	a.running.Lock()
 	defer a.running.Unlock()
@@ -123,9 +123,9 @@ func (a *AcquiredBox) runWatched(ctx context.Context, program Program, hooks Hoo
 	return verdict, err
 }
 
-// AwaitChecked waits until it is known what the last program has left in the box, for which its runner also searches
-// the workspace. An error means that something cannot be removed. A caller that writes to the workspace after a
-// program calls it first.
+// AwaitChecked waits until the runner has reported what the last program has left in the box. An error means that
+// something cannot be removed, or that the report is missing. A caller that writes to the workspace after a program
+// calls it first, because the runner also searches the workspace.
 func (a *AcquiredBox) AwaitChecked(ctx context.Context) error {
 	a.running.Lock()
 	defer a.running.Unlock()

@@ -19,10 +19,11 @@ const (
 	// the box more processor time. Most boxes are clean by then.
 	reportTime = 20 * time.Millisecond
 
-	// cleanTime is how long a released box may take to become clean after that.
+	// cleanTime is how long a released box may take to become clean after reportTime.
 	cleanTime = 4 * time.Second
 
-	// freeTime is how much of it the memory of the last program may take to become free, after its files are removed.
+	// freeTime is the part of cleanTime in which the memory of the last program must become free, after its files are
+	// removed.
 	freeTime = time.Second
 
 	// cleanInterval is the time between two looks at the memory of a box that is becoming clean.

@@ -89,7 +89,7 @@ type MemoryMeter interface {
 }
 
 // An OOMReporter is a Box that knows whether the host's kernel has killed one of its processes because of its outer
-// memory limit. For other boxes, the runner's exit code 137 means that the kernel has killed the runner.
+// memory limit. In other boxes, the exit code 137 of the runner is taken to mean that.
 type OOMReporter interface {
 	OutOfMemory() bool
 }

@@ -183,7 +183,7 @@ def unix_sockets():
 def opened_connections():
     """Returns how many TCP connections programs have begun to open, which all lead to the box itself.
 
-    It does not count those that a listener has accepted, because a socket can also connect to itself.
+    It counts where connections are opened, not where a listener accepts them: a socket can also connect to itself.
     """
     with open("/proc/net/snmp", "rb") as counters:
         names, values = [line.split() for line in counters if line.startswith(b"Tcp:")]

@@ -89,7 +89,7 @@ class Variable:
         removed = [key for key in self.before if key not in kept]
         if not changed and not removed:
             return
-        document = self.document()  # the program may have written the file, too
+        document = self.document()  # the program may have written the file, too; if it is YAML, that is lost
         document.update(changed)
         for key in removed:
             document.pop(key, None)
