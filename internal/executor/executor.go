@@ -187,7 +187,7 @@ const (
 	SignComputedAttribute = "computed_attribute" // access to an unknown member of a module, or to sys.modules
 	SignComputedImport    = "computed_import"    // import of a module by a name that is not constant
 	SignEndlessLoop       = "endless_loop"       // "while True" without break, return, raise, yield, await or exit
-	SignHugeRange         = "huge_range"         // a range up to 10⁹ or more, unless it is of a loop that may end early
+	SignHugeRange         = "huge_range"         // a range with an argument ≥ 10⁹, unless its loop may end early
 	SignHugeValue         = "huge_value"         // 10⁹ or more bytes or repetitions, or a power of over 10⁷ bits
 )
 
