@@ -20,8 +20,8 @@ var ErrPoolClosed = errors.New("the pool is closed")
 //
 // A box is warming, then ready and unbound, then acquired for a request, and cleaned after its release unless it is
 // known to be clean. Once acquired, it is bound to the key of the request: it serves only requests that may share it
-// (see Key). It is discarded when it breaks, when its workspace is in an unknown state, when it cannot be cleaned, after
-// a long idle time, or to make room for another box.
+// (see Key). It is discarded when it breaks, when its workspace is in an unknown state, when it cannot be cleaned,
+// after a long idle time, or to make room for another box.
 //
 // The scheduler makes all decisions, under one mutex. Only Run creates and destroys boxes, and it waits for
 // all goroutines that it starts.
