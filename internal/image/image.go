@@ -39,7 +39,7 @@ type Root struct {
 
 // Errors that Unpack returns.
 var (
-	ErrMissing  = errors.New("no such image")
+	ErrMissing  = errors.New("the image does not exist or cannot be fetched")
 	ErrTooLarge = errors.New("the image is too large")
 	ErrBroken   = errors.New("the image cannot be read")
 )

@@ -45,12 +45,12 @@ const decoderMemory = 128 << 20
 func (u *unpacker) applyLayer(ctx context.Context, l layer) error {
 	compressed, err := l.open()
 	if err != nil {
-		return broken(l.name, err)
+		return layerError(l.name, err)
 	}
 	defer compressed.Close()
 	archive, done, err := decompress(compressed)
 	if err != nil {
-		return broken(l.name, err)
+		return layerError(l.name, err)
 	}
 	defer done()
 	sum := sha256.New()
@@ -318,10 +318,12 @@ func (u *unpacker) hardLink(ctx context.Context, target, at string) error {
 	return u.root.Link(from, at)
 }
 
-// layerError returns err, with ErrBroken and the layer's name unless its cause is the image's size, a full disk or the
-// context.
+// layerError returns err, with ErrBroken and the layer's name unless its cause is the registry, the image's size, a
+// full disk or the context.
 func layerError(name string, err error) error {
-	for _, other := range []error{syscall.ENOSPC, ErrTooLarge, context.Canceled, context.DeadlineExceeded} {
+	for _, other := range []error{
+		ErrMissing, ErrTooLarge, syscall.ENOSPC, context.Canceled, context.DeadlineExceeded,
+	} {
 		if errors.Is(err, other) {
 			return err
 		}

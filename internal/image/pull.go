@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"runtime"
@@ -48,14 +49,14 @@ func openRemote(ctx context.Context, ref name.Reference) (source, error) {
 	image, err := remote.Image(ref,
 		remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("codefleet"),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
-		remote.WithTransport(&http.Transport{
+		remote.WithTransport(registryTransport{&http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
 			DialContext:           (&net.Dialer{Timeout: registryTimeout}).DialContext,
 			TLSHandshakeTimeout:   registryTimeout,
 			ResponseHeaderTimeout: registryTimeout,
 			IdleConnTimeout:       registryTimeout,
 			ForceAttemptHTTP2:     true,
-		}))
+		}}))
 	if err != nil {
 		return source{}, remoteError(ctx, err)
 	}
@@ -76,21 +77,52 @@ func openRemote(ctx context.Context, ref name.Reference) (source, error) {
 	}
 	layers := make([]layer, len(blobs))
 	for i, b := range blobs {
-		layers[i] = layer{name: m.Layers[i].Digest.String(), open: b.Compressed}
+		layers[i] = layer{name: m.Layers[i].Digest.String(), open: func() (io.ReadCloser, error) {
+			blob, err := b.Compressed()
+			if err != nil {
+				return nil, remoteError(ctx, err)
+			}
+			return blob, nil
+		}}
 	}
 	return newSource(config, layers)
 }
 
-// remoteError returns ErrMissing if the registry does not have the image, refuses it or cannot be reached, and
+// remoteError returns ErrMissing if the registry does not have the image, refuses it, fails or cannot be reached, and
 // otherwise ErrBroken. After the end of ctx it returns the cause instead.
 func remoteError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("pull: %w", context.Cause(ctx))
 	}
-	refused, ok := errors.AsType[*transport.Error](err)
+	if errors.Is(err, ErrMissing) {
+		return err
+	}
+	_, refused := errors.AsType[*transport.Error](err)
 	_, network := errors.AsType[net.Error](err)
-	if ok && refused.StatusCode < http.StatusInternalServerError || network {
+	if refused || network {
 		return fmt.Errorf("%w: %w", ErrMissing, err)
 	}
 	return fmt.Errorf("%w: %w", ErrBroken, err)
+}
+
+// registryTransport marks the errors of reading a response with ErrMissing: a connection that ends early does not mean
+// that the image is broken. Where the response is used, its errors have many types, and some are not exported.
+type registryTransport struct{ http.RoundTripper }
+
+func (t registryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.RoundTripper.RoundTrip(r)
+	if err == nil {
+		response.Body = responseBody{response.Body}
+	}
+	return response, err
+}
+
+type responseBody struct{ io.ReadCloser }
+
+func (b responseBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: %w", ErrMissing, err)
+	}
+	return n, err
 }

@@ -26,14 +26,12 @@ import (
 	"github.com/codefleet/codefleet/internal/image"
 )
 
-// startRegistry starts a registry, and returns its address. handle, if not nil, answers instead if it returns true.
-func startRegistry(t *testing.T, handle func(w http.ResponseWriter, r *http.Request) bool) string {
+// startRegistry starts a registry, and returns its address. handle handles each request, and may pass it to the registry.
+func startRegistry(t *testing.T, handle func(w http.ResponseWriter, r *http.Request, registry http.Handler)) string {
 	t.Helper()
 	r := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if handle == nil || !handle(w, req) {
-			r.ServeHTTP(w, req)
-		}
+		handle(w, req, r)
 	}))
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")
@@ -76,11 +74,11 @@ func push(t *testing.T, reference string, layers ...[]byte) {
 // TestPull checks that an image of a registry is downloaded and unpacked once, by tag and by digest.
 func TestPull(t *testing.T) {
 	blobs := 0
-	addr := startRegistry(t, func(_ http.ResponseWriter, r *http.Request) bool {
+	addr := startRegistry(t, func(w http.ResponseWriter, r *http.Request, registry http.Handler) {
 		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
 			blobs++
 		}
-		return false
+		registry.ServeHTTP(w, r)
 	})
 	push(t, addr+"/team/python:3", archiveOf(t, lower...), archiveOf(t, upper...))
 	dir := t.TempDir()
@@ -98,43 +96,68 @@ func TestPull(t *testing.T) {
 	}
 }
 
+// cutWriter is a response that ends after a number of bytes.
+type cutWriter struct {
+	http.ResponseWriter
+	left int
+}
+
+func (w *cutWriter) Write(p []byte) (int, error) {
+	if len(p) > w.left {
+		_, _ = w.ResponseWriter.Write(p[:w.left])
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	w.left -= len(p)
+	return w.ResponseWriter.Write(p)
+}
+
 // TestPullFails checks that what a registry does not have, does not give, or gives wrongly, is an error, and nothing is
 // left behind.
 func TestPullFails(t *testing.T) {
-	var status int
+	var status, cut int
 	var path, body string
-	addr := startRegistry(t, func(w http.ResponseWriter, r *http.Request) bool {
-		if status == 0 || r.Method != http.MethodGet || !strings.Contains(r.URL.Path, path) {
-			return false
+	addr := startRegistry(t, func(w http.ResponseWriter, r *http.Request, registry http.Handler) {
+		switch {
+		case path == "" || r.Method != http.MethodGet || !strings.Contains(r.URL.Path, path):
+			registry.ServeHTTP(w, r)
+		case cut > 0:
+			registry.ServeHTTP(&cutWriter{w, cut}, r)
+		default:
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
 		}
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-		return true
 	})
 	big := archiveOf(t, entry{name: "big", text: strings.Repeat("x", 2<<20)})
 	push(t, addr+"/big:1", big)
 	for what, test := range map[string]struct {
 		name   string
-		status int // if not 0, the response to requests whose path contains path
-		path   string
+		path   string // if not empty, what the paths of the requests contain to which the response differs
+		status int    // of this response
 		body   string
+		cut    int // if not 0, the response is the registry's, and ends after so many bytes
 		want   error
 	}{
-		"no such tag":       {addr + "/big:2", 0, "", "", image.ErrMissing},
-		"no such image":     {addr + "/none", 0, "", "", image.ErrMissing},
-		"not allowed":       {addr + "/big:1", http.StatusUnauthorized, "/manifests/", "{}", image.ErrMissing},
-		"no reference":      {"Not A Reference", 0, "", "", image.ErrMissing},
-		"no registry":       {"127.0.0.1:1/big:1", 0, "", "", image.ErrMissing},
-		"a missing archive": {"none.tar", 0, "", "", image.ErrMissing},
-		"not an image":      {addr + "/big:1", http.StatusOK, "/manifests/", "<html>", image.ErrBroken},
-		"another layer":     {addr + "/big:1", http.StatusOK, "/blobs/", "abc", image.ErrBroken},
-		"too large":         {addr + "/big:1", 0, "", "", image.ErrTooLarge},
+		"no such tag":       {name: addr + "/big:2", want: image.ErrMissing},
+		"no such image":     {name: addr + "/none", want: image.ErrMissing},
+		"not allowed":       {addr + "/big:1", "/manifests/", http.StatusUnauthorized, "{}", 0, image.ErrMissing},
+		"a full registry":   {addr + "/big:1", "/manifests/", http.StatusInsufficientStorage, "", 0, image.ErrMissing},
+		"no blobs":          {addr + "/big:1", "/blobs/", http.StatusInsufficientStorage, "", 0, image.ErrMissing},
+		"half a manifest":   {name: addr + "/big:1", path: "/manifests/", cut: 10, want: image.ErrMissing},
+		"half a config":     {name: addr + "/big:1", path: "/blobs/", cut: 10, want: image.ErrMissing},
+		"half a layer":      {name: addr + "/big:1", path: "/blobs/", cut: 500, want: image.ErrMissing},
+		"no reference":      {name: "Not A Reference", want: image.ErrMissing},
+		"no registry":       {name: "127.0.0.1:1/big:1", want: image.ErrMissing},
+		"a missing archive": {name: "none.tar", want: image.ErrMissing},
+		"not an image":      {addr + "/big:1", "/manifests/", http.StatusOK, "<html>", 0, image.ErrBroken},
+		"another layer":     {addr + "/big:1", "/blobs/", http.StatusOK, "abc", 0, image.ErrBroken},
+		"too large":         {name: addr + "/big:1", want: image.ErrTooLarge},
 	} {
 		t.Run(what, func(t *testing.T) {
-			status, path, body = test.status, test.path, test.body
+			path, status, body, cut = test.path, test.status, test.body, test.cut
 			dir := t.TempDir()
 			_, err := image.Unpack(t.Context(), image.Options{Path: test.name, Dir: dir, MaxMB: 1})
-			if !errors.Is(err, test.want) {
+			if !errors.Is(err, test.want) || errors.Is(err, image.ErrBroken) != errors.Is(test.want, image.ErrBroken) {
 				t.Errorf("Unpack(%s) = %v, want %v", test.name, err, test.want)
 			}
 			if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -148,12 +171,12 @@ func TestPullFails(t *testing.T) {
 func TestPullCancelled(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	why := errors.New("the worker stops")
-	addr := startRegistry(t, func(_ http.ResponseWriter, r *http.Request) bool {
+	addr := startRegistry(t, func(w http.ResponseWriter, r *http.Request, registry http.Handler) {
 		if strings.Contains(r.URL.Path, "/manifests/") {
 			stop(why)
 			<-r.Context().Done()
 		}
-		return false
+		registry.ServeHTTP(w, r)
 	})
 	_, err := image.Unpack(ctx, image.Options{Path: addr + "/a:1", Dir: filepath.Join(t.TempDir(), "i")})
 	if !errors.Is(err, why) || errors.Is(err, image.ErrMissing) {
