@@ -113,13 +113,8 @@ func (a *AcquiredBox) runWatched(ctx context.Context, program Program, hooks Hoo
 		}
 	})
 	verdict, err := a.box.runner.run(ctx, program, hooks)
-	cause := context.Cause(ctx)
 	cancel(nil)
 	watching.Wait()
-	var failure *Failure
-	if err != nil && errors.As(cause, &failure) && failure.Code == errcode.WorkspaceLimit {
-		return Verdict{Status: Failed, Error: failure, Dirty: true}, nil
-	}
 	return verdict, err
 }
 

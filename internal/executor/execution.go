@@ -27,8 +27,9 @@ const (
 	killGrace     = 5 * time.Second // time for the runner to kill its program before the box is destroyed
 )
 
-// run runs one program. After an error or a Dirty verdict, the box is destroyed. Otherwise awaitChecked tells what the
-// program has left.
+// run runs one program. If ctx ends with a *Failure as its cause, that is the verdict's error; after ErrCancelled, the
+// verdict's status is Cancelled; any other cause is returned as an error. After an error or a Dirty verdict, the box is
+// destroyed. Otherwise awaitChecked tells what the program has left.
 func (r *runnerProcess) run(ctx context.Context, p Program, hooks Hooks) (Verdict, error) {
 	err := r.awaitReady(ctx)
 	if errors.Is(context.Cause(ctx), ErrCancelled) { // nothing was sent to the box
@@ -42,10 +43,13 @@ func (r *runnerProcess) run(ctx context.Context, p Program, hooks Hooks) (Verdic
 		}
 	}()
 	var verdict Verdict
-	if err == nil {
+	e := execution{runner: r, program: p, limits: p.Limits.OrDefaults(), hooks: hooks, calls: map[uint64]bool{}}
+	switch {
+	case err == nil:
 		r.busy, r.unchecked = true, true
-		e := execution{runner: r, program: p, limits: p.Limits.OrDefaults(), hooks: hooks, calls: map[uint64]bool{}}
 		verdict, err = e.run(ctx)
+	case ctx.Err() != nil:
+		verdict, err = e.interrupted(ctx)
 	}
 	if err != nil {
 		return Verdict{}, fmt.Errorf("run program: %w", err)
@@ -120,7 +124,7 @@ func (e *execution) run(ctx context.Context) (Verdict, error) {
 		case <-ended:
 			if !errors.Is(context.Cause(ctx), ErrCancelled) {
 				_ = e.runner.kill() // close returns its error
-				return Verdict{}, context.Cause(ctx)
+				return e.interrupted(ctx)
 			}
 			e.stop(Cancelled)
 			ended = nil

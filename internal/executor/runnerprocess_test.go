@@ -314,24 +314,43 @@ while True: signal.pause()
 	}
 }
 
+// TestRunnerThatFloods checks that only the permitted output is kept, and that the end of Run's context ends the
+// program: with a verdict, which has the output, if the cause is a Failure.
 func TestRunnerThatFloods(t *testing.T) {
 	const script = "hello()\nread()\nwhile True: send({'t': 'out', 'stream': 'stdout'}, b'x' * 1000)"
-	single, err := executor.NewSingle(t.Context(), impostor{script: script}, executor.Spec{Workspace: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := executor.Program{TaskID: "x", Code: "1", Limits: executor.Limits{OutputBytes: 5000}}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	printed := 0
-	_, err = single.Run(ctx, p, executor.Hooks{Output: func(_ string, data []byte) {
-		if printed += len(data); printed == 5000 {
-			cancel(errors.New("enough"))
+	failure := &executor.Failure{Code: errcode.WorkspaceLimit, Message: "too many files"}
+	for _, c := range []struct {
+		cause error
+		want  string // what Run returns: the error, or the verdict's
+	}{
+		{errors.New("enough"), "run program: enough"},
+		{failure, failure.Error()},
+	} {
+		single, err := executor.NewSingle(t.Context(), impostor{script: script},
+			executor.Spec{Workspace: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}})
-	if err == nil || err.Error() != "run program: enough" || printed != 5000 {
-		t.Errorf("Run() = %v after %d bytes, want the cause after 5000", err, printed)
-	}
-	if err := single.Close(t.Context()); err != nil {
-		t.Errorf("Close() = %v, want nil", err)
+		p := executor.Program{TaskID: "x", Code: "1", Limits: executor.Limits{OutputBytes: 5000}}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		printed := 0
+		v, err := single.Run(ctx, p, executor.Hooks{Output: func(_ string, data []byte) {
+			if printed += len(data); printed == 5000 {
+				cancel(c.cause)
+			}
+		}})
+		if v.Error != nil {
+			err = v.Error
+			if v.Status != executor.Failed || string(v.Result) != "null" || len(v.Output) != 5000 || !v.Dirty {
+				t.Errorf("Run() = %+v, want a failed, dirty verdict with no result and 5000 bytes of output", v)
+			}
+		}
+		if err == nil || err.Error() != c.want || printed != 5000 || single.Alive() {
+			t.Errorf("Run() = %v after %d bytes, alive %v; want %s after 5000, and a destroyed box",
+				err, printed, single.Alive(), c.want)
+		}
+		if err := single.Close(t.Context()); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
 	}
 }

@@ -138,7 +138,7 @@ func (e *execution) boxEnded(ctx context.Context) (Verdict, error) {
 	case errors.Is(r.err, runner.ErrFrame):
 		return e.protocolError(r.err), nil
 	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrCancelled):
-		return Verdict{}, context.Cause(ctx)
+		return e.interrupted(ctx)
 	case r.outOfMemory():
 		return v.with(Failed, e.boxOutOfMemory()), nil
 	}
@@ -149,6 +149,18 @@ func (e *execution) boxEnded(ctx context.Context) (Verdict, error) {
 	}
 	cause := strings.TrimPrefix(r.stderr.suffix(), ": ")
 	return v.with(Failed, &Failure{Code: errcode.SandboxDied, Message: message, Cause: cause}), nil
+}
+
+// interrupted returns the verdict on a program that was ended because of a *Failure, which is the cause of ctx.
+// It returns any other cause as an error.
+func (e *execution) interrupted(ctx context.Context) (Verdict, error) {
+	failure, ok := errors.AsType[*Failure](context.Cause(ctx))
+	if !ok {
+		return Verdict{}, context.Cause(ctx)
+	}
+	v := e.newVerdict()
+	v.Dirty = true
+	return v.with(Failed, failure), nil
 }
 
 func (e *execution) boxOutOfMemory() *Failure {

@@ -173,9 +173,10 @@ func TestDeletedFilesFreeTheDisk(t *testing.T) {
 func TestWorkspaceLimitBelowTheDisk(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 64})
 	box := acquire(t, p, "a", executor.Limits{WorkspaceMB: 8})
-	v := run(t, box, "import time\nfor i in range(20): open(f'f{i}', 'wb', 0).write(bytes(1 << 20))\ntime.sleep(60)")
-	if v.Status != executor.Failed || v.Error.Code != errcode.WorkspaceLimit || !v.Dirty {
-		t.Errorf("verdict = %+v, want %s", v, errcode.WorkspaceLimit)
+	v := run(t, box, "import time\nprint('begun')\n"+
+		"for i in range(20): open(f'f{i}', 'wb', 0).write(bytes(1 << 20))\ntime.sleep(60)")
+	if v.Status != executor.Failed || v.Error.Code != errcode.WorkspaceLimit || v.Output != "begun\n" || !v.Dirty {
+		t.Errorf("verdict = %+v, want %s, with the output begun", v, errcode.WorkspaceLimit)
 	}
 	box.Release()
 }
