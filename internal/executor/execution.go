@@ -217,7 +217,7 @@ func (e *execution) handle(ctx context.Context, f runner.Frame) error {
 	switch {
 	case f.Type == "checked" && e.facts:
 		return e.check(f.Body)
-	case f.Type == "out" && e.started:
+	case f.Type == "out": // before the check, these are warnings of the parser
 		e.print(f.Stream, f.Body)
 		return nil
 	case f.Type == "call" && e.started:

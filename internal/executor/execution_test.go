@@ -34,6 +34,23 @@ func TestMessagesKeepTheirOrder(t *testing.T) {
 	}
 }
 
+// TestWarningsOfTheParser checks that what the interpreter writes while it parses a program is output of the program,
+// although the check is outstanding, and that the program cannot do anything else yet.
+func TestWarningsOfTheParser(t *testing.T) {
+	const warning = "program.py:1: SyntaxWarning: invalid escape sequence '\\d'\n"
+	e := &execution{limits: Limits{}.OrDefaults(), facts: true}
+	err := e.handle(t.Context(), runner.Frame{Type: "out", Stream: "stderr", Body: []byte(warning)})
+	if v := e.newVerdict(); err != nil || v.Stderr != warning || e.started {
+		t.Errorf("handle(out) before the check = %v, stderr %q, started %v; want nil, %q, false",
+			err, v.Stderr, e.started, warning)
+	}
+	for _, kind := range []string{"call", "called"} {
+		if err := e.handle(t.Context(), runner.Frame{Type: kind, Server: "s", Tool: "t"}); err == nil {
+			t.Errorf("handle(%s) before the check = nil, want an error", kind)
+		}
+	}
+}
+
 // TestStoppedProgramIsNotChecked checks that the facts of a program that was stopped do not reach the hook Check, whose
 // answer could begin it.
 func TestStoppedProgramIsNotChecked(t *testing.T) {

@@ -67,6 +67,7 @@ func testPreload(t *testing.T, newDriver driverFunc) {
 		"raises.py":  "raise ValueError('no licence')",
 		"exits.py":   "raise SystemExit('no display')",
 		"crashes.py": "import os\nos._exit(9)",
+		"warns.py":   "import warnings\nwarnings.simplefilter('always')",
 	})
 	spec := executor.Spec{
 		Owner: "executortest", Name: "preload",
@@ -93,6 +94,25 @@ func testPreload(t *testing.T, newDriver driverFunc) {
 			}
 		})
 	}
+	t.Run("warns", func(t *testing.T) {
+		first := template(t, driver, spec, "warns")
+		spec.Workspace = workspace(t)
+		writeFiles(t, spec.Workspace, map[string]string{"program.py": "another = 'file'\n"})
+		single, err := first.Another(t.Context(), spec)
+		if err != nil {
+			t.Fatalf("Another() = %v, want nil", err)
+		}
+		v, err := single.Run(t.Context(), executor.Program{TaskID: "t", Code: `own = '\d'`}, executor.Hooks{
+			Check: func(executor.Facts) error { return nil },
+		})
+		if err != nil || v.Status != executor.Succeeded || !strings.Contains(v.Stderr, "invalid escape sequence") ||
+			!strings.HasSuffix(v.Stderr, "\n  own = '\\d'\n") {
+			t.Errorf("Run() = %s, %v; want success, and a warning that quotes the program", format(v), err)
+		}
+		if err := single.Close(t.Context()); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+	})
 	for name, text := range map[string]string{
 		"nowhere": "ModuleNotFoundError: No module named 'nowhere'",
 		"raises":  "/opt/packages/raises.py\", line 1, in <module>",

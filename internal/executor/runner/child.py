@@ -350,6 +350,7 @@ class Program:
     def run(self):
         self.limit()
         try:
+            show_own_lines(self.code)  # first, because the parser's warnings quote lines, too
             program = self.parse()
         except BaseException as error:
             self.end(unparsed(error, self.code, self.limits["memory"]))
@@ -357,7 +358,6 @@ class Program:
         reseed(self.task)
         mcp_client._call, mcp_client._report = self.channel.call, self.channel.report
         os.register_at_fork(after_in_child=forget_calls)
-        show_own_lines(self.code)
         try:
             outcome = self.outcome(program)
             _signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -516,7 +516,7 @@ def calm():
 
 
 def show_own_lines(code):
-    """Makes tracebacks quote the program, although the workspace may have a file with its name.
+    """Makes tracebacks and warnings quote the program, although the workspace may have a file with its name.
 
     The interpreter's own hooks read that file.
     """
