@@ -57,6 +57,7 @@ var stateCases = []struct {
 		"a device in its place", "", "import os\nos.symlink('/dev/null', 'state.json')\nstate['a'] = 2", "",
 		want{status: executor.Failed, code: "bad_state", message: "state.json is not a regular file"},
 	},
+	{"another working directory", `{"a": 1}`, "import os\nos.chdir('/')\nstate['a'] = 2", "{\n  \"a\": 2\n}\n", want{}},
 	{"exit code 0", `{"a": 1}`, "state['a'] = 2\nexit(0)", "{\n  \"a\": 2\n}\n", want{}},
 	{"not JSON", "{", "state['a']", "", want{
 		status: executor.Failed, code: "bad_state", message: "state.json is not JSON",
@@ -212,6 +213,21 @@ func testState(t *testing.T, newDriver driverFunc) {
 		}
 		emptyWorkspace(t, b.spec.Workspace)
 	})
+	t.Run("content of the host, and a file of the program", func(t *testing.T) {
+		v := b.runProgram(t, executor.Program{
+			Code: "import os\nos.mkdir('state')\nwith open('state/plan.yaml', 'w') as f: f.write('m: 1')\n" +
+				"state['n'] = 41",
+			State: &executor.StateDocument{File: "state/plan.yaml", Content: json.RawMessage(`{"n":40}`), Save: true},
+		}, executor.Hooks{})
+		want{
+			status: executor.Failed, code: "bad_state",
+			message: "the program has changed state/plan.yaml both as a file and through `state`",
+		}.check(t, v)
+		if got, _ := os.ReadFile(filepath.Join(b.spec.Workspace, "state/plan.yaml")); string(got) != "m: 1" {
+			t.Errorf("state/plan.yaml = %q, want what the program wrote", got)
+		}
+		emptyWorkspace(t, b.spec.Workspace)
+	})
 	t.Run("an integer that is too large for YAML", func(t *testing.T) {
 		v := b.runProgram(t, executor.Program{
 			Code:  "state['n'] = -10**308",
@@ -241,6 +257,12 @@ func testSession(t *testing.T, b *box) {
 		{
 			"log", "from client import session\n[session.name, len(session.log()['tasks'])]", session, "",
 			want{result: `["s_1",1]`},
+		},
+		{
+			"another working directory",
+			"import os\nfrom client import session\nos.chdir('/')\n[session.resume(), len(session.log()['tasks'])]",
+			session, "",
+			want{result: `[{"step":3},1]`},
 		},
 		{
 			"checkpoint", importSession + "checkpoint({'a': 1}, step=4)\nresume()", session,

@@ -334,9 +334,11 @@ class Program:
         self.state = None
         if details.get("state"):
             document = details["state"]
-            self.state = statevar.Variable(document["file"], content if document["content"] else None, document["save"])
+            content = content if document["content"] else None
+            self.state = statevar.Variable(boot["workspace"], document["file"], content, document["save"])
         if details.get("session"):
-            session.name, session._file = details["session"]["name"], details["session"]["file"]
+            session.name = details["session"]["name"]
+            session._file = os.path.join(boot["workspace"], details["session"]["file"])
         self.process = os.getpid()
         self.saver = pictures.Saver(boot["workspace"])
         if run.get("catalogue"):

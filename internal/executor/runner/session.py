@@ -20,7 +20,7 @@ LEVELS = 64  # of arrays and objects: executor.maxResultDepth on the host
 
 name = None  # of the task's session
 saved = None  # the program's last checkpoint, as JSON
-_file = None  # of the session's log, in the workspace
+_file = None  # path of the session's log, absolute because programs change the working directory
 
 
 def checkpoint(data=None, /, **fields):

@@ -15,7 +15,8 @@ REPLACE = "replace the document with a JSON object, or assign `state` in the pro
 USE_STRINGS = "use strings as keys"
 USE_FILES = "store numbers, strings, booleans, lists and dictionaries; put anything else into a file"
 STORE_LESS = "put large data into files of the workspace, and their names into the document"
-HINTS = (REPLACE, USE_STRINGS, USE_FILES, STORE_LESS)
+USE_ONE = "change a YAML document in one way only: through `state`, or as a file"
+HINTS = (REPLACE, USE_STRINGS, USE_FILES, STORE_LESS, USE_ONE)
 
 
 class Invalid(Exception):
@@ -27,41 +28,45 @@ class Invalid(Exception):
 
 
 class Variable:
-    """file is the document's path in the workspace. content is its JSON, or None to read the file, which is JSON."""
+    """The variable. file is the document's path in the workspace; content is its JSON, or None if the file is JSON."""
 
-    def __init__(self, file, content, save):
+    def __init__(self, workspace, file, content, save):
         self.file, self.save = file, save
-        self.exists = False
-        self.read_file = content is None
+        self.path = os.path.join(workspace, file)  # absolute, because programs change the working directory
         self.content = content
+        self.loaded = b""  # the file, as loaded
         self.before = {}  # JSON of each value, as loaded
         self.saved = False
 
     def load(self):
         """Returns the variable's first value: an empty dictionary if the document does not exist."""
-        value = self.document()
+        self.loaded = self.read()
+        value = self.document(self.loaded)
         try:
             self.before = {key: json.dumps(member, sort_keys=True) for key, member in value.items()}
         except RecursionError as error:
             raise Invalid("%s cannot be read: %s" % (self.file, error), REPLACE) from None
         return value
 
-    def document(self):
-        content = self.content
-        if self.read_file:
-            try:
-                size = os.stat(self.file).st_size
-                if size > LIMIT:
-                    raise Invalid("%s is %d bytes; the limit is %d" % (self.file, size, LIMIT), REPLACE)
-                with open(self.file, "rb") as file:
-                    content = file.read(LIMIT + 1)
-            except FileNotFoundError:
-                content = b""
-            except OSError as error:
-                raise Invalid("%s cannot be read: %s" % (self.file, error.strerror), REPLACE) from None
-        self.exists = bool(content)
+    def read(self):
+        """Returns the file's bytes: none if it does not exist."""
         try:
-            value = jsonable.load(content) if content else {}
+            size = os.stat(self.path).st_size
+            if size > LIMIT:
+                raise Invalid("%s is %d bytes; the limit is %d" % (self.file, size, LIMIT), REPLACE)
+            with open(self.path, "rb") as file:
+                return file.read(LIMIT + 1)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise Invalid("%s cannot be read: %s" % (self.file, error.strerror), REPLACE) from None
+
+    def document(self, data):
+        """Returns the document, of which data is the file."""
+        if self.content is not None:
+            data = self.content
+        try:
+            value = jsonable.load(data) if data else {}
         except (ValueError, RecursionError) as error:
             raise Invalid("%s is not JSON: %s" % (self.file, error), REPLACE) from None
         if not isinstance(value, dict):
@@ -73,7 +78,7 @@ class Variable:
         if not self.save or not isinstance(value, dict):
             return
         changed, kept = {}, set()
-        digits = jsonable.MAX_DIGITS if self.read_file else YAML_DIGITS
+        digits = jsonable.MAX_DIGITS if self.content is None else YAML_DIGITS
         for key, member in value.items():
             if not isinstance(key, str):
                 raise Invalid("state: the key %.80r is not a string" % (key,), USE_STRINGS)
@@ -89,7 +94,10 @@ class Variable:
         removed = [key for key in self.before if key not in kept]
         if not changed and not removed:
             return
-        document = self.document()  # the program may have written the file, too; if it is YAML, that is lost
+        data = self.read()  # the program may have written the file, too
+        if self.content is not None and data != self.loaded:
+            raise Invalid("the program has changed %s both as a file and through `state`" % self.file, USE_ONE)
+        document = self.document(data)
         document.update(changed)
         for key in removed:
             document.pop(key, None)
@@ -100,8 +108,8 @@ class Variable:
         data = text.encode("utf-8", "backslashreplace")
         if len(data) > LIMIT:
             raise Invalid("state: %s would be %d bytes; the limit is %d" % (self.file, len(data), LIMIT), STORE_LESS)
-        os.makedirs(os.path.dirname(os.path.abspath(self.file)), exist_ok=True)
-        with open(self.file, "wb") as file:
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        with open(self.path, "wb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a link to a device, which keeps nothing
                 raise Invalid("%s is not a regular file" % self.file, REPLACE)
             file.write(data)
