@@ -26,7 +26,7 @@ import (
 	"github.com/codefleet/codefleet/internal/image"
 )
 
-// startRegistry starts a registry, and returns its address. handle handles each request, and may pass it to the registry.
+// startRegistry starts a registry, and returns its address. handle handles each request, or passes it to the registry.
 func startRegistry(t *testing.T, handle func(w http.ResponseWriter, r *http.Request, registry http.Handler)) string {
 	t.Helper()
 	r := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)))
