@@ -264,8 +264,8 @@ func (s *Service) checkTask(ctx context.Context, tenant string, task json.RawMes
 	return err
 }
 
-// checkEnvelope refuses a field of the envelope that is null or empty, as submissions do: its default may be more than
-// the caller meant. taskEvent accepts it, because a stored automation may have it.
+// checkEnvelope refuses a field of the envelope that is null or empty, as submissions do: the caller may not have meant
+// its default. taskEvent accepts it, because a stored automation may have it.
 func checkEnvelope(task json.RawMessage) error {
 	var fields map[string]any
 	if err := json.Unmarshal(task, &fields); err != nil {

@@ -20,7 +20,7 @@ const (
 	spread     = 100 * time.Millisecond // longest random delay of a process, so that most find the work done
 	resync     = 30 * time.Second       // between readings of the fleet's time
 	retryDelay = 5 * time.Second        // after an error
-	atOnce     = 16                     // firings of one process
+	atOnce     = 16                     // firings, or advances of workflow runs, of one process at the same time
 )
 
 // fireDue fires the schedules that are due by the fleet's time.

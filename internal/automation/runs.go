@@ -17,7 +17,10 @@ import (
 )
 
 const (
-	runSweep = time.Minute      // after which a run with running tasks is advanced, in case an advance was lost
+	// runSweep is the shortest time after which a run with running tasks is advanced, in case an advance was lost. The
+	// longest is twice as long.
+	runSweep = time.Minute
+
 	runSoon  = 10 * time.Second // within which a process that was away advances a run
 	runRetry = time.Second      // after an error
 	runLate  = 5 * time.Second  // after which a due run is advanced again, unless its alarm has changed by then

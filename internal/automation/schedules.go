@@ -109,7 +109,7 @@ func (s *Service) PauseSchedule(ctx context.Context, tenant, name string, paused
 		}
 		if doc.Paused = paused; !paused {
 			at := now.Add(-delayOf(tenant, doc.ScheduleSpec))     // firings of later times are still to come
-			if doc.Handled.Before(at) || doc.Handled.After(now) { // after now, the fleet's time was wrong
+			if doc.Handled.Before(at) || doc.Handled.After(now) { // if it is after now, the fleet's time was wrong
 				doc.Handled = at
 			}
 		}

@@ -165,7 +165,7 @@ func (s *Service) AddTrigger(ctx context.Context, tenant string, in schemas.Trig
 			return schemas.Trigger{}, err
 		}
 		defer s.changing.Unlock()
-		// What is left of an earlier trigger would deliver the results since then.
+		// If the queue still keeps results for an earlier trigger, the new one would get those since then.
 		if err := errors.Join(s.forgetResults(ctx, tenant), s.queue.KeepResults(ctx, tenant)); err != nil {
 			return schemas.Trigger{}, err
 		}

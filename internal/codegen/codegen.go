@@ -73,7 +73,7 @@ type Program struct {
 	By         string   // ByModel or ByRules
 	Understood []string // how the rules read the task: one line for each clause
 	Usage      Usage
-	Fallback   string // why the rules wrote it although there is a model; empty if they did not
+	Fallback   string // why the model wrote no program, so that the rules were asked; empty without a failure
 }
 
 // CodeRequiredError reports that the rules did not understand a task. The task then ends with the status blocked and

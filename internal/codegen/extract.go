@@ -8,9 +8,10 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Extract returns the program in a model's response: the longest block fenced as Python, else the longest fenced block
-// without a language if it looks like Python, else the whole response if it has no fenced block and looks like Python.
-// It ignores the thoughts of a reasoning model. The error is a *ModelError of kind NoProgram.
+// Extract returns the program in a model's response: the whole response if it looks like Python and no fence is
+// indented by less than 4 columns, else the longest block fenced as Python, else the longest fenced block without a
+// language if it looks like Python. It ignores the thoughts of a reasoning model. The error is a *ModelError of kind
+// NoProgram.
 func Extract(response string) (string, error) {
 	response = strings.ReplaceAll(strings.ToValidUTF8(response, "\uFFFD"), "\r\n", "\n")
 	response = thoughts.ReplaceAllString(response, "")

@@ -22,7 +22,7 @@ type Message struct {
 // Failure describes a failed program to the model that repairs it.
 type Failure struct {
 	Program string
-	Error   string   // the error code, the message and the line
+	Error   string   // the error code, the message and the cause, such as the traceback
 	Done    []string // the calls that changed something, with their arguments and results
 }
 

@@ -20,7 +20,8 @@ var vocabulary = sync.OnceValue(func() tokenizer.Codec {
 })
 
 // Tokens counts the tokens of a text with the vocabulary o200k_base, which is an approximation for models with a
-// different vocabulary. It is used if an endpoint reports no count, and for texts that are not sent.
+// different vocabulary. It is used before a prompt is sent, if an endpoint reports no count, and for texts that are not
+// sent.
 func Tokens(s string) int {
 	counted := s[:min(len(s), maxCounted)]
 	n, err := vocabulary().Count(strings.ToValidUTF8(counted, "\uFFFD"))

@@ -152,8 +152,8 @@ func (w *Writer) timeout(last error) *ModelError {
 	return &ModelError{Kind: TimedOut, Message: message}
 }
 
-// complete repeats attempts until one succeeds, the error is final, or the time or a budget is spent. It adds the
-// tokens of all attempts to usage.
+// complete repeats attempts until one succeeds, the error is final, or the attempts, the time or a budget are used up.
+// It adds the tokens of all attempts to usage.
 func (w *Writer) complete(ctx context.Context, messages []Message, c Call, usage *Usage) (Completion, error) {
 	prompt := 0
 	for _, m := range messages {

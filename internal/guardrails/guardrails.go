@@ -1,5 +1,5 @@
-// Package guardrails judges programs by rules before they run: the built-in rules, and the operator's. The operator's
-// conditions judge inputs, arguments of tool calls, and results.
+// Package guardrails judges programs by rules: the built-in rules, and the operator's. The operator's conditions judge
+// inputs, arguments of tool calls, and results.
 //
 // A rule looks at facts that the parser in the sandbox reports, so that comments, strings and names that merely look
 // alike raise no finding. Only the operator's patterns are matched against the text. The rules advise, and refuse early
@@ -67,7 +67,7 @@ type Sign struct {
 	Line       int
 }
 
-// Finding says which rule a program breaks, and where.
+// Finding says which rule a program or its data break, and where.
 type Finding struct {
 	Rule    string
 	Line    int    // 0 if the finding is about the whole program, or about data
@@ -141,7 +141,8 @@ func checkNames(kind string, names []string) error {
 	return nil
 }
 
-// MaxFindings bounds the findings of one task.
+// MaxFindings bounds the findings about a program, and those that a task's result lists about the program, its inputs
+// and its tool calls together.
 const MaxFindings = 100
 
 // Program returns a program's findings, ordered by line: at most one per rule and line, and 100 in all. It returns nil

@@ -18,7 +18,7 @@ import (
 const toolResults = "tool-results"
 
 // openCalls returns the broker for one execution's tool calls, or nil if the fleet has no tools. exit ends when the
-// process exits. deadline returns the program's deadline, which is known once the program runs.
+// process is about to exit. deadline returns the program's deadline, which is known once the program runs.
 func (p *Pipeline) openCalls(
 	ctx, exit context.Context, s steps, tree *state.Tree, deadline func() time.Time,
 ) (*broker.Execution, error) {
@@ -111,8 +111,8 @@ func (t task) progressEmitter(ctx context.Context, c executor.Call) func(string,
 	}
 }
 
-// progressText describes the progress of a call. With the privacy mode broker, the server's message has tokens in place
-// of values, as the call's result does.
+// progressText describes the progress of a call. With the privacy mode broker, the server's message has privacy tokens
+// in place of values, as the call's result does.
 func (t task) progressText(c executor.Call, message string, done, total float64) string {
 	text := fmt.Sprintf("%s/%s: %g", c.Server, c.Tool, done)
 	if total > 0 {

@@ -63,7 +63,8 @@ func (p *Pipeline) Fence(ctx context.Context, j *jobs.Job) (*schemas.Result, err
 	return p.earlierResult(ctx, t, *c)
 }
 
-// leaseMargin is how much earlier than its record says the lease of a run may end: the queue counts from the delivery.
+// leaseMargin is how much earlier the lease of a run may end than its record says, because the queue counts the time
+// from the delivery of the message.
 const leaseMargin = time.Second
 
 // overQuota returns the error of a task whose commit exceeds the quota or another limit.
@@ -187,7 +188,8 @@ func withoutPaths(err error) string {
 }
 
 // earlierResult returns the result that an earlier run committed. It adds what is known only after the commit: the
-// generation, the changed paths, the conflicts and the artifacts.
+// generation, the changed paths, the conflicts and the artifacts, without those that the run wrote without changing
+// their content.
 func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*schemas.Result, error) {
 	var res schemas.Result
 	if err := json.Unmarshal(c.Result, &res); err != nil { // the version is damaged or removed, but its commit counts

@@ -40,7 +40,8 @@ func (p *Pipeline) guard(t task) *guard {
 
 func (g *guard) strict() bool { return g.rules.Level == guardrails.Strict }
 
-// note records findings for the result, at most guardrails.MaxFindings in all.
+// note records findings about the program, its inputs and its tool calls for the result, at most
+// guardrails.MaxFindings in all.
 func (g *guard) note(found []guardrails.Finding) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

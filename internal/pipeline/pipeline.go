@@ -91,8 +91,8 @@ func (p *Pipeline) Prepare(ctx context.Context, rec schemas.Record) (handler job
 	return handler, stop
 }
 
-// prefetch starts to read the workspace's HEAD. head waits for the HEAD, and returns nil if the context of this call
-// ends first. stop ends the read.
+// prefetch starts to read the workspace's HEAD. head waits for the HEAD, and returns nil if the context that is passed
+// to head ends first. stop ends the read.
 func prefetch(
 	ctx context.Context, store *state.Store, ref state.Ref,
 ) (head func(context.Context) *state.Prefetched, stop func()) {

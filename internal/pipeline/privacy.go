@@ -8,9 +8,9 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-// promptPrivacy returns the functions that keep private values from the model. With the mode egress, Restore puts the
-// values back into the program that the model writes. With broker, the program keeps the tokens, and the arguments of
-// its tool calls get the values.
+// promptPrivacy returns the functions that keep personal data and secrets from the model. With the mode egress, Restore
+// puts the values back into the program that the model writes. With broker, the program keeps the privacy tokens, and
+// the arguments of its tool calls get the values.
 func (t task) promptPrivacy() codegen.Privacy {
 	if t.tokens == nil {
 		return codegen.Privacy{}
@@ -18,14 +18,14 @@ func (t task) promptPrivacy() codegen.Privacy {
 	return codegen.Privacy{Hide: t.tokens.ReplaceText, Restore: t.tokens.RestoreCode}
 }
 
-// tokenisedDescription returns the description of the task, with tokens in place of values. The models that compute
-// embeddings and the tool history get this text.
+// tokenisedDescription returns the description of the task, with privacy tokens in place of values. The models that
+// compute embeddings and the tool history get this text.
 func (t task) tokenisedDescription(ctx context.Context) string {
 	return t.tokens.Replace(ctx, t.job.Task.Description)
 }
 
-// tokenisedJSON returns the arguments or the result of a call with tokens in place of values, for the person who
-// decides about the call, and for the model that repairs the program.
+// tokenisedJSON returns the arguments or the result of a call with privacy tokens in place of values, for the person
+// who decides about the call, and for the model that repairs the program.
 func (t task) tokenisedJSON(ctx context.Context, v json.RawMessage) json.RawMessage {
 	tokenised, err := t.tokens.ReplaceJSON(ctx, v)
 	if err != nil {
@@ -34,9 +34,9 @@ func (t task) tokenisedJSON(ctx context.Context, v json.RawMessage) json.RawMess
 	return tokenised
 }
 
-// privacyHooks returns the hooks that replace values in tools' results with tokens, and tokens in the arguments of
-// permitted tools with values. They are nil unless the mode is broker, except Excerpt, which replaces values for the
-// model that repairs the program.
+// privacyHooks returns the hooks that replace values in tools' results with privacy tokens, and privacy tokens in the
+// arguments of permitted tools with values. They are nil unless the mode is broker, except Excerpt, which replaces
+// values for the model that repairs the program.
 func (p *Pipeline) privacyHooks(ctx context.Context, s steps) broker.Hooks {
 	tokens := s.task.tokens
 	if !tokens.Broker() {

@@ -17,7 +17,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// StateDocuments configures the variable `state` of programs, unless a task says otherwise. The zero value disables it.
+// StateDocuments configures the variable `state` of programs. The zero value disables it. A task may name another
+// document, save or not, and disable the variable, but not enable it.
 type StateDocuments struct {
 	Enabled bool
 	File    string // the default state document; default state.json
@@ -63,7 +64,7 @@ func (p *Pipeline) stateDocument(t task, code string, tree *state.Tree) (*execut
 	return d, nil
 }
 
-// isHostFault reports whether a file could not be read for want of something on the worker's host.
+// isHostFault reports whether a file could not be read because of a fault of the worker's host.
 func isHostFault(err error) bool {
 	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO},
 		func(e error) bool { return errors.Is(err, e) })

@@ -11,7 +11,7 @@ import (
 )
 
 // steps are the values that the stages of a task have returned so far. Each field has one stage that
-// returns it, except that a repair replaces the draft.
+// returns it, except that a program repair replaces the draft.
 type steps struct {
 	task     task
 	network  []allowlist.Pattern // from admit
@@ -37,8 +37,8 @@ func (s steps) with(a attempt) steps {
 	return s
 }
 
-// commits reports whether the attempt's changes are to be committed. If the program is executed again, only the last
-// attempt's are: a run that finds a commit of its task does not execute the program.
+// commits reports whether the attempt's changes are to be committed. If the program is to be executed again, they are
+// not: a run that finds a commit of its task does not execute the program.
 func (s steps) commits(a attempt) bool {
 	switch a.outcome.Status {
 	case schemas.Succeeded:

@@ -22,7 +22,7 @@ type task struct {
 	ref    state.Ref
 	limits executor.Limits
 	head   func(context.Context) *state.Prefetched // waits for the prefetched HEAD; returns nil if there is none
-	tokens *privacy.Tokens                         // replaces personal data and secrets; nil replaces nothing
+	tokens *privacy.Tokens                         // the privacy tokens of the task; nil replaces nothing
 }
 
 func newTask(j *jobs.Job, defaults executor.Limits, head func(context.Context) *state.Prefetched) task {

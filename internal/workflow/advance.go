@@ -15,7 +15,7 @@ import (
 
 const (
 	maxMessage    = 500 // most bytes of an error's message
-	maxItemError  = 60  // most bytes of an item's error message if the loop has more than manyItems items
+	maxItemError  = 60  // most bytes of the error message of an item's task if the loop has more than manyItems items
 	manyItems     = 100
 	maxAsked      = 4096 // most bytes of what people are asked
 	retryFactor   = 2

@@ -24,7 +24,7 @@ const (
 	MaxValue       = 256 << 10           // bytes of the inputs, and of each result that expressions use
 	MaxRecord      = 256 << 10           // bytes of a run's record
 	MaxTime        = 30 * 24 * time.Hour // time limit of a run
-	maxDepth       = 4                   // levels of workflows within workflows
+	maxDepth       = 4                   // levels of workflows within workflows, with the outermost
 	maxSteps       = 500                 // steps in a workflow and the workflows within it
 	maxExpressions = 2000                // in a workflow and the workflows within it
 	maxSource      = 64 << 10            // bytes of all expressions

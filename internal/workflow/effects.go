@@ -106,8 +106,8 @@ func (s *step) task(in input) *schemas.Task {
 	return &t
 }
 
-// NextAlarm returns when a run goes on even if no event arrives: when a wait or a retry is due, or when the run reaches
-// its deadline. It returns the zero time if the run has ended.
+// NextAlarm returns when a run goes on even if no event arrives: when a wait or a retry is due, or when the run, or its
+// steps under finally, reach their deadline. It returns the zero time if the run has ended.
 func NextAlarm(run schemas.WorkflowRun) time.Time {
 	if run.Status.Ended() {
 		return time.Time{}
@@ -150,7 +150,7 @@ func (p *Plan) AwaitsType(run schemas.WorkflowRun, eventType string) bool {
 
 // Waiting returns the places that wait for this event: its type, its source and the step's filter match. attributes and
 // data are the event's. rejected has an error for each filter that cannot be evaluated for the event; its step goes on
-// waiting. err also says that a filter was interrupted.
+// waiting. err is an error of load, or says that a filter was interrupted.
 func (p *Plan) Waiting(
 	ctx context.Context, run schemas.WorkflowRun, attributes map[string]any, data json.RawMessage, load Load,
 ) (places []Place, rejected []error, err error) {

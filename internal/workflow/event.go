@@ -141,7 +141,8 @@ func runCancelled() *schemas.WorkflowError {
 	return &schemas.WorkflowError{Code: errcode.Cancelled, Message: "the run was cancelled"}
 }
 
-// interrupt cancels the attempts of the steps under finally, or of all other steps.
+// interrupt cancels the attempts of the steps under finally, and those of these steps that have not begun; or else the
+// attempts of all other steps.
 func (m *machine) interrupt(finally bool) {
 	m.each(func(i, _ int, x *schemas.StepRun) {
 		switch {

@@ -69,9 +69,9 @@ func (m *machine) items(ctx context.Context, i int) (items []json.RawMessage, er
 	return items, nil
 }
 
-// loop begins items of a loop, as many at once as it allows, and ends the loop once they have ended. If no more items
-// may begin, because the run stops or an item failed, it skips the pending ones. It reports whether it began an item or
-// ended the loop.
+// loop begins items of a loop, as many at once as the definition allows, and ends the loop once they have ended. If no
+// more items may begin, because the run stops, or an item failed and on_error is not continue, it skips the pending
+// ones. It reports whether it began an item or ended the loop.
 func (m *machine) loop(ctx context.Context, i int) (progress bool) {
 	s, x := m.steps[i], &m.run.Steps[i]
 	active, failed := 0, -1

@@ -212,8 +212,8 @@ func (w *writer) save() {
 	w.vars["saved"] = "check_saved(" + w.vars["file"] + ", " + w.vars["doc"] + ")"
 }
 
-// calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation. So is
-// "minus 2" after a number: it may be a number, or the rest of a calculation.
+// calculate emits the value of an arithmetic expression. It returns false if the tokens are no calculation, and for
+// "minus 2" after a number, which may be a number or the rest of a calculation.
 func (w *writer) calculate(t []token) bool {
 	e := w.parseArithmetic(t)
 	sign, _ := w.grammar.prefix("operator", w.clause.tokens)

@@ -31,9 +31,10 @@ var arithGrammar = arith.Grammar{
 	Sign: []string{"-"}, Names: []string{previous}, Thousands: true, MaxNesting: 50,
 }
 
-// readOneWay matches the expressions with an operator that all readers read alike. They do not for "50% of 80 + 3", and
-// "-2 squared" is 4 for some and -4 for others, as "9 / 3 squared" is 9 or 1: nothing stands before the base of a power
-// in words (^ and ^^). "2 to the power of 3 + 1" may be 16. The exponent bounds the time to calculate a power.
+// readOneWay has, by operator, the pattern of the expressions with it that all readers read alike. They do not agree
+// about "50% of 80 + 3", and "-2 squared" is 4 for some and -4 for others, as "9 / 3 squared" is 1 or 9: so nothing may
+// stand before the base of a power in words (^ and ^^). "2 to the power of 3 + 1" may be 16. The patterns limit the
+// exponent, and so the time to calculate a power.
 var readOneWay = map[string]*regexp.Regexp{
 	percentOf: regexp.MustCompile(`^(?:[^p]*[+-] )?[\w.,]+ percent_of [\w.,]+ $`),
 	"**":      regexp.MustCompile(`^(?:(?:[^-*^]|\* )*|\( - \S+ \)) \*\* \d{1,3}(?:\.\d+)? (?:[^*^]|\* )*$`),

@@ -56,8 +56,10 @@ type writer struct {
 	// vars are what later clauses may refer to, as Python: last is the last variable. number, record, rows, text, path
 	// and skill are the last ones; number, rows, text and path only until something else is found or changed. sum is
 	// the last number that is a sum. several is set if there are several records or rows, and found if "it" can mean
-	// something later than the document. doc is the open document, and file its file. saved is the check of what was
-	// saved. table and does are the names of the table of rows and of the skill. cities are those that a program adds.
+	// something later than the document. doc is the open document, and file its file. documents are all documents by
+	// file; docs is set if there are several, and aside until one of them is read by its name. saved is the check of
+	// what was saved. table and does are the names of the table of rows and of the skill. cities are those that a
+	// program adds.
 	vars    map[string]string
 	imports map[string]string // name of a tool's function in the program → its import
 	names   map[string]bool   // names of variables after "_", keys of the result after " "

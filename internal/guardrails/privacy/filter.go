@@ -90,7 +90,8 @@ func (f *Filter) Strict(mode Mode) *Tokens {
 	return f.tokens(mode, types, "strict")
 }
 
-// recognizedAtOnce is how many texts ReplaceStrict has recognized within one Timeout of the recognizer.
+// recognizedAtOnce is how many texts ReplaceStrict passes to the recognizer together: one Timeout applies to all of
+// them.
 const recognizedAtOnce = 16
 
 // ReplaceStrict replaces values in texts of unknown tenants, as the tokens of Strict do. If the recognizer fails, it
@@ -125,7 +126,7 @@ func (f *Filter) Replacer(tenant string) func(context.Context, string) string {
 // AlwaysReplacer is like Replacer, but ignores the mode.
 func (f *Filter) AlwaysReplacer(tenant string) func(context.Context, string) string {
 	return func(ctx context.Context, text string) string {
-		// The tokens of each text are forgotten: they are not replaced with values again.
+		// These Tokens are used for one text only: nothing replaces their tokens with values again.
 		return f.tokens(Egress, f.typesOf(tenant), "tenant", tenant).ReplaceText(ctx, text)
 	}
 }

@@ -158,8 +158,7 @@ func luhn(digits string) bool {
 }
 
 // isPhone reports whether the groups are a telephone number: an international one, one of North America in the usual
-// form, or any number with a word that announces it. A date is
-// not a telephone number.
+// form, or any number with a word that announces it. A date is not a telephone number.
 func (n number) isPhone(first, last int, digits string, sizes []int) bool {
 	if len(digits) > 15 || isDate(sizes, digits) {
 		return false

@@ -21,7 +21,7 @@ import (
 type Recognizer struct {
 	URL      string
 	Language string        // of the texts; the default is "en"
-	Timeout  time.Duration // for all requests about one value; the default is 2 s
+	Timeout  time.Duration // for all requests about one text or JSON value; the default is 2 s
 	Client   *http.Client  // the default is http.DefaultClient
 	MinScore float64       // entities with a lower score are ignored
 }

@@ -32,7 +32,7 @@ func newSecrets() (*secrets, error) {
 // overlap, so that a key at a border is found in one of them.
 const pieceSize, pieceOverlap = 64 << 10, 8 << 10
 
-// find returns the keys in a text, in order.
+// find returns the keys in a text. A key that lies in two pieces may be returned twice, and out of order.
 func (s *secrets) find(text string) []Span {
 	var found []Span
 	for _, p := range suspects(text) {

@@ -112,7 +112,7 @@ func (t *Tokens) replaceSpans(text string, spans []Span) string {
 // second one gets more digits.
 const tokenDigits = 12
 
-// token returns the token of a value, and keeps the value until the token expires.
+// token returns the token of a value, and keeps the value, so that lookup finds it until the token expires.
 func (t *Tokens) token(kind Type, v value) string {
 	h := hmac.New(sha256.New, t.key)
 	for _, s := range []string{string(kind), v.Text} {
@@ -169,9 +169,9 @@ func (r *restorer) text(text string) string {
 	})
 }
 
-// RestoreCode returns a Python program with the value in place of each token. Values are escaped: in a string literal,
-// a value stands for its own text, whatever it contains, and elsewhere it is never an expression with a call. If the
-// mode is not Egress, RestoreCode returns the program unchanged.
+// RestoreCode returns a Python program with the value in place of each token. Values are escaped: in a string literal
+// that is neither raw nor of bytes, a value stands for its own text, whatever it contains, and outside of literals it
+// is never an expression with a call. If the mode is not Egress, RestoreCode returns the program unchanged.
 func (t *Tokens) RestoreCode(code string) string {
 	if t == nil || t.Mode != Egress {
 		return code
@@ -186,7 +186,8 @@ func (t *Tokens) RestoreCode(code string) string {
 	})
 }
 
-// pythonEscape returns a text as it is written in a Python string literal with any quotes, also in an f-string.
+// pythonEscape returns a text as it is written in a Python string literal with any quotes, also in an f-string, but not
+// in a raw string or in bytes.
 func pythonEscape(s string) string {
 	var b strings.Builder
 	for _, r := range s {

@@ -7,15 +7,15 @@ import (
 	"runtime/debug"
 )
 
-// panicError is a panic at a run.
+// panicError is a panic of this process while it worked on a run.
 type panicError struct{ value any }
 
 func (e *panicError) Error() string {
 	return fmt.Sprintf("this workflow run makes the fleet panic (%v), which is a bug: see the fleet's log", e.value)
 }
 
-// contain is deferred. It makes a panic at a run an error, and logs it with its stack: the process acts on other runs,
-// too, and would panic again after each restart.
+// contain is called by defer. It turns a panic of the work on a run into an error, and logs it with its stack: the
+// process works on other runs, too, and would panic again after each restart.
 func (e *Engine) contain(ctx context.Context, tenant, id string, err *error) {
 	if p := recover(); p != nil {
 		e.log.ErrorContext(ctx, "workflow run panicked",
