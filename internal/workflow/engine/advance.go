@@ -45,11 +45,7 @@ func (e *Engine) follow(
 	narrow := false
 	for {
 		run, narrow = a.after, narrow || a.narrow
-		begun := map[workflow.Place]bool{}
-		if a.changed { // else everything that runs is begun again
-			begun = running(a.before)
-		}
-		effects, err := plan.Effects(ctx, run, func(p workflow.Place) bool { return begun[p] }, load)
+		effects, err := effectsOf(ctx, plan, a, load)
 		if err != nil {
 			return run, err
 		}
@@ -66,7 +62,7 @@ func (e *Engine) follow(
 		if err := both.Wait(); err != nil {
 			return run, err
 		}
-		if queue = append(queue, ends...); len(queue) == 0 {
+		if queue = append(queue, ends...); len(queue) == 0 || run.Status.Ended() {
 			break
 		}
 		if a, err = e.apply(ctx, plan, run.Tenant, run.RunID, queue[0], load); err != nil {
@@ -81,6 +77,40 @@ func (e *Engine) follow(
 		err = e.setAlarm(ctx, plan, run, a.rev)
 	}
 	return run, err
+}
+
+// effectsOf returns what an applied event makes attempts begin or cancel. An event that ends the run cancels what still
+// runs.
+func effectsOf(
+	ctx context.Context, plan *workflow.Plan, a applied, load workflow.Load,
+) ([]workflow.Effect, error) {
+	if a.changed && a.after.Status.Ended() {
+		return plan.Effects(ctx, interrupted(a.before, a.after), func(workflow.Place) bool { return true }, load)
+	}
+	begun := map[workflow.Place]bool{}
+	if a.changed { // else everything that runs is begun again
+		begun = running(a.before)
+	}
+	return plan.Effects(ctx, a.after, func(p workflow.Place) bool { return begun[p] }, load)
+}
+
+// interrupted returns the record of a run before it ended, in which those running attempts are cancelled that the
+// run's end cancelled: at the deadline of the steps under finally, or because the record was too large. The record
+// after the end may lack the items of loops.
+func interrupted(before, after schemas.WorkflowRun) schemas.WorkflowRun {
+	before.Steps = slices.Clone(before.Steps)
+	for i := range before.Steps {
+		s, end := &before.Steps[i], after.Steps[i]
+		s.Cancelled = end.Status == schemas.WorkflowCancelled
+		s.Items = slices.Clone(s.Items)
+		for k := range s.Items {
+			s.Items[k].Cancelled = s.Cancelled
+			if k < len(end.Items) {
+				s.Items[k].Cancelled = end.Items[k].Status == schemas.WorkflowCancelled
+			}
+		}
+	}
+	return before
 }
 
 // running returns the places of a run whose attempts run. The value is false for an attempt that is being cancelled.

@@ -212,10 +212,14 @@ func (e *Engine) doWorkflow(
 	return endOfRun(child), nil
 }
 
-// doEvent publishes the event of a step.
+// doEvent publishes the event of a step. If the attempt is cancelled, doEvent does not publish it; another process may
+// have done so.
 func (e *Engine) doEvent(
 	ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect,
 ) (*workflow.Ended, error) {
+	if effect.Cancel {
+		return &workflow.Ended{Place: effect.Place, Status: schemas.WorkflowCancelled}, nil
+	}
 	ev := event.New()
 	ev.SetID(effect.Place.ID())
 	ev.SetSource(jobs.RunSource(run.RunID, run.Depth))
