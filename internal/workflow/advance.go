@@ -15,7 +15,7 @@ import (
 
 const (
 	maxMessage    = 500 // most bytes of an error's message
-	maxItemError  = 60  // most bytes of the error message of an item's task if the loop has more than manyItems items
+	maxItemError  = 60  // most bytes of the error message of an item if the loop has more than manyItems items
 	manyItems     = 100
 	maxAsked      = 4096 // most bytes of what people are asked
 	retryFactor   = 2
@@ -117,18 +117,22 @@ func (m *machine) at(id string, item int) (int, *schemas.StepRun) {
 	return 0, nil
 }
 
-// end ends a step or an item.
-func (m *machine) end(x *schemas.StepRun, status schemas.WorkflowStatus, err *schemas.WorkflowError) {
+// end ends step i, or an item of it.
+func (m *machine) end(i int, x *schemas.StepRun, status schemas.WorkflowStatus, err *schemas.WorkflowError) {
 	m.changed = true
 	x.Status, x.EndedAt, x.Due = status, m.now, time.Time{}
 	if x.Error = nil; err != nil {
-		x.Error = &schemas.WorkflowError{Code: err.Code, Message: text.Truncate(err.Message, maxMessage)}
+		most := maxMessage
+		if s := &m.run.Steps[i]; x != s && len(s.Items) > manyItems {
+			most = maxItemError
+		}
+		x.Error = &schemas.WorkflowError{Code: err.Code, Message: text.Truncate(err.Message, most)}
 	}
 }
 
 // succeed ends a step or an item with its result.
 func (m *machine) succeed(i, item int, x *schemas.StepRun, result json.RawMessage) {
-	m.end(x, schemas.WorkflowSucceeded, nil)
+	m.end(i, x, schemas.WorkflowSucceeded, nil)
 	m.keep(ResultKey(m.steps[i].ID, item), x, result)
 }
 
@@ -144,7 +148,7 @@ func (m *machine) fail(i int, x *schemas.StepRun, err *schemas.WorkflowError) {
 	s := m.steps[i]
 	if s.Retry != nil && x.Attempt < s.Retry.Attempts && m.mayBegin(s) {
 		delay := float64(s.delay) * math.Pow(cmp.Or(s.Retry.Factor, retryFactor), float64(x.Attempt-1))
-		m.end(x, schemas.WorkflowWaiting, err)
+		m.end(i, x, schemas.WorkflowWaiting, err)
 		x.EndedAt, x.Due = time.Time{}, m.now.Add(time.Duration(min(delay, float64(maxRetryDelay))))
 		return
 	}
@@ -154,7 +158,7 @@ func (m *machine) fail(i int, x *schemas.StepRun, err *schemas.WorkflowError) {
 // giveUp ends a step or an item that failed and is not tried again. If a step fails, this stops the run, unless the
 // step's on_error is continue.
 func (m *machine) giveUp(i int, x *schemas.StepRun, err *schemas.WorkflowError) {
-	m.end(x, schemas.WorkflowFailed, err)
+	m.end(i, x, schemas.WorkflowFailed, err)
 	if s := m.steps[i]; x == &m.run.Steps[i] && s.OnError != schemas.OnErrorContinue {
 		m.stop(schemas.WorkflowFailed, err, s.ID)
 	}
@@ -174,15 +178,14 @@ func (m *machine) finallyDeadline() time.Time { return m.run.Deadline.Add(finall
 // stop makes the run end with a status once its running attempts have ended. It cancels the steps that wait. From then
 // on, only the steps under finally begin. If the run was stopped before, the first status and error count.
 func (m *machine) stop(status schemas.WorkflowStatus, err *schemas.WorkflowError, step string) {
-	m.changed = true
 	if m.run.Stopping == "" {
-		m.run.Stopping = status
+		m.run.Stopping, m.changed = status, true
 		message := text.Truncate(err.Message, maxMessage)
 		m.run.Error = &schemas.WorkflowError{Code: err.Code, Message: message, Step: step}
 	}
 	m.each(func(i, _ int, x *schemas.StepRun) {
 		if x.Status == schemas.WorkflowWaiting && !m.steps[i].finally {
-			m.end(x, schemas.WorkflowCancelled, x.Error)
+			m.end(i, x, schemas.WorkflowCancelled, x.Error)
 		}
 	})
 }
@@ -210,9 +213,9 @@ func (m *machine) tick(ctx context.Context) {
 		m.interrupt(false)
 	}
 	if !m.now.Before(m.finallyDeadline()) {
-		m.each(func(_, _ int, x *schemas.StepRun) {
+		m.each(func(i, _ int, x *schemas.StepRun) {
 			if !x.Status.Ended() {
-				m.end(x, schemas.WorkflowCancelled, x.Error)
+				m.end(i, x, schemas.WorkflowCancelled, x.Error)
 			}
 		})
 	}
@@ -267,7 +270,7 @@ func (m *machine) startFinally() bool {
 	}
 	for i, s := range m.steps {
 		if x := &m.run.Steps[i]; !s.finally && x.Status == schemas.WorkflowPending {
-			m.end(x, schemas.WorkflowSkipped, nil)
+			m.end(i, x, schemas.WorkflowSkipped, nil)
 		}
 	}
 	m.run.Finishing, m.changed = true, true

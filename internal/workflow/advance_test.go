@@ -622,20 +622,30 @@ func TestCancel(t *testing.T) {
 }
 
 func TestRunTimesOut(t *testing.T) {
-	w := start(t, `{name: x, timeout: 2h, steps: [{id: a, wait: {event: {type: never}}}],
+	w := start(t, `{name: x, timeout: 2h, steps: [
+		{id: a, needs: [], wait: {event: {type: never}}}, {id: b, needs: [], code: '1'}],
 		finally: [{id: clean, wait: {event: {type: never}}}, {id: tell, for_each: {in: [1]}, code: '1'}]}`, "")
+	b := w.next()[0].Place
 	if got := workflow.NextAlarm(w.run); !got.Equal(began.Add(2 * time.Hour)) {
 		t.Fatalf("Next = %s, want the run's deadline", got)
 	}
 	w.now = began.Add(2 * time.Hour)
 	w.advance(workflow.Event{})
-	if got := w.states(); got != "a:c clean:w tell:p" || w.run.Status.Ended() {
+	stopped := w.run
+	w.now = w.now.Add(time.Minute)
+	w.advance(workflow.Event{})
+	if d := cmp.Diff(stopped, w.run); d != "" || w.states() != "a:c b:r clean:p tell:p" {
+		t.Fatalf("while a task goes on after the deadline, the run is %s and changes (-before +after):\n%s",
+			w.states(), d)
+	}
+	w.advance(workflow.Event{Ended: &workflow.Ended{Place: b, Status: schemas.WorkflowCancelled}})
+	if got := w.states(); got != "a:c b:c clean:w tell:p" || w.run.Status.Ended() {
 		t.Fatalf("run is %s with %s, want it to clean up", w.run.Status, got)
 	}
 	w.now = workflow.NextAlarm(w.run)
 	w.advance(workflow.Event{})
 	got := w.states()
-	if got != "a:c clean:c tell:c" || w.run.Error.Code != "workflow_timeout" || !w.run.Status.Ended() {
+	if got != "a:c b:c clean:c tell:c" || w.run.Error.Code != "workflow_timeout" || !w.run.Status.Ended() {
 		t.Errorf("run is %s with %s, %v, want it to end", w.run.Status, got, w.run.Error)
 	}
 }
@@ -667,22 +677,30 @@ func TestWorkflowUnderFinally(t *testing.T) {
 	}
 }
 
-// TestRecordSize checks that the largest run fits into its record.
+// TestRecordSize checks that the largest run fits into its record, whether its items fail at their beginning or later.
 func TestRecordSize(t *testing.T) {
-	w := start(t, `{name: x, inputs: {n: {}}, steps: [
-		{id: a, for_each: {in: inputs.n, max: 1000, parallel: 100}, code: '1', on_error: continue}]}`,
-		"{\"n\":["+strings.Repeat("1,", 999)+"1]}")
-	w.unchecked = true
-	w.do = func(workflow.Effect) (string, error) {
-		return "", errors.New("exception: " + strings.Repeat("x", 1000))
-	}
-	w.play()
-	data, err := json.Marshal(w.run)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(w.begun) != 1000 || len(data) > workflow.MaxRecord {
-		t.Errorf("record of %d failed items is %d bytes, want at most %d", len(w.begun), len(data), workflow.MaxRecord)
+	long := strings.Repeat("x", 1000)
+	for _, with := range []string{"1", "${ item." + long + " }"} {
+		w := start(t, fmt.Sprintf(`{name: x, inputs: {n: {}}, steps: [{id: a,
+			for_each: {in: inputs.n, max: 1000, parallel: 100}, code: '1', with: %q, on_error: continue}]}`, with),
+			"{\"n\":["+strings.Repeat("{},", 999)+"{}]}")
+		w.unchecked = true
+		w.do = func(workflow.Effect) (string, error) { return "", errors.New("exception: " + long) }
+		w.play()
+		data, err := json.Marshal(w.run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed := 0
+		for _, item := range w.run.Steps[0].Items {
+			if item.Status == schemas.WorkflowFailed {
+				failed++
+			}
+		}
+		if failed != 1000 || len(data) > workflow.MaxRecord {
+			t.Errorf("record of %d failed items with %.20s is %d bytes, want 1000 items, and at most %d bytes", failed,
+				with, len(data), workflow.MaxRecord)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ func (m *machine) open(ctx context.Context, i int) {
 	case err != nil:
 		m.giveUp(i, x, expressionError("when", err))
 	case skip:
-		m.end(x, schemas.WorkflowSkipped, nil)
+		m.end(i, x, schemas.WorkflowSkipped, nil)
 	case m.steps[i].ForEach != nil:
 		m.openLoop(ctx, i)
 	default:

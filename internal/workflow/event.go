@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/errcode"
-	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -115,11 +114,8 @@ func (m *machine) applyEnd(e *Ended) {
 		failure = &schemas.WorkflowError{Code: errcode.Cancelled, Message: "it was cancelled"}
 	}
 	if e.Status == schemas.WorkflowCancelled && x.Cancelled {
-		m.end(x, schemas.WorkflowCancelled, failure)
+		m.end(i, x, schemas.WorkflowCancelled, failure)
 		return
-	}
-	if len(m.run.Steps[i].Items) > manyItems {
-		failure = &schemas.WorkflowError{Code: failure.Code, Message: text.Truncate(failure.Message, maxItemError)}
 	}
 	if e.Final || e.Status == schemas.WorkflowCancelled || x.Cancelled {
 		m.giveUp(i, x, failure)
@@ -151,7 +147,7 @@ func (m *machine) interrupt(finally bool) {
 			x.Cancelled, m.changed = true, true
 		case x.Status == schemas.WorkflowWaiting,
 			finally && x.Status == schemas.WorkflowPending:
-			m.end(x, schemas.WorkflowCancelled, x.Error)
+			m.end(i, x, schemas.WorkflowCancelled, x.Error)
 		}
 	})
 }

@@ -12,33 +12,26 @@ import (
 )
 
 // layers returns the steps of each layer, and the layer of each step: a step's layer follows those of the steps that it
-// needs.
+// needs. The steps under finally come after all others.
 func (p *Plan) layers() (layers [][]int, layer []int) {
+	order := make([]int, len(p.steps))
+	for i := range order {
+		order[i] = i
+	}
+	// A step has more steps before it than each of those that it needs, so it comes after them.
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(len(p.steps[i].before), len(p.steps[j].before)) })
 	layer = make([]int, len(p.steps))
-	last := 0
-	var depth func(i int) int
-	depth = func(i int) int {
-		d := 0
-		for _, j := range p.steps[i].needs {
-			d = max(d, depth(j)+1)
-		}
-		if p.steps[i].finally {
-			d = max(d, last)
-		}
-		return d
-	}
-	for i, s := range p.steps {
-		if !s.finally {
-			layer[i] = depth(i)
-			last = max(last, layer[i]+1)
-		}
-	}
-	for i, s := range p.steps {
+	last := 0 // the first layer of the steps under finally
+	for _, i := range order {
+		s := p.steps[i]
 		if s.finally {
 			layer[i] = last
-			for _, j := range s.needs {
-				layer[i] = max(layer[i], layer[j]+1)
-			}
+		}
+		for _, j := range s.needs {
+			layer[i] = max(layer[i], layer[j]+1)
+		}
+		if !s.finally {
+			last = max(last, layer[i]+1)
 		}
 	}
 	layers = make([][]int, slices.Max(layer)+1)

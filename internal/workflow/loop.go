@@ -91,7 +91,7 @@ func (m *machine) loop(ctx context.Context, i int) (progress bool) {
 			continue
 		}
 		if !more {
-			m.end(item, schemas.WorkflowSkipped, nil)
+			m.end(i, item, schemas.WorkflowSkipped, nil)
 			continue
 		}
 		if active >= max(1, s.ForEach.Parallel) {
@@ -139,9 +139,9 @@ func (m *machine) closeLoop(i, failed int) {
 		e := x.Items[failed].Error
 		m.giveUp(i, x, &schemas.WorkflowError{Code: e.Code, Message: fmt.Sprintf("item %d: %s", failed, e.Message)})
 	case cancelled:
-		m.end(x, schemas.WorkflowCancelled, nil)
+		m.end(i, x, schemas.WorkflowCancelled, nil)
 	default:
-		m.end(x, schemas.WorkflowSucceeded, nil)
+		m.end(i, x, schemas.WorkflowSucceeded, nil)
 	}
 	if size > MaxValue {
 		return
