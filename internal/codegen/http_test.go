@@ -2,6 +2,7 @@ package codegen_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -102,6 +103,36 @@ func TestFailuresOverHTTP(t *testing.T) {
 				t.Errorf("a task that the rules do not understand: %v, want code_required and %s", err, c.want)
 			}
 		})
+	}
+}
+
+// The tokens of a request that is cancelled while the model responds count: the prompt's, and those of the text that was
+// received. A request that was not sent costs nothing.
+func TestCancelledRequestCounts(t *testing.T) {
+	writer := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		sendChunk(w, "import json")
+		<-disconnected(r)
+	}, 10*time.Second)
+	const limit = 100_000
+	budget := codegen.NewBudget(limit)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	call := codegen.Call{Budgets: []*codegen.Budget{budget}, Progress: func(string) { cancel() }}
+	program, err := writer.Write(ctx, request, call)
+	u := program.Usage
+	if !errors.Is(err, context.Canceled) || !u.Estimated || u.PromptTokens < 200 ||
+		u.CompletionTokens != codegen.Tokens("import json") {
+		t.Errorf("Write = usage %+v, %v, want the prompt, the received text and context.Canceled", u, err)
+	}
+	if left := limit - u.PromptTokens - u.CompletionTokens; budget.Left() != left {
+		t.Errorf("budget has %d tokens left, want %d", budget.Left(), left)
+	}
+	before := budget.Left()
+	program, err = writer.Write(ctx, request, call)
+	if want := (codegen.Usage{Model: "m"}); !errors.Is(err, context.Canceled) || program.Usage != want ||
+		budget.Left() != before {
+		t.Errorf("Write after the cancellation = usage %+v, %v, %d tokens left, want %+v, context.Canceled and %d",
+			program.Usage, err, budget.Left(), want, before)
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 // Model is a language model. *OpenAI implements it.
 type Model interface {
 	// Complete continues a conversation by at most limit tokens. progress, which may be nil, receives the text as it
-	// arrives. The error is a *ModelError unless ctx was cancelled. Complete does not retry.
+	// arrives. The error is a *ModelError unless ctx was cancelled; the Completion then has what was received. Complete
+	// does not retry.
 	Complete(ctx context.Context, messages []Message, limit int, progress func(string)) (Completion, error)
 	Name() string
 }

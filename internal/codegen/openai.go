@@ -83,7 +83,7 @@ func (m *OpenAI) Complete(
 		}
 		next, ok := adapt(params, err)
 		if !ok || tries == 3 {
-			return Completion{}, modelError(ctx, err)
+			return completion, modelError(ctx, err)
 		}
 		params = next
 	}
@@ -105,12 +105,14 @@ func (m *OpenAI) request(messages []Message, limit int, params parameters) opena
 	return r
 }
 
+// stream sends one request. After an error, the completion has the text and the usage that were received.
 func (m *OpenAI) stream(ctx context.Context, request openai.ChatRequest, progress func(string)) (Completion, error) {
 	var text, refusal strings.Builder
 	completion := Completion{Usage: Usage{Model: m.opts.Model}}
 	for chunk, err := range m.client.Chat(ctx, request) {
 		if err != nil {
-			return Completion{}, err
+			completion.Text = text.String()
+			return completion, err
 		}
 		if chunk.PromptTokens > 0 {
 			completion.Usage.PromptTokens = chunk.PromptTokens
@@ -130,10 +132,10 @@ func (m *OpenAI) stream(ctx context.Context, request openai.ChatRequest, progres
 			break
 		}
 	}
-	if refusal.Len() > 0 {
-		return Completion{}, &ModelError{Kind: Refused, Message: excerpt(refusal.String())}
-	}
 	completion.Text = text.String()
+	if refusal.Len() > 0 {
+		return completion, &ModelError{Kind: Refused, Message: excerpt(refusal.String())}
+	}
 	return completion, nil
 }
 

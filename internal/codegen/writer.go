@@ -180,6 +180,9 @@ func (w *Writer) complete(ctx context.Context, messages []Message, c Call, usage
 
 // attempt calls the model once, within the budgets. prompt is the size of the messages in tokens.
 func (w *Writer) attempt(ctx context.Context, messages []Message, prompt int, c Call) (Completion, error) {
+	if err := ctx.Err(); err != nil { // no request is sent, so the provider bills nothing
+		return Completion{Usage: Usage{Model: w.model.Name()}}, err
+	}
 	reserved := prompt + w.opts.MaxTokens
 	for i, b := range c.Budgets {
 		if b.reserve(reserved) {
@@ -203,8 +206,10 @@ func (w *Writer) attempt(ctx context.Context, messages []Message, prompt int, c 
 	return completion, err
 }
 
-// billed reports whether the model began to respond: the provider then bills the prompt, whatever the outcome.
+// billed reports whether the model may have begun to respond to a request: the provider then bills the prompt, whatever
+// the outcome, also if the task was cancelled meanwhile.
 func billed(err error) bool {
 	failed, ok := errors.AsType[*ModelError](err)
-	return err == nil || ok && (failed.Kind == TimedOut || failed.Kind == BadResponse || failed.Kind == Refused)
+	return err == nil || errors.Is(err, context.Canceled) ||
+		ok && (failed.Kind == TimedOut || failed.Kind == BadResponse || failed.Kind == Refused)
 }
