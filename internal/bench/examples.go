@@ -122,7 +122,7 @@ func Sequence(numbers []string) ([]Example, error) {
 	for _, n := range numbers {
 		n = strings.TrimSpace(n)
 		i := slices.IndexFunc(all, func(e Example) bool {
-			return e.Number == n || strings.TrimLeft(e.Number, "0") == n
+			return e.Number == n || e.Number == "0"+n
 		})
 		if i < 0 {
 			var valid []string

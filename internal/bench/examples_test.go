@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,17 +10,19 @@ import (
 )
 
 func TestSequence(t *testing.T) {
-	chosen, err := Sequence([]string{"01", "3", " 01"})
+	chosen, err := Sequence([]string{"01", "3", " 01", "0", "14"})
 	var numbers []string
 	for _, e := range chosen {
 		numbers = append(numbers, e.Number)
 	}
-	if d := cmp.Diff([]string{"01", "03", "01"}, numbers); d != "" || err != nil {
+	if d := cmp.Diff([]string{"01", "03", "01", "00", "14"}, numbers); d != "" || err != nil {
 		t.Errorf("Sequence (-want +got):\n%s%v", d, err)
 	}
-	if _, err := Sequence([]string{"01", "99"}); err == nil || !strings.Contains(err.Error(),
-		`"99": want one of 00, 01, 02`) {
-		t.Errorf("Sequence with an unknown number: %v, want an error with the valid ones", err)
+	for _, unknown := range []string{"99", "", "001"} {
+		want := fmt.Sprintf("unknown example %q: want one of 00, 01, 02", unknown)
+		if _, err := Sequence([]string{"01", unknown}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("Sequence with %q = %v, want %q", unknown, err, want)
+		}
 	}
 }
 
