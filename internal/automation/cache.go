@@ -19,7 +19,7 @@ type key struct{ kind, tenant, name string }
 type cache struct {
 	mu    sync.Mutex
 	due   map[key]time.Time // when each schedule fires next, or is tried again after an error
-	rev   map[key]uint64    // the known revision of each schedule
+	rev   map[key]uint64    // the known revision of each schedule that exists
 	skew  time.Duration     // the fleet's time minus this host's
 	woken chan struct{}     // the earliest firing or resultTenants may have changed
 
@@ -60,10 +60,7 @@ func newCache() *cache {
 func (c *cache) learn(d jobs.Automation) {
 	switch d.Kind {
 	case kindSchedule:
-		var doc schemas.Schedule
-		if d.Data == nil || json.Unmarshal(d.Data, &doc) == nil {
-			c.setNext(d.Tenant, d.Name, withNext(d.Tenant, doc).Next, d.Revision)
-		}
+		c.learnSchedule(d)
 	case kindTrigger:
 		var doc schemas.Trigger
 		err := json.Unmarshal(d.Data, &doc) // an error if it was deleted
@@ -82,6 +79,21 @@ func (c *cache) learn(d jobs.Automation) {
 	defer c.mu.Unlock()
 	c.note(d)
 	c.wake()
+}
+
+// learnSchedule notes when a schedule fires next, or forgets it if it was deleted.
+func (c *cache) learnSchedule(d jobs.Automation) {
+	var doc schemas.Schedule
+	if d.Data != nil && json.Unmarshal(d.Data, &doc) != nil {
+		return
+	}
+	k := key{d.Kind, d.Tenant, d.Name}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.setNextLocked(k, withNext(d.Tenant, doc).Next, d.Revision)
+	if d.Data == nil && c.rev[k] == d.Revision {
+		delete(c.rev, k)
+	}
 }
 
 // note records that d was learned, for awaitRevision. The bucket keeps only the last change of each document. So a gap
@@ -219,11 +231,18 @@ func (c *cache) awaitRevision(ctx context.Context, rev uint64) error {
 	}
 }
 
-// setNext notes when a schedule fires next, unless the cache has a later revision of it. The zero time means never.
-func (c *cache) setNext(tenant, name string, next time.Time, rev uint64) {
+// setNext notes when a schedule that this process has fired fires next, unless the schedule was deleted meanwhile.
+func (c *cache) setNext(k key, next time.Time, rev uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := key{kindSchedule, tenant, name}
+	if _, exists := c.rev[k]; exists {
+		c.setNextLocked(k, next, rev)
+	}
+}
+
+// setNextLocked notes when a schedule fires next, unless the cache has a later revision of it. The zero time means
+// never. The caller holds the lock.
+func (c *cache) setNextLocked(k key, next time.Time, rev uint64) {
 	if rev < c.rev[k] {
 		return
 	}

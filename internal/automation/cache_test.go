@@ -3,6 +3,7 @@ package automation
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/jobs"
 )
@@ -42,5 +43,36 @@ func TestSkippedChange(t *testing.T) {
 	learn(10, 0)
 	if !known(7) {
 		t.Error("known(7) = false after the change that replaced it, want true")
+	}
+}
+
+// TestForgottenSchedule checks that nothing is kept of a schedule that was removed, also if this process learns of the
+// removal while it fires the schedule. A schedule that was added again is kept.
+func TestForgottenSchedule(t *testing.T) {
+	c := newCache()
+	k := key{kindSchedule, "acme", "s"}
+	doc := []byte(`{"name":"s","cron":"* * * * *","task":{}}`)
+	learn := func(rev uint64, data []byte) {
+		c.learn(jobs.Automation{Kind: k.kind, Tenant: k.tenant, Name: k.name, Revision: rev, Data: data})
+	}
+	now := time.Now()
+	for _, step := range []struct {
+		what string
+		do   func()
+		rev  uint64 // 0 if nothing is known
+	}{
+		{"added", func() { learn(1, doc) }, 1},
+		{"fired", func() { c.setNext(k, now, 2) }, 2},
+		{"removed", func() { learn(3, nil) }, 0},
+		{"fired before it was removed", func() { c.setNext(k, now, 2) }, 0},
+		{"added again", func() { learn(6, doc) }, 6},
+		{"an earlier removal", func() { learn(5, nil) }, 6},
+	} {
+		step.do()
+		_, due := c.due[k]
+		if c.rev[k] != step.rev || len(c.rev) != min(1, int(step.rev)) || due != (step.rev > 0) {
+			t.Errorf("%s: revisions %v, due %v, want revision %d, and both only of a schedule that exists", step.what,
+				c.rev, c.due, step.rev)
+		}
 	}
 }

@@ -42,7 +42,7 @@ func (s *Service) fireDue(ctx context.Context, store *jobs.Automations, c *cache
 				s.log.WarnContext(ctx, "schedule not fired", "tenant", k.tenant, "schedule", k.name, "error", err)
 				c.postpone(k, retryDelay)
 			case err == nil:
-				c.setNext(k.tenant, k.name, doc.Next, rev)
+				c.setNext(k, doc.Next, rev)
 			}
 			return nil
 		})
