@@ -35,6 +35,15 @@ type commit struct {
 	ms        float64
 }
 
+// committed is what a run stores with its commit: its result, and the files with views of sessions that it wrote.
+type committed struct {
+	resultFields
+	Views []string `json:"views,omitempty"`
+}
+
+// resultFields are the fields of a result, without its method MarshalJSON, which would omit Views.
+type resultFields schemas.Result
+
 // appliedResult returns the result of an earlier run that committed and was lost before it completed the task. It
 // returns nil if there is none.
 func (p *Pipeline) appliedResult(ctx context.Context, t task) (*schemas.Result, error) {
@@ -90,7 +99,7 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 	}
 	ctx, stop := uninterrupted(ctx)
 	defer stop()
-	result, err := json.Marshal(s.with(a).result())
+	result, err := json.Marshal(committed{resultFields(*s.with(a).result()), a.checkout.views})
 	if err != nil {
 		return c, err
 	}
@@ -191,15 +200,16 @@ func withoutPaths(err error) string {
 // generation, the changed paths, the conflicts and the artifacts, without those that the run wrote without changing
 // their content.
 func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*schemas.Result, error) {
-	var res schemas.Result
-	if err := json.Unmarshal(c.Result, &res); err != nil { // the version is damaged or removed, but its commit counts
+	var stored committed
+	if err := json.Unmarshal(c.Result, &stored); err != nil { // the version is damaged or removed, but its commit counts
 		p.Log.WarnContext(ctx, "result of an earlier run not read", "task_id", t.id(), "run", c.Attempt, "error", err)
-		res = schemas.Result{Status: schemas.Succeeded, Guardrails: []schemas.Finding{
+		stored = committed{resultFields: resultFields{Status: schemas.Succeeded, Guardrails: []schemas.Finding{
 			warning("result", "the task has changed its workspace; its result could not be read"),
-		}}
+		}}}
 	}
+	res := schemas.Result(stored.resultFields)
 	w := &res.Workspace
-	w.Generation, w.Changed, w.Conflicts = c.Generation, c.Changed, c.Conflicts
+	w.Generation, w.Changed, w.Conflicts = c.Generation, withoutViews(c.Changed, stored.Views), c.Conflicts
 	var err error
 	var findings []schemas.Finding
 	res.Artifacts, findings, err = p.artifacts(ctx, t, res.Workspace, nil)

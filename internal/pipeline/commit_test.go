@@ -1,11 +1,14 @@
 package pipeline
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
@@ -81,6 +84,39 @@ func TestArtifactsWithStrangeNames(t *testing.T) {
 	if diff := cmp.Diff([]schemas.Finding{warning("result",
 		`files whose names are not UTF-8 are not artifacts: "artifacts/\xff", "out/\xfe"`)}, found); diff != "" {
 		t.Errorf("findings of artifacts() (-want +got):\n%s", diff)
+	}
+}
+
+// TestEarlierResult reads the result of an earlier run: it lacks the views of sessions that the run wrote. A run of an
+// older worker has not stored their names.
+func TestEarlierResult(t *testing.T) {
+	change := schemas.WorkspaceChange{Name: "main", Base: 6, Generation: 6}
+	result := schemas.Result{Status: schemas.Succeeded, Output: "text", Workspace: change}
+	old, err := json.Marshal(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := json.Marshal(committed{resultFields(result), []string{"sessions/s.json", currentSession}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"a", "sessions", currentSession, "sessions/of-the-program.json", "sessions/s.json"}
+	for _, c := range []struct {
+		stored json.RawMessage
+		want   []string
+	}{{stored, []string{"a", "sessions/of-the-program.json"}}, {old, all}} {
+		job := task{job: &jobs.Job{}}
+		got, err := (&Pipeline{}).earlierResult(t.Context(), job, state.Commit{
+			Generation: 7, Changed: slices.Clone(all), Result: c.stored,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := result
+		want.Workspace.Generation, want.Workspace.Changed = 7, c.want
+		if diff := cmp.Diff(&want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("earlierResult of %s (-want +got):\n%s", c.stored, diff)
+		}
 	}
 }
 

@@ -109,7 +109,7 @@ func withoutViews(changed, views []string) []string {
 	if len(views) == 0 {
 		return changed
 	}
-	return slices.DeleteFunc(changed, func(name string) bool {
+	return slices.DeleteFunc(slices.Clone(changed), func(name string) bool {
 		return name == sessionDir || slices.Contains(views, name)
 	})
 }
