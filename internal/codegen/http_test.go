@@ -106,8 +106,8 @@ func TestFailuresOverHTTP(t *testing.T) {
 	}
 }
 
-// The tokens of a request that is cancelled while the model responds count: the prompt's, and those of the text that was
-// received. A request that was not sent costs nothing.
+// The tokens of a request that is cancelled while the model responds count: the prompt's, and those of the text that
+// was received. A request that was not sent costs nothing.
 func TestCancelledRequestCounts(t *testing.T) {
 	writer := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		sendChunk(w, "import json")

@@ -201,7 +201,8 @@ func withoutPaths(err error) string {
 // their content.
 func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*schemas.Result, error) {
 	var stored committed
-	if err := json.Unmarshal(c.Result, &stored); err != nil { // the version is damaged or removed, but its commit counts
+	err := json.Unmarshal(c.Result, &stored)
+	if err != nil { // the version is damaged or removed, but its commit counts
 		p.Log.WarnContext(ctx, "result of an earlier run not read", "task_id", t.id(), "run", c.Attempt, "error", err)
 		stored = committed{resultFields: resultFields{Status: schemas.Succeeded, Guardrails: []schemas.Finding{
 			warning("result", "the task has changed its workspace; its result could not be read"),
@@ -210,7 +211,6 @@ func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*
 	res := schemas.Result(stored.resultFields)
 	w := &res.Workspace
 	w.Generation, w.Changed, w.Conflicts = c.Generation, withoutViews(c.Changed, stored.Views), c.Conflicts
-	var err error
 	var findings []schemas.Finding
 	res.Artifacts, findings, err = p.artifacts(ctx, t, res.Workspace, nil)
 	res.Guardrails = slices.Concat(res.Guardrails, findings, boundLists(w, &res.Artifacts))

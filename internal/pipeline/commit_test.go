@@ -91,7 +91,7 @@ func TestArtifactsWithStrangeNames(t *testing.T) {
 // older worker has not stored their names.
 func TestEarlierResult(t *testing.T) {
 	change := schemas.WorkspaceChange{Name: "main", Base: 6, Generation: 6}
-	result := schemas.Result{Status: schemas.Succeeded, Output: "text", Workspace: change}
+	result := schemas.Result{Status: schemas.Succeeded, Result: json.RawMessage("7"), Workspace: change}
 	old, err := json.Marshal(result)
 	if err != nil {
 		t.Fatal(err)
