@@ -230,17 +230,18 @@ finally:
 // take years. Below finally, a step may need a later one.
 func TestGraphOfManyPaths(t *testing.T) {
 	const count = 60
-	definition := "{name: x, steps: [{id: a0, code: '1'}, {id: b0, needs: [], code: '1'}"
+	steps := []string{"{id: a0, code: '1'}", "{id: b0, needs: [], code: '1'}"}
 	want := "a0   code\nb0   code\n"
 	for i := 1; i < count; i++ {
 		for _, name := range []string{"a", "b"} {
-			definition += fmt.Sprintf(", {id: %s%d, needs: [a%d, b%d], code: '1'}", name, i, i-1, i-1)
+			steps = append(steps, fmt.Sprintf("{id: %s%d, needs: [a%d, b%d], code: '1'}", name, i, i-1, i-1))
 			want += fmt.Sprintf("%s%-3s  code  ← a%d, b%d\n", strings.Repeat("  ", i), fmt.Sprint(name, i), i-1, i-1)
 		}
 	}
 	indent := strings.Repeat("  ", count)
 	want += indent + "z    code, finally\n" + indent + "  y    code, finally  ← z\n"
-	p := compile(t, definition+"], finally: [{id: y, needs: [z], code: '1'}, {id: z, needs: [], code: '1'}]}")
+	p := compile(t, "{name: x, steps: ["+strings.Join(steps, ", ")+
+		"], finally: [{id: y, needs: [z], code: '1'}, {id: z, needs: [], code: '1'}]}")
 	if d := cmp.Diff(want, p.Text(nil)); d != "" {
 		t.Errorf("Text (-want +got):\n%s", d)
 	}
