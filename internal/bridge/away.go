@@ -13,7 +13,8 @@ import (
 )
 
 // This file is about a fleet that does not respond: it has not started yet, is starting again, or is out of reach. The
-// bridge waits for it. Calls meanwhile fail at once, so that the agent can tell its user, or do something else.
+// bridge waits for it. Meanwhile, calls fail within attemptTime, so that the agent can tell its user, or do something
+// else.
 
 // Locate finds the fleet to serve, like client.Locate. The bridge may start before its fleet, so a fleet.json that does
 // not exist yet is not an error.

@@ -4,7 +4,7 @@
 // The bridge is a client of the fleet. It sends each request with the caller's token and keeps no task state.
 // The handle that execute_task returns for a long task is the task id, which is valid at any other bridge,
 // over HTTP and on the command line. The only state is the sessions of clients that use an older revision of
-// the protocol. If a bridge ends, another one serves its clients without their sessions.
+// the protocol. If a bridge ends, another one goes on to serve its clients, without a session.
 //
 // The key types are Bridge, one for each process, and principal, one for each token. Tenants never share a
 // principal.
@@ -59,7 +59,7 @@ type Options struct {
 	Recheck time.Duration
 
 	Limits Limits
-	// Hosts are accepted in the Host header, besides loopback names and IP addresses.
+	// Hosts are accepted in the Host header, besides localhost and any IP address.
 	Hosts []string
 	// Origins are the web origins whose pages may send requests, besides this server's own.
 	Origins []string

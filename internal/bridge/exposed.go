@@ -26,7 +26,7 @@ const (
 	maxExposedText   = 2000     // bytes
 	maxExposedSchema = 32 << 10 // bytes
 
-	exposedTTL     = time.Second     // how long the list is not read again
+	exposedTTL     = time.Second     // how long the list is used before it is read again
 	exposedTimeout = 2 * time.Second // time limit for reading the list
 )
 

@@ -51,7 +51,7 @@ const (
 )
 
 // follow returns the record of a task once it has ended, or after wait, and collects its output so far in got. It
-// reports each stage to a client that asked for progress. It stops waiting when a call of the task waits for
+// reports stages and output to a client that asked for progress. It stops waiting when a call of the task waits for
 // approval, unless skip lists the call.
 func (c *call) follow(
 	ctx context.Context, id string, wait time.Duration, got *partial, skip ...string,

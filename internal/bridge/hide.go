@@ -20,8 +20,8 @@ import (
 type hideFunc func(ctx context.Context, text string) string
 
 // hider returns the function that replaces private values for the principal, or nil if the principal may see them. If
-// the bridge does not know yet what the fleet demands, or has not asked for Options.Recheck, hider asks the fleet. If
-// the fleet has never responded, the bridge's own settings decide. Results contain nothing of tasks then.
+// the bridge does not know yet what the fleet demands, or last asked longer than Options.Recheck ago, hider asks the
+// fleet. If the fleet has never responded, the bridge's own settings decide. Results contain nothing of tasks then.
 func (p *principal) hider(ctx context.Context) hideFunc {
 	if p.b.o.Privacy == nil {
 		return nil
@@ -132,7 +132,7 @@ func hideResult(ctx context.Context, hide hideFunc, r mcp.Result) error {
 	return err
 }
 
-// hideContent replaces values in the blocks, and returns the structured content without values.
+// hideContent replaces private values in the texts of the blocks, and returns the structured content without them.
 func hideContent(ctx context.Context, hide hideFunc, blocks []mcp.Content, structured any) (any, error) {
 	for _, b := range blocks {
 		switch b := b.(type) {
@@ -169,7 +169,8 @@ func hideResource(ctx context.Context, hide hideFunc, c *mcp.ResourceContents) {
 	}
 }
 
-// hideURI returns the URI with tokens in place of values, which may be percent-encoded. Such a URI cannot be read.
+// hideURI returns the URI with privacy tokens in place of private values, which may be percent-encoded. A URI with
+// privacy tokens cannot be read.
 func hideURI(ctx context.Context, hide hideFunc, uri string) string {
 	unescaped, err := url.PathUnescape(uri)
 	if err != nil {
@@ -191,9 +192,9 @@ func hideForms(ctx context.Context, hide hideFunc, forms mcp.InputRequestMap) (e
 	return err
 }
 
-// hideForm replaces values in the texts of a form. It sets a copy of the form's schema, and does not change the schema
-// itself. It refuses a form with values in the names or the choices of its fields, because the answer would have tokens
-// in place of them.
+// hideForm replaces private values in the texts of a form. It sets a copy of the form's schema, and does not change the
+// schema itself. It refuses a form with private values in the names or the choices of its fields, because the answer
+// would have privacy tokens in place of them.
 func hideForm(ctx context.Context, hide hideFunc, params *mcp.ElicitParams) error {
 	params.Message, params.URL = hide(ctx, params.Message), hideURI(ctx, hide, params.URL)
 	if params.RequestedSchema == nil {

@@ -31,8 +31,8 @@ func (b *Bridge) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) e
 }
 
 // ServeStdio serves one client on a pair of streams until the client closes them or ctx ends. The client's tasks
-// continue after that. While the fleet does not respond, ServeStdio waits for it, and the client's calls fail at once.
-// ServeStdio returns a *client.APIError if the fleet refuses the token.
+// continue after that. While the fleet does not respond, ServeStdio waits for it, and the client's calls fail within
+// attemptTime. ServeStdio returns a *client.APIError if the fleet refuses the token.
 func (b *Bridge) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	p, err := b.newPrincipal(ctx, b.o.Fleet)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// omittedPart is a member or an item of a state document that is too long for a result.
+// omittedPart is a member or an item of a state document that takes too much of a result.
 type omittedPart struct {
 	Path  string `json:"path"`
 	Bytes int    `json:"bytes"`
@@ -146,8 +146,8 @@ func elementsOf(value json.RawMessage) ([]element, error) {
 }
 
 // fitElements returns an object or array with the elements that fit into budget bytes of JSON, from in.Offset on, and
-// the position after the last one. It lists elements that are too long for any result in Omitted, and replaces them
-// with null in an array.
+// the position after the last one. It lists elements that take more than half of the budget in Omitted, and replaces
+// them with null in an array.
 func (out *getStateOut) fitElements(elements []element, array bool, in getStateIn, budget int) (shown any, end int) {
 	object, list := map[string]json.RawMessage{}, []json.RawMessage{}
 	size, i := len(`{}"omitted":[],`), min(in.Offset, len(elements))

@@ -70,14 +70,14 @@ func (b *Bridge) recheck() {
 	clock.Repeat(b.stopping, b.o.Recheck/2, func() {
 		now := time.Now()
 		b.mu.Lock()
-		idle := map[[32]byte]*principal{}
+		due := map[[32]byte]*principal{}
 		for key, p := range b.principals {
 			if now.Sub(p.checked) >= b.o.Recheck/2 { // the next time would be too late
-				idle[key] = p
+				due[key] = p
 			}
 		}
 		b.mu.Unlock()
-		for key, p := range idle {
+		for key, p := range due {
 			if p.connected() {
 				b.recheckOne(key, p)
 			}

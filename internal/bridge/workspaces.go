@@ -145,8 +145,8 @@ func (ts *toolSet) addWorkspaces() {
 const maxSearched = 4 << 20
 
 // fileBytes returns at most Options.MaxOutput bytes of a file. If private values are hidden, the file is searched from
-// its beginning, and the offset counts the bytes of the text without values, because a part of a value would not be
-// recognized.
+// its beginning, because a part of a value would not be recognized, and the offset counts the bytes of the text with
+// privacy tokens in place of the values.
 func (c *call) fileBytes(ctx context.Context, in readFileIn) ([]byte, error) {
 	hide, offset, limit := c.hider(ctx), in.Offset, c.b.o.MaxOutput
 	if hide != nil {

@@ -17,13 +17,14 @@ import (
 
 // Problem says what is wrong with the value of a field.
 type Problem struct {
-	Field   string `json:"field"`   // the field's name; empty if the values as a whole are wrong
+	// Field is the name of the field, or of a value without a field. It is empty if the values as a whole are wrong.
+	Field   string `json:"field"`
 	Message string `json:"message"` // a sentence for people, which does not repeat the value
 	Missing bool   `json:"missing,omitempty"`
 }
 
-// Check lists every problem of the values, in the order of the fields. A value that is nil counts as missing. The
-// values are valid if there is no problem.
+// Check lists the problems of the values, in the order of the fields. Values without a field come first, at most
+// maxUnknown of them. A value that is nil counts as missing. The values are valid if there is no problem.
 func (f Form) Check(values map[string]any) []Problem {
 	decoded, err := asJSON(values)
 	if err != nil {
@@ -74,7 +75,7 @@ func asJSON(values map[string]any) (map[string]any, error) {
 // maxUnknown is how many unknown fields Check lists.
 const maxUnknown = 20
 
-// unknown returns a problem for each value without a field.
+// unknown returns a problem for each value without a field, up to maxUnknown, and one more if there are more.
 func (f Form) unknown(values map[string]any) (problems []Problem) {
 	names := make([]string, len(f.Fields))
 	for i, field := range f.Fields {

@@ -42,8 +42,8 @@ type Method struct {
 }
 
 // Fill finds values for the form in a document: by rules, and then by a model for the fields that the rules do not
-// fill. Defaults complete them. If the model fails, the result has a warning. The error says why the document cannot be
-// read, or that ctx ended.
+// fill. Fields without a value get their defaults. If the model fails, the result has a warning. The error says why the
+// document cannot be read, or that ctx ended while the model was asked.
 func Fill(ctx context.Context, f Form, document string, m Method) (Filled, error) {
 	if len(document) > MaxDocument {
 		return Filled{}, fmt.Errorf("the document has %d bytes; the limit is %d", len(document), MaxDocument)

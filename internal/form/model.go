@@ -17,8 +17,9 @@ import (
 // Model is a language model. It returns its response to a system prompt and a user prompt.
 type Model func(ctx context.Context, system, user string) (string, error)
 
-// Private keeps personal data from the model: hide replaces values in a text with tokens, and restore replaces tokens
-// in a JSON value with values. The model that Private returns responds with only the JSON object of m's response.
+// Private keeps personal data from the model: hide replaces it in a text with privacy tokens, and restore replaces the
+// privacy tokens in a JSON value with the data. The model that Private returns responds with only the JSON object of
+// m's response.
 func (m Model) Private(
 	hide func(context.Context, string) string, restore func(json.RawMessage) (json.RawMessage, error),
 ) Model {

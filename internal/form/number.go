@@ -18,7 +18,7 @@ import (
 // Values are the values of a form's fields. A number of at most 15 digits is a float64, others are a json.Number.
 type Values map[string]any
 
-// UnmarshalJSON refuses duplicate members, and numbers that Check would refuse.
+// UnmarshalJSON refuses duplicate members, and numbers that are too large, too small or too long to be checked exactly.
 func (v *Values) UnmarshalJSON(data []byte) error {
 	err := jsonv2.Unmarshal(data, (*map[string]any)(v), exactNumbers)
 	switch {

@@ -177,9 +177,11 @@ func (f Field) readChoice(s string) (any, bool) {
 }
 
 // mentioned returns the choices whose value or title is in the text as whole words, in the order of the form. A name
-// within a longer one that is mentioned does not count. It returns none if the text negates something, other than in
-// the names of these choices, or mentions a name that may be that of another choice, or of none: one that several
-// choices have, or one with symbols other than in "C#" and "18+".
+// within a longer one that is mentioned does not count. mentioned returns none if the text
+//   - negates something, other than in the names of these choices
+//   - mentions several choices, of which one has a name that is only a negation, such as "none"
+//   - mentions a name that several choices have, or one with symbols other than those in "C#" and "18+": the words of a
+//     text lack other symbols, so the text may mean another choice, or none
 func (f Field) mentioned(s string) []any {
 	return f.choiceFinder()(joined(s))
 }

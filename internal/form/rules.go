@@ -50,11 +50,12 @@ type sentence struct {
 	whole string // the words of the whole sentence
 }
 
-// maxRulesTime is after how long byRules begins no search for another field.
+// maxRulesTime is the time after which byRules goes on to no further field.
 const maxRulesTime = 3 * time.Second
 
 // byRules searches for values without a model: first after labels ("Name: …"), and then by what a value looks like. It
-// uses no value that is ambiguous or that the field does not permit. After maxRulesTime, it stops with a warning.
+// uses no value that is ambiguous or that the field does not permit. After maxRulesTime, or when ctx ends, it stops
+// with a warning.
 func (f Form) byRules(ctx context.Context, document string, out *Filled) {
 	ctx, stop := context.WithTimeout(ctx, maxRulesTime)
 	defer stop()
@@ -158,7 +159,8 @@ func (f Form) labelled(field Field, d *prepared) (line, bool) {
 	return line{}, false
 }
 
-// byLooks adds the value of the field if exactly one text of the document looks like one.
+// byLooks adds the value of the field if the document has exactly one text that looks like a value. A list gets all
+// choices that the document mentions.
 func (f Form) byLooks(field Field, d *prepared, out *Filled) {
 	var found []line
 	switch {

@@ -171,7 +171,8 @@ func describePointer(p jsontext.Pointer) string {
 // stringFormats are the permitted values of the keyword format.
 var stringFormats = []string{"email", "uri", "date", "date-time"}
 
-// faults lists why the document is not a form. Without faults, it can be compiled.
+// faults lists why the document is not a form. It leaves to compile what only a condition can have, such as an unknown
+// type.
 func (d document) faults() []string {
 	var c checker
 	if d.Type != "object" {
@@ -315,7 +316,8 @@ func (c *checker) keywords(part string, p property) {
 	}
 }
 
-// limits refuses unknown formats, patterns that are not RE2, and bounds that no value can meet.
+// limits refuses unknown formats, patterns that are not RE2 or too large, a multipleOf that is not positive, and a
+// lower bound above the upper bound of the same kind.
 func (c *checker) limits(part string, p property) {
 	if p.Format != "" && !slices.Contains(stringFormats, p.Format) {
 		c.add("%s has the format %q; want one of %s", part, printable(p.Format), strings.Join(stringFormats, ", "))

@@ -22,13 +22,14 @@ type Options struct {
 
 	// Drain, if not nil, is called once when ctx ends. It should make waiting requests return soon.
 	Drain func()
-	// Close, if not nil, is called after the last request, with a context that ends when Grace is over.
+	// Close, if not nil, is called after the last request, with a context that ends when Grace is over. If ln fails
+	// before ctx ends, neither Drain nor Close is called.
 	Close func(context.Context)
 }
 
 // Serve serves requests on ln until ctx ends. Then it calls Drain, accepts no further requests, waits for the requests
-// in progress and returns nil. It returns an error if ln fails, or if it had to abort requests after Grace. It closes
-// ln.
+// in progress, calls Close and returns nil. It returns an error if ln fails, or if it had to abort requests after
+// Grace. It closes ln.
 func Serve(ctx context.Context, ln net.Listener, o Options) error {
 	server := &http.Server{
 		Handler:           o.Handler,

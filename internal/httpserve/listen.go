@@ -34,7 +34,8 @@ func (e *AddressError) Error() string {
 
 func (e *AddressError) Unwrap() error { return e.Err }
 
-// Listen listens on addr, which setting, a flag or a setting, has. Unless ctx has ended, an error is an *AddressError.
+// Listen listens on addr. setting names the flag or the setting that has the address, for the error. The error is an
+// *AddressError unless ctx has ended.
 func Listen(ctx context.Context, addr, setting string) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)

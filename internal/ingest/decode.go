@@ -191,7 +191,7 @@ func scalar(raw json.RawMessage) (any, error) {
 // decodeBatch splits a batch of at most limit events. The caller decodes each event, so that an invalid one does not
 // fail the others.
 func decodeBatch(body []byte, limit int) ([]json.RawMessage, *apierror.Error) {
-	// Unlike strictjson, json.Unmarshal accepts an event with a name that occurs twice. decodeStructured refuses only
+	// Unlike strictjson, encoding/json accepts an event with a name that occurs twice. decodeStructured refuses only
 	// that event later.
 	members := []json.RawMessage{}
 	if !json.Valid(body) || !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {

@@ -151,7 +151,7 @@ func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
 }
 
 // serveMCP passes a request to the MCP bridge. Its streams last for as long as their clients are connected; the
-// bridge sets a deadline for each read and write.
+// bridge sets a deadline for reading each body, and for each write.
 func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request) error {
 	s.o.Mounted.MCP.ServeHTTP(w, r)
 	return nil

@@ -50,8 +50,8 @@ type Options struct {
 
 	Access          Access
 	Limits          Limits
-	WebhookNetworks []netip.Prefix // private networks in which targets of webhooks may be
-	SessionText     jobs.SessionText
+	WebhookNetworks []netip.Prefix   // private networks in which targets of webhooks may be
+	SessionText     jobs.SessionText // replaces personal data and secrets in what sessions store
 	Telemetry       Telemetry
 }
 
@@ -207,7 +207,7 @@ var errNeedsTokens = errors.New(
 
 // Serve serves requests on ln until ctx ends. Once the server has joined, it also creates the records of tasks that
 // were published without Submit (see jobs.Client.RecordTasks), fires schedules, and follows the limits and tokens that
-// operators set. When ctx ends, Serve accepts no further requests, calls Drain, waits for the requests in progress and
+// operators set. When ctx ends, Serve calls Drain, accepts no further requests, waits for the requests in progress and
 // returns nil. It returns an error if they have not finished within Grace, or if ln fails. While authentication is off,
 // it serves no address that other hosts can reach, and returns an error at once. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {

@@ -259,7 +259,7 @@ func (a toolAnswer) response() tools.OfferedResponse {
 	return tools.OfferedResponse{Value: a.Value}
 }
 
-// encodeBounded encodes v on one line, or tooLarge if that is larger than a tool's response may be.
+// encodeBounded encodes v on one line. If v is larger than a tool's response may be, it encodes tooLarge instead.
 func encodeBounded(v, tooLarge any) ([]byte, error) {
 	data, err := tools.EncodeJSON(v)
 	if err == nil && len(data) > jobs.MaxToolResponse {

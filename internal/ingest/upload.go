@@ -261,7 +261,7 @@ const (
 	editsPart    = "edits"
 )
 
-// maxEdits bounds the changes in the part edits. A workspace has no more paths.
+// maxEdits bounds the changes in the part edits: as many as a workspace with the default quota has paths.
 var maxEdits = strictjson.MaxElements[otherEdit](200_000)
 
 // formEdits yields the changes of a form, in order.

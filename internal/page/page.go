@@ -202,7 +202,7 @@ func (p *Page) page(show view) http.HandlerFunc {
 	}
 }
 
-// request returns the request of a person who has logged in. It redirects any other request to the login.
+// request returns the request of a person who has logged in. It responds to any other request with toLogin.
 func (p *Page) request(w http.ResponseWriter, r *http.Request) (*request, bool) {
 	s, ok := p.session(r)
 	if !ok {

@@ -143,8 +143,8 @@ func (c *codes) redeem(text string, now time.Time) (token string, ok bool) {
 	return k.token, ok && now.Before(k.expires)
 }
 
-// ended are the sessions that a logout or another login ended before they expired: at most maxEnded, without those that
-// expire first. Copies of their cookies are not accepted.
+// ended are the sessions that a logout or another login ended before they expired. Copies of their cookies are not
+// accepted. There are at most maxEnded: to add another one, the one that expires first is dropped.
 type ended struct {
 	mu      sync.Mutex
 	expires map[string]time.Time // by CSRF code
@@ -403,7 +403,7 @@ var (
 )
 
 // parseForm reads the form into q.form. It refuses a form that is too large, comes from another origin, has another
-// CSRF code or has a field twice. If the page is read-only, it refuses every form.
+// CSRF code, or has a field twice that may have only one value. If the page is read-only, it refuses every form.
 func (q *request) parseForm() error {
 	var err error
 	if media, _, _ := mime.ParseMediaType(q.r.Header.Get("Content-Type")); media == "multipart/form-data" {

@@ -138,7 +138,7 @@ func getNewTask(q *request) error {
 	data := struct {
 		client.Submission
 		From       string // the earlier task
-		Lost       string // why the submission of the earlier task is no longer known; empty if it is
+		Lost       string // why the submission of the earlier task is no longer known; empty if it is known
 		Generation int64  // generation of the files that the earlier task found; 0 if unknown
 		Kind, Text string
 		Priorities []string
@@ -326,7 +326,8 @@ func whyWaits(q *request, id string) (string, error) {
 	return text, nil
 }
 
-// calls returns the tool calls of a task, in the order in which they ended.
+// calls returns the tool calls of a task, in the order in which they ended. It reads only the newest readLimit audit
+// records.
 func calls(q *request, r client.Record) (list []client.AuditRecord, err error) {
 	records, err := q.c.Audit(q.ctx, client.AuditOptions{Task: r.TaskID, Limit: readLimit})
 	if err != nil {

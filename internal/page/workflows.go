@@ -26,7 +26,7 @@ func getWorkflows(q *request) error {
 type stepRow struct {
 	schemas.StepRun
 	Name string
-	Took float64
+	Took float64 // milliseconds; 0 before it has ended
 	Item *int
 	Form *form.Form // what the step asks; nil unless it waits for an answer
 }

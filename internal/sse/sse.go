@@ -10,7 +10,7 @@ import (
 	"iter"
 )
 
-// ErrTooLong is the error for an event that is longer than the limit.
+// ErrTooLong is the error for a line, or the data of an event, that is longer than the limit.
 var ErrTooLong = errors.New("an event of the stream is too long")
 
 // Event is one event of a stream.

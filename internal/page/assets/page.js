@@ -72,7 +72,7 @@ function follow() {
   };
 }
 
-// check loads the page again once the fleet responds, which leads to the login if the session is over.
+// check loads the page again if the session is over, which leads to the login. Otherwise it follows the changes again.
 async function check() {
   try {
     const r = await fetch(location.href, { method: "HEAD", redirect: "manual" });
