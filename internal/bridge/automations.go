@@ -12,7 +12,7 @@ import (
 )
 
 // This file has the tools that list, control, add and remove automations. Only people add webhooks: the target of a
-// webhook receives all results of the tenant, and text that an agent reads may ask it to add one.
+// webhook may receive all results of the tenant, and a text that an agent reads may tell the agent to add one.
 
 // automatedIn are the arguments for the task of an automation.
 type automatedIn struct {

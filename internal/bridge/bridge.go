@@ -43,7 +43,7 @@ const (
 // Profiles returns the names of all profiles.
 func Profiles() []string { return []string{Full, Compact} }
 
-// Options configure a Bridge. Fleet.URL is required.
+// Options configure a Bridge. Fleet must have a URL or a Located.Path.
 type Options struct {
 	// Fleet is the address of the fleet. Its Token is used for the client on standard input and output. Over
 	// HTTP, each request carries its caller's token instead.

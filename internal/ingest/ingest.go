@@ -107,7 +107,7 @@ type Limits struct {
 
 	Wait      time.Duration // longest ?wait=; a longer one is shortened; default 60 s
 	QueueTime time.Duration // time for the queue to respond; default 15 s
-	BodyTime  time.Duration // time to receive a request's body, and time to send a response; default 60 s
+	BodyTime  time.Duration // for a request's body, each read of an upload, each write of a response; default 60 s
 	Heartbeat time.Duration // interval of comments on an idle event stream; default 15 s
 	Grace     time.Duration // time for requests to finish once the server drains; default 10 s
 }

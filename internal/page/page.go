@@ -19,7 +19,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// Options configure a Page. Fleet is required.
+// Options configure a Page. Fleet and Log are required.
 type Options struct {
 	Fleet    client.Options // the fleet, without a token
 	ReadOnly bool           // show everything and change nothing
