@@ -180,10 +180,24 @@ func (f Form) Elicitation(names ...string) json.RawMessage {
 	return data
 }
 
-// elicited returns the field's schema without the keywords that MCP does not have.
+// elicited returns the field's schema without the keywords that MCP does not have, and with its choices as MCP demands:
+// each entry of oneOf and anyOf has a title, and a list has a typed enum or an untyped anyOf.
 func (f Field) elicited() property {
 	p := f.schema
 	p.Pattern, p.MultipleOf, p.ExclusiveMinimum, p.ExclusiveMaximum, p.UniqueItems = "", nil, nil, nil, false
+	options := make([]titled, len(f.Choices))
+	for i, c := range f.Choices {
+		options[i] = titled{Const: c.Value, Title: c.Title}
+	}
+	switch {
+	case p.OneOf != nil:
+		p.OneOf = options
+	case p.Items == nil:
+	case p.Items.Enum != nil:
+		p.Items = &items{Type: String, Enum: p.Items.Enum}
+	default:
+		p.Items = &items{AnyOf: options}
+	}
 	return p
 }
 

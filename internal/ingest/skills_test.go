@@ -1,11 +1,13 @@
 package ingest_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/codefleet/codefleet/client"
@@ -15,13 +17,20 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/skills"
 	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // skillFleet starts a fleet with skills, and returns clients of two tenants. Its worker prints programs instead of
 // running them; a program that begins with "fail" fails.
 func skillFleet(t *testing.T) (ours, theirs *client.Client) {
 	t.Helper()
-	f := ingesttest.Start(t, 2, func(o *ingest.Options, _ *jobs.Options) {
+	_, ours, theirs = startSkillFleet(t, 2)
+	return ours, theirs
+}
+
+func startSkillFleet(t *testing.T, workers int) (f *ingesttest.Fleet, ours, theirs *client.Client) {
+	t.Helper()
+	f = ingesttest.Start(t, workers, func(o *ingest.Options, _ *jobs.Options) {
 		o.Skills = skills.NewLibrary(skills.Options{Bucket: mem.New(), Log: slog.New(slog.DiscardHandler)})
 	})
 	connect := func(token string) *client.Client {
@@ -32,7 +41,57 @@ func skillFleet(t *testing.T) (ours, theirs *client.Client) {
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	return connect(ingesttest.Token), connect(ingesttest.Other)
+	return f, connect(ingesttest.Token), connect(ingesttest.Other)
+}
+
+// TestGuardedSkill checks that strict guardrails judge the inputs of a smoke run along with the program, and that the
+// error names a line only if the finding has one.
+func TestGuardedSkill(t *testing.T) {
+	f, ours, _ := startSkillFleet(t, 0)
+	guarded := func(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
+		r, err := ingesttest.Run(ctx, j)
+		switch finding := (schemas.Finding{Rule: "x", Level: "refused"}); {
+		case !j.Task.CheckOnly || err != nil:
+			return r, err
+		case strings.Contains(j.Task.Code, "os.system"):
+			finding.Line, finding.Message = 2, "starts processes"
+			r.Guardrails = []schemas.Finding{finding}
+		case string(j.Task.Inputs) != `{"amount":4}`:
+			finding.Message = "breaks the rule small"
+			r.Guardrails = []schemas.Finding{finding}
+		}
+		return r, nil
+	}
+	work(t, f.Jobs, guarded)
+	for name, c := range map[string]struct{ code, inputs, cause string }{
+		"meets":  {"def run(amount): pass", `{"amount":4}`, ""},
+		"breaks": {"def run(amount): pass", `{"amount":400}`, "breaks the rule small"},
+		"calls":  {"import os\nos.system('x')", `{"amount":4}`, "line 2: starts processes"},
+	} {
+		draft := client.SkillDraft{Description: "x", Code: c.code, Inputs: json.RawMessage(c.inputs)}
+		_, err := ours.SaveSkill(t.Context(), name, draft)
+		var cause string
+		if e, ok := errors.AsType[*client.APIError](err); ok {
+			_, cause, _ = strings.Cut(e.Cause, ": ") // the task's id is before
+		}
+		if cause != c.cause || (err == nil) != (c.cause == "") {
+			t.Errorf("SaveSkill(%s) = %v, want the cause %q", name, err, c.cause)
+		}
+	}
+}
+
+// work runs a worker with the handler until the test ends.
+func work(t *testing.T, queue *jobs.Client, h jobs.Handler) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := jobs.NewWorker(queue, jobs.WorkerOptions{Name: "guarded", Handler: h})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := w.Run(ctx, ctx); err != nil {
+			t.Errorf("Run of the worker = %v, want nil", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
 func TestSkills(t *testing.T) {

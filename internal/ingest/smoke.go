@@ -27,21 +27,25 @@ const (
 	smokeLabel = "codefleet.skill"
 )
 
-// smokeRun judges the program of a skill by the guardrails, and then imports it in a sandbox. It calls the function run
-// if there are inputs, or if run needs no argument. It returns nil for a skill without a program.
+// smokeRun judges the program of a skill and the inputs by the guardrails, and then imports the program in a sandbox. It
+// calls the function run if there are inputs, or if run needs no argument. It returns nil for a skill without a program.
 func (s *Server) smokeRun(ctx context.Context, k skills.Skill, d schemas.SkillDraft) (*schemas.SmokeRun, error) {
 	if k.Entry == skills.EntryNone {
 		return nil, nil
 	}
-	judged, err := s.smokeTask(ctx, k, d, schemas.Task{Code: string(k.Files[skills.Program]), CheckOnly: true})
+	check := schemas.Task{Code: string(k.Files[skills.Program]), Inputs: d.Inputs, CheckOnly: true}
+	judged, err := s.smokeTask(ctx, k, d, check)
 	if err != nil {
 		return nil, err
 	}
 	refused := slices.IndexFunc(judged.Guardrails, func(f schemas.Finding) bool { return f.Level == "refused" })
 	if refused >= 0 {
 		f := judged.Guardrails[refused]
-		return nil, smokeFailed(judged.TaskID, fmt.Sprintf("line %d: %s", f.Line, f.Message),
-			"the guardrails are strict: change the program, or ask the operator")
+		cause, hint := f.Message, "the guardrails are strict: change the program or the inputs, or ask the operator"
+		if f.Line > 0 {
+			cause = fmt.Sprintf("line %d: %s", f.Line, cause)
+		}
+		return nil, smokeFailed(judged.TaskID, cause, hint)
 	}
 	task := schemas.Task{Code: smokeProgram(k, d.Inputs), Inputs: d.Inputs, Commit: "never"}
 	module := k.Module()
