@@ -146,6 +146,40 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// TestDescribedWaits checks that the descriptions of wait_ms have the settings' times.
+func TestDescribedWaits(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	o := options(f, ingesttest.Token)
+	o.Wait, o.MaxWait = 6*time.Second, 8*time.Second
+	want := map[string]map[string]string{
+		bridge.Full: {
+			"execute_task": "milliseconds to wait for the end before returning a handle; default 6000, at most 8000",
+			"get_task":     "milliseconds to wait for the end; default 8000, at most 8000; 0 does not wait",
+			"run_workflow": "milliseconds to wait for the end; default 8000, at most 8000",
+			"get_workflow_run": "milliseconds to wait for the end; default 8000, at most 8000",
+		},
+		bridge.Compact: {"execute_task": "default 6000", "get_task": "default 8000"},
+	}
+	for _, o.Profile = range bridge.Profiles() {
+		cs, _ := stdio(t, o, nil)
+		l, err := cs.ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, tool := range l.Tools {
+			in, _ := tool.InputSchema.(map[string]any)
+			properties, _ := in["properties"].(map[string]any)
+			if wait, ok := properties["wait_ms"].(map[string]any); ok {
+				got[tool.Name], _ = wait["description"].(string)
+			}
+		}
+		if diff := cmp.Diff(want[o.Profile], got); diff != "" {
+			t.Errorf("%s: descriptions of wait_ms (-want +got):\n%s", o.Profile, diff)
+		}
+	}
+}
+
 // resolved returns a schema of a listed tool, to validate results with.
 func resolved(t *testing.T, schema any) *jsonschema.Resolved {
 	t.Helper()

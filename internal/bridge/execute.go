@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ type taskFile struct {
 
 type executeIn struct {
 	taskIn
-	WaitMS *int `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end before returning a handle; default 25000, at most 45000"`
+	WaitMS *int `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end before returning a handle; default {execute}, at most {max}"`
 }
 
 // compactIn are the arguments of execute_task in the compact profile.
@@ -47,7 +48,7 @@ type compactIn struct {
 	Code            string          `json:"code,omitempty" jsonschema:"or Python to run; last expression = result"`
 	Inputs          json.RawMessage `json:"inputs,omitempty" jsonschema:"JSON; the variable inputs"`
 	Session         string          `json:"session,omitempty"`
-	WaitMS          *int            `json:"wait_ms,omitempty" jsonschema:"default 25000"`
+	WaitMS          *int            `json:"wait_ms,omitempty" jsonschema:"default {execute}"`
 }
 
 // anyEffect are the hints for a program, which may do anything through the tools it calls.
@@ -244,13 +245,22 @@ func cancelled(ctx context.Context, req *mcp.CallToolRequest) bool {
 		(!remote(req.Extra) || req.ProtocolVersion() < modern)
 }
 
-// wait returns how long a call may wait: its argument in milliseconds, at most MaxWait, or the default.
+// wait returns how long a call may wait: its argument in milliseconds or the default, at most MaxWait.
 func (c *call) wait(ms *int, byDefault time.Duration) (time.Duration, error) {
-	if ms == nil {
-		return byDefault, nil
-	}
-	if *ms < 0 {
+	longest := c.b.o.MaxWait
+	switch {
+	case ms == nil:
+		return min(byDefault, longest), nil
+	case *ms < 0:
 		return 0, badArgument("wait_ms is negative")
+	case int64(*ms) > longest.Milliseconds(): // in nanoseconds, it might overflow
+		return longest, nil
 	}
-	return min(time.Duration(*ms)*time.Millisecond, c.b.o.MaxWait), nil
+	return time.Duration(*ms) * time.Millisecond, nil
+}
+
+// waits fills in the placeholders of the descriptions of wait_ms: how long calls wait by default and at most.
+func (b *Bridge) waits() *strings.Replacer {
+	ms := func(d time.Duration) string { return strconv.FormatInt(min(d, b.o.MaxWait).Milliseconds(), 10) }
+	return strings.NewReplacer("{execute}", ms(b.o.Wait), "{get}", ms(getWait), "{max}", ms(b.o.MaxWait))
 }

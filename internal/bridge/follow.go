@@ -86,11 +86,11 @@ func (c *call) follow(
 		}
 		return nil
 	})
+	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.HTTPOnly {
+		final, err = c.fleet.WaitForApproval(watching, id, wait, skip...)
+	}
 	if err == nil {
 		return final, nil
-	}
-	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.HTTPOnly {
-		return c.fleet.WaitForApproval(ctx, id, wait, skip...)
 	}
 	if ctx.Err() != nil {
 		return rec, context.Cause(ctx)

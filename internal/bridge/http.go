@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,6 +160,8 @@ func (b *Bridge) readBody(w http.ResponseWriter, r *http.Request) bool {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			status = http.StatusRequestEntityTooLarge
 			text = fmt.Sprintf("the body is larger than %d bytes", b.o.Limits.Body)
+		} else if errors.Is(err, os.ErrDeadlineExceeded) {
+			status, text = http.StatusRequestTimeout, fmt.Sprintf("the body did not arrive within %s", ioTimeout)
 		}
 		http.Error(w, text, status)
 		return false

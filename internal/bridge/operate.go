@@ -20,11 +20,13 @@ type fittingList[T any] struct {
 	Truncated bool `json:"truncated,omitempty" jsonschema:"more did not fit"`
 }
 
-// listed returns the beginning of a list, as far as it fits.
-func listed[T any](c *call, list []T) *result {
+// fitList returns the beginning of a list, as far as it fits.
+func fitList[T any](c *call, list []T) fittingList[T] {
 	fitting := listPrefix(list, c.b.o.MaxOutput-len(`{"items":,"truncated":true}`))
-	return &result{out: fittingList[T]{Items: append([]T{}, fitting...), Truncated: len(fitting) < len(list)}}
+	return fittingList[T]{Items: append([]T{}, fitting...), Truncated: len(fitting) < len(list)}
 }
+
+func listed[T any](c *call, list []T) *result { return &result{out: fitList(c, list)} }
 
 // changesFleet are the hints of tools that change something in the fleet, and nothing elsewhere.
 var changesFleet = mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(false)}
@@ -117,13 +119,18 @@ func (c *call) listCalls(ctx context.Context, in listCallsIn) (*result, error) {
 	if _, err := c.fleet.Get(ctx, id); err != nil {
 		return nil, err
 	}
-	records, err := c.fleet.Audit(ctx, client.AuditOptions{Task: id, Limit: 1000})
+	records, err := c.fleet.Audit(ctx, client.AuditOptions{Task: id, Limit: maxRecords})
 	if err != nil {
 		return nil, err
 	}
 	servers, _ := c.catalogue(ctx) // the fleet may have no catalogue
-	return listed(c, endedCalls(records, servers)), nil
+	out := fitList(c, endedCalls(records, servers))
+	out.Truncated = out.Truncated || len(records) == maxRecords // there may be earlier calls
+	return &result{out: out}, nil
 }
+
+// maxRecords is how many audit records of a task list_tool_calls reads, the latest.
+const maxRecords = 1000
 
 // endedCalls returns the calls that have ended, the first one first. A tool that the catalogue no longer has keeps the
 // name of the MCP server's tool.

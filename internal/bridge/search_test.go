@@ -164,6 +164,9 @@ func TestSearchWithSeveralQueries(t *testing.T) {
 	}
 }
 
+// manyCalls is a task of fleetWithTools with more audit records than a response of the fleet.
+const manyCalls = "bbbbbbbbbbbbbbbbbbbbbbbbbb"
+
 // fleetWithTools starts a fleet with these tools.
 func fleetWithTools(t *testing.T, tools ...client.Tool) bridge.Options {
 	t.Helper()
@@ -174,10 +177,16 @@ func fleetWithTools(t *testing.T, tools ...client.Tool) bridge.Options {
 	mux.HandleFunc("GET /v1/whoami", respond(client.Identity{Tenant: "t", Scopes: []string{"read", "submit"}}))
 	mux.HandleFunc("GET /v1/tools", respond(client.ToolList{Tools: tools}))
 	mux.HandleFunc("GET /v1/tasks/{id}", respond(client.Record{Status: client.Succeeded}))
-	mux.HandleFunc("GET /v1/audit", respond([]client.AuditRecord{
-		{Event: schemas.AuditEnd, Server: "map", Tool: "show-map"},
-		{Event: schemas.AuditEnd, Server: "map", Tool: "gone-by"},
-	}))
+	mux.HandleFunc("GET /v1/audit", func(w http.ResponseWriter, r *http.Request) {
+		records := []client.AuditRecord{
+			{Event: schemas.AuditEnd, Server: "map", Tool: "show-map"},
+			{Event: schemas.AuditEnd, Server: "map", Tool: "gone-by"},
+		}
+		if r.URL.Query().Get("task") == manyCalls {
+			records = append(records, make([]client.AuditRecord, 998)...)
+		}
+		respond(records)(w, r)
+	})
 	mux.HandleFunc("POST /v1/tasks", func(w http.ResponseWriter, r *http.Request) {
 		var task client.Submission
 		if err := json.NewDecoder(r.Body).Decode(&task); err != nil || task.Tools == nil {
@@ -221,13 +230,17 @@ func TestNamesAreThoseOfImports(t *testing.T) {
 			t.Errorf("%s(%v): failed %v (-want +got):\n%s", c.tool, c.args, failed, diff)
 		}
 	}
-	calls, _ := invoke(t, cs, "list_tool_calls", m{"task_id": "aaaaaaaaaaaaaaaaaaaaaaaaaa"})
-	var called []any
-	for _, item := range calls["items"].([]any) {
-		called = append(called, item.(m)["tool"])
-	}
-	if want := []any{"map/gone-by", "map_/show_map"}; !cmp.Equal(called, want) {
-		t.Errorf("list_tool_calls lists %v, want %v", called, want)
+	for task, truncated := range map[string]any{"aaaaaaaaaaaaaaaaaaaaaaaaaa": nil, manyCalls: true} {
+		calls, _ := invoke(t, cs, "list_tool_calls", m{"task_id": task})
+		var called []any
+		for _, item := range calls["items"].([]any) {
+			called = append(called, item.(m)["tool"])
+		}
+		want := []any{"map/gone-by", "map_/show_map"}
+		if !cmp.Equal(called, want) || calls["truncated"] != truncated {
+			t.Errorf("list_tool_calls(%s) = %v, truncated %v; want %v, truncated %v",
+				task, called, calls["truncated"], want, truncated)
+		}
 	}
 	for name, want := range map[string]string{
 		"maps":     `unknown server "maps"; did you mean map_? (list_servers lists the servers)`,

@@ -14,7 +14,7 @@ import (
 
 type getIn struct {
 	TaskID       string `json:"task_id"`
-	WaitMS       *int   `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end; default 20000, at most 45000; 0 does not wait"`
+	WaitMS       *int   `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end; default {get}, at most {max}; 0 does not wait"`
 	OutputOffset int    `json:"output_offset,omitempty" jsonschema:"byte of the output to begin at"`
 	Part         string `json:"part,omitempty" jsonschema:"after the task has ended, return this part as the output: result, stderr, error, code, artifacts, changes"`
 	Verbose      bool   `json:"verbose,omitempty"`
@@ -23,12 +23,12 @@ type getIn struct {
 // compactGetIn are the arguments of get_task in the compact profile.
 type compactGetIn struct {
 	TaskID       string `json:"task_id"`
-	WaitMS       *int   `json:"wait_ms,omitempty" jsonschema:"default 20000"`
+	WaitMS       *int   `json:"wait_ms,omitempty" jsonschema:"default {get}"`
 	OutputOffset int    `json:"output_offset,omitempty"`
 	Part         string `json:"part,omitempty" jsonschema:"result, stderr, error, code"`
 }
 
-// getWait is how long get_task waits by default.
+// getWait is how long get_task and the tools that wait for workflow runs wait by default, unless MaxWait is less.
 const getWait = 20 * time.Second
 
 func (ts *toolSet) addTaskTools() {

@@ -59,6 +59,9 @@ func addTool[In any](ts *toolSet, t tool, handle func(context.Context, *call, In
 	}
 	in := schemaOf[In]()
 	in.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}} // refuse misspelled arguments
+	if wait := in.Properties["wait_ms"]; wait != nil {
+		wait.Description = ts.b.waits().Replace(wait.Description)
+	}
 	check, err := in.Resolve(nil)
 	if err != nil {
 		panic(err) // In is a type of this package

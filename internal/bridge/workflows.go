@@ -3,7 +3,6 @@ package bridge
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -19,12 +18,12 @@ type runWorkflowIn struct {
 	Workflow  json.RawMessage `json:"workflow" jsonschema:"the definition: name, steps, perhaps inputs and outputs"`
 	Inputs    json.RawMessage `json:"inputs,omitempty" jsonschema:"an object"`
 	Workspace string          `json:"workspace,omitempty"`
-	WaitMS    *int            `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end; default 20000, at most 45000"`
+	WaitMS    *int            `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end; default {get}, at most {max}"`
 }
 
 type getRunIn struct {
 	RunID  string `json:"run_id"`
-	WaitMS *int   `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end; default 20000, at most 45000"`
+	WaitMS *int   `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end; default {get}, at most {max}"`
 }
 
 type answerRunIn struct {
@@ -163,12 +162,14 @@ func (ts *toolSet) addWorkflows() {
 	})
 }
 
-// waitRun waits until a run has ended or waits for people, time or events, at most as long as wait, and returns it.
+// waitRun waits until a run has ended or waits for people, time or events, at most as long as wait or until the bridge
+// stops, and returns it.
 func (c *call) waitRun(ctx context.Context, id string, wait time.Duration) (*result, error) {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+	defer context.AfterFunc(c.b.stopping, cancel)()
 	run, err := c.fleet.WaitWorkflow(waiting, id, func(run client.WorkflowRun) bool { return run.Status == "running" })
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+	if waiting.Err() != nil && ctx.Err() == nil {
 		run, err = c.fleet.WorkflowRun(ctx, id)
 	}
 	if err != nil {

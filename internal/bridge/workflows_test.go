@@ -1,13 +1,57 @@
 package bridge_test
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/bridge"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
+
+// TestCloseEndsWaitForRun checks that a call that waits for a workflow run returns what it has when the bridge closes.
+func TestCloseEndsWaitForRun(t *testing.T) {
+	respond := func(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
+	waits := make(chan struct{})
+	polled := sync.OnceFunc(func() { close(waits) })
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/whoami", func(w http.ResponseWriter, _ *http.Request) {
+		respond(w, client.Identity{Tenant: "t", Scopes: []string{"read"}})
+	})
+	mux.HandleFunc("GET /v1/workflows/runs/{id}", func(w http.ResponseWriter, r *http.Request) {
+		respond(w, client.WorkflowRun{RunID: r.PathValue("id"), Status: "running"})
+		polled()
+	})
+	fleet := httptest.NewServer(mux)
+	t.Cleanup(fleet.Close)
+	b := bridge.New(bridge.Options{Fleet: client.Options{URL: fleet.URL}})
+	s := httptest.NewServer(b.Handler())
+	t.Cleanup(s.Close)
+	cs := dial(t, streamable(s.URL, "x"), "")
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		<-waits
+		b.Close()
+	}()
+	r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{
+		Name: "get_workflow_run", Arguments: map[string]any{"run_id": "r", "wait_ms": 45_000},
+	})
+	polled() // if the call failed before
+	<-closed
+	if err != nil {
+		t.Fatalf("get_workflow_run = %v, want the run", err)
+	}
+	if run, _ := r.StructuredContent.(map[string]any); run["status"] != "running" || run["run_id"] != "r" {
+		t.Errorf("get_workflow_run = %v, want the run r, running", run)
+	}
+}
 
 // TestWorkflows runs a workflow that asks, and answers it.
 func TestWorkflows(t *testing.T) {
