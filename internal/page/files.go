@@ -192,14 +192,15 @@ func getDiff(q *request) error {
 	name := q.r.PathValue("name")
 	from, to := q.r.URL.Query().Get("from"), q.r.URL.Query().Get("to")
 	ws := q.c.Workspace(name)
-	changes, err := ws.Diff(q.ctx, from, to)
+	changes, known, err := changesOf(q, ws, from, to)
 	if err != nil {
 		return err
 	}
 	data := struct {
 		Name, From, To string
+		Known          bool // whether the version From is kept
 		Changes        []change
-	}{Name: name, From: from, To: to}
+	}{Name: name, From: from, To: to, Known: known}
 	for i, c := range changes {
 		shown := change{PathChange: c}
 		switch {
@@ -215,6 +216,21 @@ func getDiff(q *request) error {
 		data.Changes = append(data.Changes, shown)
 	}
 	return q.show("diff", "Changes of "+name, data)
+}
+
+// changesOf returns the paths that differ between two versions. known reports whether the version from is kept: if not,
+// for example because the version to is the first one, all paths of to are returned as added.
+func changesOf(q *request, ws *client.Workspace, from, to string) (changes []client.PathChange, known bool, err error) {
+	if from != "0" {
+		if changes, err = ws.Diff(q.ctx, from, to); !isCode(err, errcode.UnknownVersion) {
+			return changes, true, err
+		}
+	}
+	files, _, err := ws.Files(q.ctx, to, "")
+	for _, f := range files {
+		changes = append(changes, client.PathChange{Path: f.Path, Op: "added", Bytes: f.Bytes})
+	}
+	return changes, false, err
 }
 
 // compare returns the lines of a file that differ between two versions, or why they are not shown.

@@ -820,6 +820,28 @@ func TestSlowAction(t *testing.T) {
 	}
 }
 
+// TestManyCalls checks that a task's page says so if it may not have the earliest calls.
+func TestManyCalls(t *testing.T) {
+	f, v := start(t, 1, Options{})
+	v.login(ingesttest.Token)
+	task := submit(t, f, ingesttest.Token, "print x")
+	for n, want := range map[int]bool{readLimit - 1: false, readLimit: true} {
+		v.through(f, func(w http.ResponseWriter, r *http.Request) bool {
+			isAudit := r.URL.Path == "/v1/audit"
+			if isAudit {
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(slices.Repeat([]client.AuditRecord{{Event: "end", Tool: "drop"}}, n))
+			}
+			return isAudit
+		})
+		status, _, body := v.get("/tasks/" + task.TaskID)
+		if got := strings.Contains(body, "These are the newest calls."); status != http.StatusOK || got != want {
+			t.Errorf("the page of a task with %d records: status %d, says that calls are missing: %v, want %v",
+				n, status, got, want)
+		}
+	}
+}
+
 // TestRefusedDiff checks that a page does not show a refusal of the fleet as a property of a file.
 func TestRefusedDiff(t *testing.T) {
 	f, v := start(t, 0, Options{})
@@ -840,6 +862,19 @@ func TestRefusedDiff(t *testing.T) {
 	diff := "/workspaces/w/diff?from=" + versions[0] + "&to=" + versions[1]
 	if status, _, body := v.get(diff); status != http.StatusOK || !strings.Contains(body, "new") {
 		t.Fatalf("%s: status %d, want the changed line:\n%s", diff, status, body)
+	}
+	_, _, body := v.get("/workspaces/w/history")
+	has(t, "the history", body, "diff?from=0&amp;to="+versions[0])
+	for _, from := range []string{"0", "99"} { // no version before is kept
+		status, _, body := v.get("/workspaces/w/diff?from=" + from + "&to=" + versions[0])
+		if status != http.StatusOK {
+			t.Errorf("the changes from generation %s: status %d, want 200", from, status)
+		}
+		has(t, "the changes from generation "+from, body, "All files of generation "+versions[0],
+			`<span class="op added">added</span> file`, `<span class="added">&#43;old`)
+	}
+	if status, _, _ := v.get("/workspaces/w/diff?from=0&to=99"); status != http.StatusNotFound {
+		t.Errorf("the changes of an unknown version: status %d, want 404", status)
 	}
 	refuse := func(status int, code string) {
 		v.through(f, func(w http.ResponseWriter, r *http.Request) bool {
@@ -1339,7 +1374,10 @@ func TestWorkflows(t *testing.T) {
 		"name": "order", "steps": [{"id": "ask", "ask": {"message": "How <b>many</b>?", "form": {
 			"type": "object", "required": ["n"], "properties": {
 				"n": {"type": "integer", "minimum": 1, "title": "Number <i>"}, "gift": {"type": "boolean"},
-				"size": {"type": "string", "enum": ["small", "large"]}}}}}],
+				"size": {"type": "string", "enum": ["small", "large"]},
+				"off": {"type": "integer", "default": 0}, "note": {"type": "string"},
+				"pay": {"type": "string", "enum": ["now", "later"], "default": "later"},
+				"with": {"type": "array", "items": {"enum": ["card", "wrap"]}, "default": ["wrap"]}}}}}],
 		"outputs": {"all": {"value": "${ steps.ask.result }"}}}`)})
 	if err != nil {
 		t.Fatal(err)
@@ -1350,7 +1388,8 @@ func TestWorkflows(t *testing.T) {
 	has(t, "the list of runs", body, run.RunID, "order", "waiting")
 	_, _, body = v.get(at)
 	has(t, "the run", body, "How &lt;b&gt;many&lt;/b&gt;?", "Number &lt;i&gt;", `name="field.gift"`,
-		`<option value="large">`, `>ask · waiting</text>`)
+		`<option value="large">`, `>ask · waiting</text>`, `name="field.off" value="0"`, `name="field.note" value=""`,
+		`<option value="now">`, `<option value="later" selected>`, `value="card">`, `value="wrap" checked>`)
 	_, _, body = v.get("/inbox")
 	has(t, "the inbox", body, "order", "How &lt;b&gt;many&lt;/b&gt;?", `action="/ui`+at+`/answer"`)
 	for _, n := range []string{"none", "9007199254740993.5"} {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/form"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -156,6 +157,14 @@ var functions = template.FuncMap{
 	"newKey": rand.Text,
 	"asks":   func(f frame, runID string, row stepRow) any { return askingStep{f, runID, row} },
 	"before": func(generation int64) int64 { return generation - 1 },
+
+	"isDefault": isDefault,
+}
+
+// isDefault reports whether a choice is the default of its field, or is in the default of a list.
+func isDefault(f form.Field, choice string) bool {
+	list, _ := f.Default.([]any)
+	return f.Default == any(choice) || slices.Contains(list, any(choice))
 }
 
 func ago(d time.Duration) string {

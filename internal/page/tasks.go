@@ -275,6 +275,7 @@ func getTask(q *request) error {
 		taskRow
 		Waits      string // what it waits for
 		Calls      []client.AuditRecord
+		MoreCalls  bool // whether there may be earlier calls
 		Pending    []client.Approval
 		Spans      waterfall
 		Pictures   []client.Artifact
@@ -292,7 +293,7 @@ func getTask(q *request) error {
 			return err
 		}
 	}
-	if data.Calls, err = calls(q, r); err != nil {
+	if data.Calls, data.MoreCalls, err = calls(q, r); err != nil {
 		return err
 	}
 	if r.Result != nil {
@@ -327,18 +328,18 @@ func whyWaits(q *request, id string) (string, error) {
 }
 
 // calls returns the tool calls of a task, in the order in which they ended. It reads only the newest readLimit audit
-// records.
-func calls(q *request, r client.Record) (list []client.AuditRecord, err error) {
+// records: more reports whether there may be earlier calls.
+func calls(q *request, r client.Record) (list []client.AuditRecord, more bool, err error) {
 	records, err := q.c.Audit(q.ctx, client.AuditOptions{Task: r.TaskID, Limit: readLimit})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for _, a := range slices.Backward(records) {
 		if a.Event == "end" {
 			list = append(list, a)
 		}
 	}
-	return list, nil
+	return list, len(records) == readLimit, nil
 }
 
 // waterfall is the timeline of a task.

@@ -100,6 +100,7 @@ function stream() {
   const stage = document.getElementById("stage");
   const part = document.getElementById("task");
   part.removeAttribute("data-refresh"); // the stream tells when the task has ended
+  out.replaceChildren(); // a stream begins with the first output
   const source = new EventSource(streamed);
   source.addEventListener("progress", (e) => {
     const p = JSON.parse(e.data);
@@ -118,6 +119,12 @@ function stream() {
     part.setAttribute("data-refresh", location.href);
     refreshPart(part);
   });
+  source.onerror = () => {
+    if (source.readyState !== EventSource.CLOSED) return; // the browser connects again
+    streamed = null; // refused, for example because the fleet restarts
+    part.setAttribute("data-refresh", location.href);
+    setTimeout(async () => { await refreshPart(part); stream(); }, 3000);
+  };
 }
 
 // plot draws queued and running tasks since the page was opened.
