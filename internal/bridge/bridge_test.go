@@ -153,9 +153,9 @@ func TestDescribedWaits(t *testing.T) {
 	o.Wait, o.MaxWait = 6*time.Second, 8*time.Second
 	want := map[string]map[string]string{
 		bridge.Full: {
-			"execute_task": "milliseconds to wait for the end before returning a handle; default 6000, at most 8000",
-			"get_task":     "milliseconds to wait for the end; default 8000, at most 8000; 0 does not wait",
-			"run_workflow": "milliseconds to wait for the end; default 8000, at most 8000",
+			"execute_task":     "milliseconds to wait for the end before returning a handle; default 6000, at most 8000",
+			"get_task":         "milliseconds to wait for the end; default 8000, at most 8000; 0 does not wait",
+			"run_workflow":     "milliseconds to wait for the end; default 8000, at most 8000",
 			"get_workflow_run": "milliseconds to wait for the end; default 8000, at most 8000",
 		},
 		bridge.Compact: {"execute_task": "default 6000", "get_task": "default 8000"},

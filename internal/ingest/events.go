@@ -67,15 +67,19 @@ func (s *Server) publish(ctx context.Context, ev event.Event) (schemas.AcceptedE
 	return schemas.AcceptedEvent{ID: ev.ID(), Source: ev.Source(), Type: ev.Type()}, err
 }
 
-// pathInBody changes an error's path from one that points into the data to one that points into the request body. In
-// binary mode, the data is the body, and the path stays.
+// pathInBody changes an error's path from one that points into the data, or that is the name of an attribute, to one
+// that points into the request body. In binary mode, the data is the body, attributes are headers, and the path stays.
 func pathInBody(err error, m mode) error {
 	e := apierror.Of(err)
-	if m == binaryMode || e.Code != errcode.BadData && !strings.HasPrefix(e.Path, "/") {
+	if m == binaryMode || e.Path == "" && e.Code != errcode.BadData {
 		return err
 	}
 	moved := *e
-	moved.Path = "/data" + e.Path
+	if e.Path == "" || strings.HasPrefix(e.Path, "/") {
+		moved.Path = "/data" + e.Path
+	} else {
+		moved.Path = "/" + e.Path
+	}
 	return &moved
 }
 

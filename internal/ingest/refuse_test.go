@@ -184,17 +184,28 @@ func TestRefusals(t *testing.T) {
 		{
 			"tenant", "POST", "/v1/events",
 			map[string]string{"Content-Type": structured},
-			ev(`,"tenant":"other"`, `{"code":"1"}`), 403, "tenant_mismatch", "*",
+			ev(`,"tenant":"other"`, `{"code":"1"}`), 403, "tenant_mismatch", "/tenant",
+		},
+		{
+			"media type of the data", "POST", "/v1/events",
+			map[string]string{"Content-Type": structured},
+			ev(`,"datacontenttype":"text/json"`, `{"code":"1"}`), 400, "bad_data", "/datacontenttype",
+		},
+		{
+			"long number", "POST", "/v1/events",
+			map[string]string{"Content-Type": structured},
+			`{"specversion":"1.0","type":"a.b","source":"/t","id":"1","data":` + strings.Repeat("1", 5000) + "}", 400,
+			"bad_data", "/data",
 		},
 		{
 			"reply subject", "POST", "/v1/events",
 			map[string]string{"Content-Type": structured},
-			ev(`,"replyto":"tasks.default.high.other"`, `{"code":"1"}`), 400, "bad_replyto", "*",
+			ev(`,"replyto":"tasks.default.high.other"`, `{"code":"1"}`), 400, "bad_replyto", "/replyto",
 		},
 		{
 			"bad session", "POST", "/v1/events",
 			map[string]string{"Content-Type": structured},
-			ev(`,"session":"A B"`, `{"code":"1"}`), 400, "bad_name", "*",
+			ev(`,"session":"A B"`, `{"code":"1"}`), 400, "bad_name", "/session",
 		},
 		{
 			"tenant of a task", "POST", "/v1/tasks", jsonType, `{"code":"1","tenant":"other"}`, 403,

@@ -33,7 +33,7 @@ func (s *Server) stateDoc(r *http.Request) (state.Ref, string, error) {
 	name := cmp.Or(r.PathValue("file"), s.o.State.File)
 	if err := statedoc.CheckName(name); err != nil {
 		e := apierror.New(errcode.BadStateFile, "the name of the state document is invalid")
-		e.Cause, e.Path = err.Error(), "state_file"
+		e.Cause, e.Path = err.Error(), "file"
 		e.Hint = "use NAME.json or NAME.yaml, at the top of the workspace or below state/"
 		return ref, name, e
 	}

@@ -230,7 +230,7 @@ func (s *Server) postFiles(w http.ResponseWriter, r *http.Request, ref state.Ref
 			return badParameter("base", "it must be a generation")
 		}
 	}
-	if err := checkMessage(o.Message); err != nil {
+	if err := checkMessage("message", o.Message); err != nil {
 		return err
 	}
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -276,13 +276,18 @@ func formEdits(form *multipart.Reader) iter.Seq2[state.Edit, error] {
 				yield(state.Edit{}, badForm(err))
 				return
 			}
-			if p.FileName() == "" && p.FormName() == editsPart {
+			switch {
+			case p.FileName() != "":
+				if !yield(filePart(p)) {
+					return
+				}
+			case p.FormName() == editsPart:
 				if !yieldOthers(p, yield) {
 					return
 				}
-				continue
-			}
-			if !yield(filePart(p)) {
+			default:
+				yield(state.Edit{}, badForm(fmt.Errorf(
+					"the part %q is neither a file, which has a file name, nor the part edits", p.FormName())))
 				return
 			}
 		}

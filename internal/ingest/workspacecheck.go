@@ -13,8 +13,8 @@ func (s *Server) postCheck(w http.ResponseWriter, r *http.Request, ref state.Ref
 	if err != nil {
 		return err
 	}
-	if o.Of < 0 || o.Of > 256 || o.Part < 0 || o.Part > o.Of {
-		return badParameter("part", "it must be from 1 to `of`, which is at most 256")
+	if (o.Part != 0 || o.Of != 0) && (o.Part < 1 || o.Part > o.Of || o.Of > 256) {
+		return badParameter("/part", "it must be from 1 to `of`, which is at most 256")
 	}
 	result, err := maintenance.Check(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.CheckOptions(o))
 	if err != nil {

@@ -45,13 +45,22 @@ const (
 
 // refOf returns the workspace with the given name of the caller's tenant.
 func refOf(r *http.Request, name string) (state.Ref, error) {
-	if err := names.Check("workspace", name); err != nil {
-		e := apierror.New(errcode.BadName, "the name of the workspace is invalid")
-		e.Cause, e.Path = err.Error(), "workspace"
-		e.Hint = "use at most 63 letters, digits, _ and -, as in main"
-		return state.Ref{}, e
+	if err := checkWorkspace("workspace", name); err != nil {
+		return state.Ref{}, err
 	}
 	return state.Ref{Tenant: identityOf(r.Context()).tenant, Workspace: name}, nil
+}
+
+// checkWorkspace checks the name of a workspace. parameter is the name of its parameter, or points to it in the body.
+func checkWorkspace(parameter, name string) error {
+	err := names.Check("workspace", name)
+	if err == nil {
+		return nil
+	}
+	e := apierror.New(errcode.BadName, "the name of the workspace is invalid")
+	e.Cause, e.Path = err.Error(), parameter
+	e.Hint = "use at most 63 letters, digits, _ and -, as in main"
+	return e
 }
 
 func unknownFile(ref state.Ref, name string) error {
@@ -119,7 +128,7 @@ func (s *Server) workspace(h workspaceHandler) handler {
 }
 
 // version returns the generation that text names: a number or a pin. It returns 0, the newest, for an empty text.
-// name is the name of the parameter, for errors.
+// name is the name of the parameter, or points to it in the body, for errors.
 func (s *Server) version(ctx context.Context, ref state.Ref, name, text string) (int64, error) {
 	if text == "" {
 		return 0, nil

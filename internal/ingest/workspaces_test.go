@@ -490,6 +490,62 @@ func TestWorkspaceRefusals(t *testing.T) {
 	}
 }
 
+// TestPathsOfRefusals checks that an error names the parameter of the request, or points to the member of its body.
+func TestPathsOfRefusals(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	wantStatus(t, f, 200, nil, "PUT", main+"/files/x", nil, "x")
+	long := strings.Repeat("x", 1001)
+	for _, c := range []struct{ method, path, body, want string }{
+		{"GET", "/v1/state/x.txt", "", "file"},
+		{"GET", main + "/files?generation=0", "", "generation"},
+		{"POST", main + "/archive", `{"generation": 0}`, "/generation"},
+		{"POST", main + "/restore", `{}`, "/generation"},
+		{"POST", main + "/restore", `{"generation": 1, "message": "` + long + `"}`, "/message"},
+		{"POST", main + "/fork", `{"to": "_A"}`, "/to"},
+		{"POST", main + "/fork", `{"to": "b", "generation": "gone"}`, "/generation"},
+		{"PUT", main + "/pins/x", `{"generation": -1}`, "/generation"},
+		{"POST", main + "/files?message=" + long, "", "message"},
+		{"POST", main + "/check", `{"read_data": true, "of": 5}`, "/part"},
+		{"POST", main + "/check", `{"part": 1}`, "/part"},
+		{"POST", main + "/check", `{"part": 6, "of": 5}`, "/part"},
+		{"POST", main + "/check", `{"part": -1, "of": -1}`, "/part"},
+	} {
+		resp, got := request(t, f, c.method, c.path, jsonType, strings.NewReader(c.body))
+		e := decode[struct{ Code, Path string }](t, got)
+		if resp.StatusCode < 400 || resp.StatusCode >= 500 || e.Path != c.want {
+			t.Errorf("%s %.60s %.60s = %d %.200s, want the path %s", c.method, c.path, c.body, resp.StatusCode, got, c.want)
+		}
+	}
+	wantStatus(t, f, 200, nil, "POST", main+"/check", jsonType, `{"read_data": true, "part": 5, "of": 5}`)
+}
+
+// TestFormPart checks that a part of an upload without a file name is no file.
+func TestFormPart(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	if err := errors.Join(w.WriteField("message", "hello"), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	resp, got := request(t, f, "POST", main+"/files", map[string]string{"Content-Type": w.FormDataContentType()}, &b)
+	e := decode[struct{ Code, Cause string }](t, got)
+	if resp.StatusCode != 400 || e.Code != "bad_form" || !strings.Contains(e.Cause, `"message"`) {
+		t.Errorf("a part without a file name = %d %s, want 400 bad_form with its name", resp.StatusCode, got)
+	}
+}
+
+// TestEmptyArchive checks that the archive of a version without paths names its generation.
+func TestEmptyArchive(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	wantStatus(t, f, 200, nil, "PUT", main+"/files/x", nil, "x")
+	wantStatus(t, f, 200, nil, "DELETE", main+"/files/x", nil, "")
+	resp, _ := request(t, f, "GET", main+"/archive", nil, nil)
+	name, generation := resp.Header.Get("Content-Disposition"), resp.Header.Get("Codefleet-Generation")
+	if resp.StatusCode != 200 || generation != "2" || !strings.Contains(name, "main-2.zip") {
+		t.Errorf("archive of an empty version = %d, generation %s, %s; want 2 and main-2.zip", resp.StatusCode, generation, name)
+	}
+}
+
 func TestTenantsHaveSeparateWorkspaces(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	other := map[string]string{"Authorization": "Bearer " + ingesttest.Other}

@@ -116,7 +116,7 @@ func (s *Server) postArchive(w http.ResponseWriter, r *http.Request, ref state.R
 	if err != nil {
 		return err
 	}
-	g, err := s.version(r.Context(), ref, "generation", string(b.Generation))
+	g, err := s.version(r.Context(), ref, "/generation", string(b.Generation))
 	if err != nil {
 		return err
 	}
@@ -139,9 +139,10 @@ func (s *Server) sendArchive(
 	if generation == 0 {
 		generation = info.Generation
 	}
+	read := generation
 	if info.Files == 0 && generation == info.Generation {
 		include = func(state.FileInfo) bool { return false }
-		generation = 0
+		read = 0
 	} else if _, err := history.Diff(r.Context(), s.o.Workspaces.Repo(), ref, generation, generation); err != nil {
 		// The version is read once before the response begins, so that a failure can still have an error status.
 		return err
@@ -157,7 +158,7 @@ func (s *Server) sendArchive(
 	if format == "zip" {
 		write = s.writeZip
 	}
-	if err := write(r.Context(), w, ref, generation, include); err != nil {
+	if err := write(r.Context(), w, ref, read, include); err != nil {
 		s.o.Telemetry.Log.WarnContext(r.Context(), "archive sent incompletely", "workspace", ref.String(),
 			"error", causes(err))
 		panic(http.ErrAbortHandler) // a partial archive must not look complete

@@ -74,9 +74,10 @@ type pinIn struct {
 
 const maxMessage = 1000
 
-func checkMessage(m string) error {
+// checkMessage checks the message of a commit. name is the name of its parameter, or points to it in the body.
+func checkMessage(name, m string) error {
 	if len(m) > maxMessage {
-		return badParameter("message", "it is longer than 1000 bytes")
+		return badParameter(name, "it is longer than 1000 bytes")
 	}
 	return nil
 }
@@ -84,12 +85,12 @@ func checkMessage(m string) error {
 func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	c, err := readJSON[restoreIn](s, w, r)
 	if err == nil {
-		err = checkMessage(c.Message)
+		err = checkMessage("/message", c.Message)
 	}
 	if err != nil {
 		return err
 	}
-	g, err := s.requiredVersion(r.Context(), ref, "generation", string(c.Generation))
+	g, err := s.requiredVersion(r.Context(), ref, "/generation", string(c.Generation))
 	if err != nil {
 		return err
 	}
@@ -101,16 +102,16 @@ func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, ref state.R
 func (s *Server) postFork(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	c, err := readJSON[forkIn](s, w, r)
 	if err == nil {
-		err = checkMessage(c.Message)
+		err = checkMessage("/message", c.Message)
 	}
 	if err != nil {
 		return err
 	}
-	g, err := s.version(r.Context(), ref, "generation", string(c.Generation))
+	g, err := s.version(r.Context(), ref, "/generation", string(c.Generation))
 	if err != nil {
 		return err
 	}
-	if _, err := refOf(r, c.To); err != nil {
+	if err := checkWorkspace("/to", c.To); err != nil {
 		return err
 	}
 	result, err := history.Fork(r.Context(), s.o.Workspaces.Repo(), ref, g, c.To,
@@ -147,7 +148,7 @@ func (s *Server) putPin(w http.ResponseWriter, r *http.Request, ref state.Ref) e
 	if err != nil {
 		return err
 	}
-	g, err := s.version(r.Context(), ref, "generation", string(in.Generation))
+	g, err := s.version(r.Context(), ref, "/generation", string(in.Generation))
 	if err != nil {
 		return err
 	}
