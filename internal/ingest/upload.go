@@ -124,7 +124,7 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, ref state.Ref) 
 		return err
 	}
 	message := r.URL.Query().Get("message")
-	if err := checkMessage(message); err != nil {
+	if err := checkMessage("message", message); err != nil {
 		return err
 	}
 	o := state.EditOptions{Base: state.Newest, Message: cmp.Or(message, "put "+name)}

@@ -1405,7 +1405,7 @@ func TestWorkflows(t *testing.T) {
 		"field.size", "large")
 	has(t, "the run after the answer", body, "Answered.")
 	run, err = c.WaitWorkflow(t.Context(), run.RunID, nil)
-	const want = `{"all":{"gift":true,"n":9007199254740993,"size":"large"}}`
+	const want = `{"all":{"gift":true,"n":9007199254740993,"off":0,"pay":"later","size":"large","with":[]}}`
 	if got := string(run.Outputs); err != nil || got != want {
 		t.Errorf("outputs = %s (%v), want %s", got, err, want)
 	}

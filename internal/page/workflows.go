@@ -139,8 +139,8 @@ func answerStep(q *request, id string) error {
 		switch {
 		case field.Type == form.Boolean:
 			values[field.Name] = len(sent) > 0
-		case field.Type == form.List && len(sent) > 0:
-			values[field.Name] = sent
+		case field.Type == form.List && (len(sent) > 0 || field.Default != nil): // without a value, the default applies
+			values[field.Name] = append([]string{}, sent...)
 		case len(sent) == 0 || strings.TrimSpace(sent[0]) == "":
 		default:
 			values[field.Name] = sent[0]
