@@ -27,8 +27,9 @@ const (
 	smokeLabel = "codefleet.skill"
 )
 
-// smokeRun judges the program of a skill and the inputs by the guardrails, and then imports the program in a sandbox. It
-// calls the function run if there are inputs, or if run needs no argument. It returns nil for a skill without a program.
+// smokeRun judges the program of a skill and the inputs by the guardrails, and then imports the program in a sandbox.
+// It calls the function run if there are inputs, or if run needs no argument. It returns nil for a skill without a
+// program.
 func (s *Server) smokeRun(ctx context.Context, k skills.Skill, d schemas.SkillDraft) (*schemas.SmokeRun, error) {
 	if k.Entry == skills.EntryNone {
 		return nil, nil

@@ -513,7 +513,8 @@ func TestPathsOfRefusals(t *testing.T) {
 		resp, got := request(t, f, c.method, c.path, jsonType, strings.NewReader(c.body))
 		e := decode[struct{ Code, Path string }](t, got)
 		if resp.StatusCode < 400 || resp.StatusCode >= 500 || e.Path != c.want {
-			t.Errorf("%s %.60s %.60s = %d %.200s, want the path %s", c.method, c.path, c.body, resp.StatusCode, got, c.want)
+			t.Errorf("%s %.60s %.60s = %d %.200s, want the path %s",
+				c.method, c.path, c.body, resp.StatusCode, got, c.want)
 		}
 	}
 	wantStatus(t, f, 200, nil, "POST", main+"/check", jsonType, `{"read_data": true, "part": 5, "of": 5}`)
@@ -542,7 +543,8 @@ func TestEmptyArchive(t *testing.T) {
 	resp, _ := request(t, f, "GET", main+"/archive", nil, nil)
 	name, generation := resp.Header.Get("Content-Disposition"), resp.Header.Get("Codefleet-Generation")
 	if resp.StatusCode != 200 || generation != "2" || !strings.Contains(name, "main-2.zip") {
-		t.Errorf("archive of an empty version = %d, generation %s, %s; want 2 and main-2.zip", resp.StatusCode, generation, name)
+		t.Errorf("archive of an empty version = %d, generation %s, %s; want 200, 2 and main-2.zip",
+			resp.StatusCode, generation, name)
 	}
 }
 
