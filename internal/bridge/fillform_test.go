@@ -56,6 +56,30 @@ func TestFillForm(t *testing.T) {
 	}
 }
 
+// TestFillFormWithChoices checks that the user is asked for choices, however the form lists them. The SDK checks the
+// question and the answer as the protocol demands.
+func TestFillFormWithChoices(t *testing.T) {
+	const source = `{"type": "object", "properties": {
+		"cause": {"type": "string", "oneOf": [{"const": "water", "title": "Water damage"}, {"const": "fire"}]},
+		"rooms": {"type": "array", "items": {"enum": ["kitchen", "bath"]}},
+		"help": {"type": "array", "items": {"type": "string", "oneOf": [{"const": "now"}, {"const": "later"}]}}},
+		"required": ["cause", "rooms", "help"]}`
+	f := ingesttest.Start(t, 0, nil)
+	url := serve(t, f, nil)
+	for _, version := range revisions {
+		answer := map[string]any{"cause": "fire", "rooms": []any{"bath"}, "help": []any{"now", "later"}}
+		cs := dialAs(t, url, ingesttest.ReadOnly, version, &mcp.ClientOptions{
+			ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				return &mcp.ElicitResult{Action: "accept", Content: answer}, nil
+			},
+		})
+		got, failed := invoke(t, cs, "fill_form", map[string]any{"form": json.RawMessage(source)})
+		if diff := cmp.Diff(any(answer), got["values"]); failed || diff != "" {
+			t.Errorf("%s: fill_form = %v: %s", version, got, diff)
+		}
+	}
+}
+
 // TestFillFormWithoutAsking checks that the result lists what is missing if the client cannot ask its user, and that
 // wrong and large arguments are refused.
 func TestFillFormWithoutAsking(t *testing.T) {

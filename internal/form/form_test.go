@@ -424,6 +424,22 @@ func TestElicitation(t *testing.T) {
 	if got != want {
 		t.Errorf("Elicitation = %s\nwant %s", got, want)
 	}
+	const titled = `"array","items":{"anyOf":[{"const":"a","title":"A"},{"const":"b","title":"b"}]}`
+	for source, want := range map[string]string{
+		`"string","oneOf":[{"const":"a","title":"A"},{"const":"b"}]`: `"string","oneOf":[{"const":"a","title":"A"},` +
+			`{"const":"b","title":"b"}]`,
+		`"string","enum":["a"],"enumNames":["A"]`: `"string","enum":["a"],"enumNames":["A"]`,
+		`"array","items":{"enum":["a"]}`:          `"array","items":{"type":"string","enum":["a"]}`,
+
+		`"array","items":{"type":"string","oneOf":[{"const":"a","title":"A"},{"const":"b"}]}`: titled,
+		`"array","items":{"type":"string","anyOf":[{"const":"a","title":"A"},{"const":"b"}]}`: titled,
+	} {
+		const of = `{"type":"object","properties":{"x":{"type":%s}}}`
+		got := string(parse(t, fmt.Sprintf(of, source)).Elicitation("x"))
+		if want := fmt.Sprintf(of, want); got != want {
+			t.Errorf("Elicitation of %s = %s\nwant %s", source, got, want)
+		}
+	}
 }
 
 // No form and no values crash, and a form that was accepted is accepted again.
