@@ -151,12 +151,11 @@ func TestDescribedWaits(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	o := options(f, ingesttest.Token)
 	o.Wait, o.MaxWait = 6*time.Second, 8*time.Second
+	const handle = "milliseconds to wait for the end before returning a handle; default 6000, at most 8000"
+	const end = "milliseconds to wait for the end; default 8000, at most 8000"
 	want := map[string]map[string]string{
 		bridge.Full: {
-			"execute_task":     "milliseconds to wait for the end before returning a handle; default 6000, at most 8000",
-			"get_task":         "milliseconds to wait for the end; default 8000, at most 8000; 0 does not wait",
-			"run_workflow":     "milliseconds to wait for the end; default 8000, at most 8000",
-			"get_workflow_run": "milliseconds to wait for the end; default 8000, at most 8000",
+			"execute_task": handle, "get_task": end + "; 0 does not wait", "run_workflow": end, "get_workflow_run": end,
 		},
 		bridge.Compact: {"execute_task": "default 6000", "get_task": "default 8000"},
 	}
