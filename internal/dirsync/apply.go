@@ -263,8 +263,8 @@ func (f *Folder) writeFile(d difference, content io.Reader, policy Policy, r *Re
 	return f.install(temp, d, policy, r, generation, out)
 }
 
-// install renames a written file to its path if that has not changed since the scan, and to a conflict name otherwise.
-// out is the open file, or nil for a symbolic link.
+// install renames a written file to its path. If the path has changed since the scan, or has a change of ours that
+// policy keeps, the written file gets a conflict name instead. out is the open file, or nil for a symbolic link.
 func (f *Folder) install(temp string, d difference, policy Policy, r *Report, generation int64, out *os.File) error {
 	err := errChanged
 	if !d.ours || policy == Theirs {

@@ -100,7 +100,7 @@ type Policy int
 // Policies.
 const (
 	Refuse   Policy = iota // return a *ConflictError and change nothing
-	KeepBoth               // keep ours, and write theirs as NAME.conflict-gN
+	KeepBoth               // keep ours, and write theirs as NAME.conflict-gN; but a directory of theirs keeps its name
 	Theirs                 // replace ours with theirs
 	Ours                   // replace theirs with ours
 )
@@ -171,7 +171,7 @@ type Folder struct {
 	meter  meter       // of the current transfer
 
 	pushed map[string]hash.Hash // SHA-256 of the files that the current push has read, by path
-	behind bool                 // whether the last push wrote a file that the workspace has merged with another version
+	behind bool                 // whether the version that the last push made has changes that the directory lacks
 
 	foldsCase func(*os.Root) (bool, error) // the function of the same name, except in tests
 }

@@ -411,8 +411,8 @@ func (s *stableReader) Read(b []byte) (int, error) {
 // Close implements io.Closer.
 func (s *stableReader) Close() error { return s.file.Close() }
 
-// Sync makes both sides equal: it pulls, and then pushes. If both sides changed a path, our version keeps the name and
-// theirs is written beside it, on both sides.
+// Sync makes both sides equal: it pulls, and then pushes. If both sides changed a path, both versions are kept on both
+// sides, as with KeepBoth.
 func (f *Folder) Sync(ctx context.Context, message string) (Report, error) {
 	var all Report
 	for range maxAttempts {
@@ -427,7 +427,7 @@ func (f *Folder) Sync(ctx context.Context, message string) (Report, error) {
 		}
 		all.add(pushed)
 		if err == nil && f.behind {
-			continue // pull the merged files
+			continue // pull merged files, and what other commits have changed
 		}
 		return all, err
 	}

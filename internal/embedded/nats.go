@@ -57,7 +57,7 @@ const maxPayload = 1<<20 + 64<<10 // bytes of a message: 1 MiB of task data, and
 const maxConsumers = 100_000
 
 // StartNATS starts a JetStream server and returns when it is ready. Acknowledged writes are on disk (sync always), and
-// every connection needs a password. If the address is in use, the error is syscall.EADDRINUSE.
+// every connection needs a password. If the address is in use, the error wraps syscall.EADDRINUSE.
 func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 	opts.Log = cmp.Or(opts.Log, slog.Default())
 	opts.Fleet.User = cmp.Or(opts.Fleet.User, FleetUser)

@@ -179,7 +179,7 @@ func (s *S3) Exited() <-chan struct{} { return s.exited }
 func (s *S3) Close() error { return s.Stop(s3StopLimit) }
 
 // Stop is like Close with a different time limit, after which it kills the server. Objects whose PUT was acknowledged
-// are on disk.
+// are on disk, unless NoSync is set.
 func (s *S3) Stop(limit time.Duration) error {
 	s.stop.Do(func() { s.lifeline.Close() })
 	timeout := time.NewTimer(limit)

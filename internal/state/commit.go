@@ -18,10 +18,10 @@ const inlineResult = 16 << 10 // bytes; larger results are stored as blobs
 // and happens at most once per task id: if another run has committed, its commit is returned with Already set.
 //
 // If both sides changed a path, Commit returns a *ConflictError. There is no conflict if the path is a state document
-// and the changes are to different top-level keys, or if the path is a view (see WriteView). With KeepBoth, Commit
-// keeps both versions of such a path instead of returning an error. After ErrQuota, ErrDeleted, ErrFenced and
-// *ConflictError, nothing was committed. After any other error the commit may have happened; call Applied to find out,
-// or Commit again.
+// and the changes are to different top-level keys, if it is a directory on both sides, or if it is a view (see
+// WriteView). With KeepBoth, Commit keeps both versions of a conflicting path instead of returning an error. After
+// ErrQuota, ErrDeleted, ErrFenced and *ConflictError, nothing was committed. After any other error the commit may have
+// happened; call Applied to find out, or Commit again.
 //
 // Every Commit needs a Checkout before it. After NoChange, or a commit that needed no merge, the next Checkout costs
 // one conditional GET.
@@ -49,8 +49,9 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	}
 	if c.TaskID != "" && (c.Attempt > 1 || !c.Since.IsZero()) {
 		end := repo.UntilTime(c.Since)
-		// Wall times count, because the machine may have been suspended.
-		if c.Attempt == 1 && time.Now().Round(0).Before(c.AloneUntil.Round(0)) { // the tasks that HEAD lists suffice
+		// While no other run can have begun, the tasks that HEAD lists suffice. Wall times count, because the machine
+		// may have been suspended.
+		if c.Attempt == 1 && time.Now().Round(0).Before(c.AloneUntil.Round(0)) {
 			end = repo.UntilGeneration(t.base.Head.Generation)
 		}
 		done, err := s.repo.FindTask(ctx, t.ref, t.base.Head, c.TaskID, end)

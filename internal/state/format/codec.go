@@ -30,7 +30,8 @@ func NewCodec() Codec {
 }
 
 // Compress returns data as it is stored: a zstd frame in scratch, or data itself if the frame would not be smaller.
-// Data of at least sampleBlob bytes is compressed only if two samples of it together shrink.
+// Data of at least sampleBlob bytes is compressed only if two samples of it together shrink by at least
+// a twentieth.
 func (c Codec) Compress(data, scratch []byte) []byte {
 	if len(data) >= sampleBlob {
 		mid := len(data) / 2

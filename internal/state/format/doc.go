@@ -8,6 +8,7 @@
 //	<tenant>/w/<ws>/pins/HEAD               versions that outlive retention ([Pins])
 //	<tenant>/w/<ws>/k/<generation>-<until>  version that is retained until a time ([Retained])
 //	<tenant>/floor/HEAD                     last generation of purged workspaces ([Floor])
+//	<tenant>/gc/<time>-<id>                 objects that a run of garbage collection has marked ([Marks])
 //
 // Everything but HEAD, pins and floor is immutable. Decoded data may be hostile: it is validated, and its sizes and
 // paths are never trusted. The package does no I/O. The tests in bytes_test.go fix every byte that it writes.

@@ -49,7 +49,7 @@ type Head struct {
 	// still be alive. If a workspace has no commits, a tombstone of the generation Born holds them.
 	Fenced []FencedTask `json:"fenced,omitempty"`
 
-	// Carried lists the objects that the version needs and that are not stored under their keys yet, oldest first.
+	// Carried lists the objects that the version needs and that may not be stored under their keys yet, oldest first.
 	Carried []Carried `json:"-"`
 
 	Key string `json:"-"` // id of the key that encrypts the object; empty if it is unencrypted
@@ -63,11 +63,11 @@ type RecentTask struct {
 	Unix       int64  `json:"u"` // time of the commit
 }
 
-// FencedTask is a task whose attempts up to Attempt must not commit. Later attempts, after a redrive, may.
+// FencedTask is a task whose runs up to the number Attempt must not commit. Later runs, after a redrive, may.
 type FencedTask struct {
 	Task    string `json:"t"`
 	Unix    int64  `json:"u"`           // since when
-	Attempt int    `json:"a,omitempty"` // 0 means all attempts
+	Attempt int    `json:"a,omitempty"` // 0 means all runs
 }
 
 // Manifest returns the name of the commit's manifest.
@@ -169,8 +169,8 @@ func (h *Head) Next(m Header, ref ManifestRef) *Head {
 	return next
 }
 
-// Fence returns a HEAD of the same version as h that also fences the attempts of a task up to attempt. It fences at
-// most maxFenced tasks, and drops older ones.
+// Fence returns a HEAD of the same version as h that also fences the runs of a task up to the number attempt. It fences
+// at most maxFenced tasks, and drops older ones.
 func (h *Head) Fence(task string, attempt int, now time.Time) *Head {
 	next := *h
 	next.Fenced = append(h.fencedAt(now), FencedTask{Task: task, Unix: now.Unix(), Attempt: attempt})
@@ -178,7 +178,7 @@ func (h *Head) Fence(task string, attempt int, now time.Time) *Head {
 	return &next
 }
 
-// Fences reports whether an attempt of a task must not commit.
+// Fences reports whether the run of a task with the number attempt must not commit.
 func (h *Head) Fences(task string, attempt int) bool {
 	return slices.ContainsFunc(h.Fenced, func(f FencedTask) bool {
 		return f.Task == task && (f.Attempt == 0 || attempt <= f.Attempt)

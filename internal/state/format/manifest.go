@@ -146,13 +146,14 @@ func (m *Manifest) IsFull() bool { return len(m.Header.Chain) == 0 }
 
 // ChangedPaths returns the paths that the commit changed, or none if Header.ManyChanged is set.
 func (m *Manifest) ChangedPaths() []string {
-	if m.listsChanged() {
+	if m.changedInHeader() {
 		return m.Header.Changed
 	}
 	return ChangedPaths(m.Changes)
 }
 
-// listsChanged reports whether Header.Changed is set, because the lines do not say what the commit changed.
-func (m *Manifest) listsChanged() bool {
+// changedInHeader reports whether Changed or ManyChanged of the header says what the commit changed, because the lines
+// do not.
+func (m *Manifest) changedInHeader() bool {
 	return m.IsFull() && m.Header.Parent != nil || m.Header.Repeated > 0
 }

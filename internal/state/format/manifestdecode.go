@@ -18,7 +18,8 @@ func (c Codec) DecodeManifest(ref Ref, keys *Keyring, data []byte) (*Manifest, e
 	return c.decodeEncrypted(ref, keys, data, false)
 }
 
-// DecodeSummary is like DecodeManifest, but does not decode the lines if the header lists the changed paths.
+// DecodeSummary is like DecodeManifest, but decodes the lines only if they say what the commit changed. Otherwise the
+// header does, see Header.Changed and Header.ManyChanged.
 func (c Codec) DecodeSummary(ref Ref, keys *Keyring, data []byte) (*Manifest, error) {
 	return c.decodeEncrypted(ref, keys, data, true)
 }
@@ -79,7 +80,7 @@ func scanManifest(r *bufio.Reader, brief bool) (*Manifest, error) {
 	if m.Result, err = resolve(m.Header.ResultBlob, packs); err != nil {
 		return nil, fmt.Errorf("header: result: %w", err)
 	}
-	if brief && m.listsChanged() {
+	if brief && m.changedInHeader() {
 		return m, nil
 	}
 	lines := bufio.NewScanner(r)

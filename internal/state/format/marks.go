@@ -8,5 +8,6 @@ type Marks struct {
 	Keys []string  `json:"keys"`
 }
 
-// MarksPrefix is the prefix of the keys of a tenant's marks. Keys that end in HEAD belong to other objects.
+// MarksPrefix is the prefix of the keys of a tenant's marks. The key HEAD below it is that of the schedule of garbage
+// collection.
 func MarksPrefix(tenant string) string { return tenant + "/gc/" }

@@ -14,7 +14,7 @@ import (
 //
 //	blob… | index: per blob id (32), stored (u32), raw (u32) | number of blobs (u32) | magic (8)
 //
-// The last blob of the index is a salt, see NewSalt. Packs of earlier releases have none.
+// The last blob of this index is a salt, see NewSalt. Packs of earlier releases have none.
 //
 // In an encrypted pack, each blob and the index are encrypted separately:
 //
@@ -29,7 +29,7 @@ const (
 	encryptedTail      = packTail + keyIDLength
 
 	MaxBlob      = 4 << 20   // bytes; larger files are cut into chunks
-	sampleBlob   = 128 << 10 // bytes; larger blobs are sampled before compression
+	sampleBlob   = 128 << 10 // bytes; blobs that are not smaller are sampled before compression
 	sampleBytes  = 16 << 10  // bytes of each of two samples
 	zstdWindow   = 1 << 20   // bytes
 	zstdParallel = 4

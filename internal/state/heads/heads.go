@@ -1,6 +1,6 @@
-// Package heads stores the objects that change (HEADs) separately from the others, for object stores that do not honour
-// conditional writes. The packages below it are the head modes: createonly, singlewriter and natsheads. Only the code
-// that constructs the object store imports them.
+// Package heads stores the objects that change (HEADs) in another way than the others, for object stores that do not
+// honour conditional writes. The packages below it are the head modes: createonly, singlewriter and natsheads. Only the
+// code that constructs the object store imports them.
 package heads
 
 import (

@@ -16,8 +16,8 @@ import (
 var Defaults = []string{"__pycache__", ".venv/", "node_modules/"}
 
 // FileName is the name of the file that lists patterns of paths that are not committed, one per line. A # begins a
-// comment line. A pattern that contains a slash is matched from the top, other patterns match names at any depth, and a
-// pattern that ends in a slash matches directories only. *, ? and [a-z] match within a name. If a matching path was
+// comment line. A pattern with a slash before its end is matched from the top, other patterns match names at any depth.
+// A pattern that ends in a slash matches directories only. *, ? and [a-z] match within a name. If a matching path was
 // committed before, the next commit removes it.
 const FileName = ".workspaceignore"
 
@@ -42,7 +42,7 @@ type Rules struct {
 
 type rule struct {
 	pattern  string
-	literal  bool // the pattern is a path or a name
+	literal  bool // the pattern has no special characters
 	anchored bool // the pattern is matched from the top
 	dirOnly  bool
 }

@@ -14,7 +14,7 @@ import (
 
 // RepairOptions says how much Repair reads, and whether it changes anything.
 type RepairOptions struct {
-	ReadData bool // verify the content of all packs, instead of checking only that they exist
+	ReadData bool // verify the content of packs, instead of checking only that they exist and have their sizes
 	DryRun   bool // report, but change nothing
 }
 
@@ -44,8 +44,8 @@ type RepairResult struct {
 //   - If packs are lost or damaged, content that can still be read, or that other packs have, is used. Files whose
 //     content is lost are left out and reported.
 //
-// Afterwards the history skips versions that cannot be read. Repair overwrites only HEAD and the pins, each with one
-// atomic swap, so it may be interrupted at any time and run again. It does not change an undamaged workspace.
+// Afterwards the history skips versions that cannot be read. Repair overwrites only HEAD and the pins, by atomic swaps,
+// so it may be interrupted at any time and run again. It does not change an undamaged workspace.
 func Repair(ctx context.Context, r *repo.Repo, ref format.Ref, opts RepairOptions) (RepairResult, error) {
 	if err := ref.Check(); err != nil {
 		return RepairResult{}, err

@@ -93,7 +93,7 @@ func (o *Objects) enter(ctx context.Context, c Call) (Fault, error) {
 	}
 }
 
-// leave returns the error of a call that was applied although its fault is f.
+// leave returns the error of a call that was applied: nil, unless the fault f is that its response is lost.
 func (o *Objects) leave(f Fault) error {
 	if f == LostResponse {
 		return fmt.Errorf("injected: lost response: %w", objects.ErrTemporary)

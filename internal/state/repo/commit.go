@@ -310,8 +310,8 @@ func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 	return next, man, data, nil
 }
 
-// Replace commits target as the next version. The tenant's packs must already have the content of target, some of which
-// moved, which may be nil, has copied. began is when the caller began to read target.
+// Replace commits target as the next version. The tenant's packs must already have the content of target. moved says
+// which of it was copied, and where to; it may be nil. began is when the caller began to read target.
 func (r *Repo) Replace(
 	ctx context.Context, ref format.Ref, target *format.EntrySet, moved *Relocation, began time.Time, message string,
 ) (Commit, error) {

@@ -21,7 +21,8 @@ type CommitOptions struct {
 	Result  json.RawMessage // stored with the commit, and returned to later runs
 	Message string          // for the history
 	Since   time.Time       // when the task was first claimed; later runs search for its commit from then on
-	// AloneUntil is until when no later run can have begun. Until then, a first run searches for no commit.
+	// AloneUntil is until when no later run can have begun. Until then, a first run looks for the task's commit only
+	// among the tasks that the HEAD of its checkout lists.
 	AloneUntil time.Time
 	KeepBoth   bool // keep conflicting paths as NAME and NAME.conflict-<task>, instead of failing
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Kinds of paths in FileInfo and Edit.
+// Kinds of paths in FileInfo and state.Edit.
 const (
 	File    = "file"
 	Dir     = "dir"

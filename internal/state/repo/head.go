@@ -16,7 +16,7 @@ type Version struct {
 	ETag     string // ETag of HEAD; empty if there is no HEAD
 	Set      *format.EntrySet
 	Manifest *format.Manifest // nil if Head.Manifest is nil
-	ReadAt   time.Time        // when HEAD was read
+	ReadAt   time.Time        // when HEAD was read or swapped
 }
 
 // NoChange returns the outcome of a commit that would not have changed v.

@@ -143,7 +143,7 @@ func (r *Repo) Load(ctx context.Context, ref format.Ref, at format.ManifestRef) 
 	return v, nil
 }
 
-// checkReserved returns an error if a version has paths that would hide mount points.
+// checkReserved returns an error if a version has a reserved name, such as one that would hide a mount point.
 func (r *Repo) checkReserved(set *format.EntrySet) error {
 	for _, name := range r.Options.Reserved {
 		if set.Find(name) != nil {

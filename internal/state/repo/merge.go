@@ -26,8 +26,9 @@ type merger struct {
 	conflicts []string
 }
 
-// merge returns the changes to make to theirs, and the conflicts: paths that both sides changed. A path that both sides
-// changed in the same way is a conflict too: if two tasks read 5 and write 6, one increment is lost.
+// merge returns the changes to make to theirs, and the conflicts: paths that both sides changed and that do not merge
+// (see mergePath). A file that both sides changed in the same way is a conflict too: if two tasks read 5 and write 6,
+// one increment is lost.
 func (m *merger) merge(ours []format.Change) ([]format.Change, []string, error) {
 	m.ours, m.removed, m.out = map[string]*format.Entry{}, map[string]bool{}, map[string]*format.Entry{}
 	m.copies = map[string]int{}

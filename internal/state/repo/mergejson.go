@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// mergeJSON merges two changed state documents by their top-level keys. It returns nil if they do not merge.
+// mergeJSON merges their and our version of a state document by top-level keys. It returns nil if they do not merge.
 func (m *merger) mergeJSON(base, theirs, ours *format.Entry) (*format.Entry, error) {
 	small := func(e *format.Entry) bool { return e != nil && e.Kind == format.KindFile && e.Size <= format.MaxBlob }
 	if !small(theirs) || !small(ours) || base != nil && !small(base) || !m.mergesByKey(ours.Path) {

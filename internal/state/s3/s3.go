@@ -1,4 +1,5 @@
-// Package s3 implements objects.Objects with a bucket of any S3-compatible service that honours conditional writes.
+// Package s3 implements objects.Objects with a bucket of any S3-compatible service. CompareAndSwap works only if the
+// service honours conditional writes; package heads is for those that do not.
 package s3
 
 import (

@@ -67,8 +67,8 @@ func (t *Dir) reserved(path string) bool {
 	return slices.Contains(t.opts.Reserved, format.TopDir(path))
 }
 
-// withoutMountPoints returns the paths that are not mount points. An error does not count as the answer: Materialise
-// removes the paths.
+// withoutMountPoints returns the paths that are not mount points. If it cannot tell, it returns an error, because
+// Materialise removes the paths that it returns.
 func (t *Dir) withoutMountPoints(paths []string) (others []string, err error) {
 	for _, path := range paths {
 		mountPoint, err := t.isMountPoint(path)
