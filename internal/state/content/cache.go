@@ -18,8 +18,9 @@ import (
 )
 
 // diskCache caches immutable objects (packs and manifests) on the local disk, under the SHA-256 of their bytes. It
-// evicts the least recently used ones. Objects are cached as they are stored: compressed, with many files in one. So
-// the files of a tree cannot be clones (reflinks) or hard links of cached objects.
+// evicts the least recently used ones; those of an earlier process count as used when they were cached. Objects are
+// cached as they are stored: compressed, with many files in one. So the files of a tree cannot be clones (reflinks) or
+// hard links of cached objects.
 //
 // All trees of a process share one cache. Readers verify what they read, nothing is synced to the disk, and every
 // failure counts as a miss.
@@ -55,7 +56,7 @@ func openCache(dir string, limit int64) *diskCache {
 	}
 	type found struct {
 		cachedObject
-		used time.Time
+		cached time.Time
 	}
 	var all []found
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -68,11 +69,11 @@ func openCache(dir string, limit int64) *diskCache {
 			os.Remove(path) //nolint:gosec // left by a crash; no other program writes here
 			return nil      //nolint:nilerr // not an object
 		}
-		f.size, f.used = info.Size(), info.ModTime()
+		f.size, f.cached = info.Size(), info.ModTime()
 		all = append(all, f)
 		return nil
 	})
-	slices.SortFunc(all, func(a, b found) int { return a.used.Compare(b.used) })
+	slices.SortFunc(all, func(a, b found) int { return a.cached.Compare(b.cached) })
 	for _, f := range all {
 		c.insert(f.cachedObject)
 	}

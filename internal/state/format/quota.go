@@ -57,7 +57,7 @@ func (e limitError) Error() string { return "limit of all workspaces exceeded: "
 // Unwrap returns ErrQuota and the reason.
 func (e limitError) Unwrap() []error { return []error{ErrQuota, e.reason} }
 
-// CheckSet returns an error if a merged version exceeds Bytes or Files.
+// CheckSet returns an error if a merged or edited version exceeds Bytes or Files.
 func (q Quota) CheckSet(s *EntrySet) error {
 	switch {
 	case s.Bytes > q.Bytes:
