@@ -24,8 +24,8 @@ type Options struct {
 	Compaction Compaction
 	StateFile  string // the default state document; its changes, like those below state/, are merged by top-level keys
 	// Secrets returns the secrets that encrypt what a tenant stores, the same at each call. If it is nil, or the
-	// tenant has no current secret, nothing is encrypted. Objects that are unencrypted or encrypted with an old key stay
-	// readable, and garbage collection rewrites them.
+	// tenant has no current secret, nothing is encrypted. Objects that are unencrypted or encrypted with an old key
+	// stay readable, and garbage collection rewrites them.
 	Secrets func(tenant string) Secrets
 	// Carry reports whether HEAD may carry small commits. It must return false unless all processes that use the object
 	// store can read such HEADs. Nil means never. See also repo.Repo.StartFolding.
