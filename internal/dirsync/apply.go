@@ -200,7 +200,7 @@ func (f *Folder) writeDir(d difference, r *Report, generation int64) error {
 		r.Conflicts, r.Written = append(r.Conflicts, d.path), append(r.Written, name)
 		r.Different = append(r.Different, name)
 	}
-	if err := f.root.MkdirAll(d.path, 0o755); err != nil {
+	if err := f.makeDir(d.path); err != nil {
 		return err
 	}
 	if err := errors.Join(f.root.Chmod(d.path, f.modeHere(d.there)), f.chown(d.path)); err != nil {
@@ -211,6 +211,24 @@ func (f *Folder) writeDir(d difference, r *Report, generation int64) error {
 		r.Written = append(r.Written, d.path)
 	}
 	return nil
+}
+
+// makeDir makes a directory and those above it. Unlike MkdirAll, it does not follow links.
+func (f *Folder) makeDir(dir string) error {
+	if dir == "." {
+		return nil
+	}
+	if err := f.makeDir(path.Dir(dir)); err != nil {
+		return err
+	}
+	l, err := f.lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.root.Mkdir(dir, 0o755)
+	}
+	if err == nil && (l == nil || l.kind != Dir) {
+		err = fmt.Errorf("make directory %q: a file or link has its name; remove it, or synchronise again", dir)
+	}
+	return err
 }
 
 // chown sets a path's owner, if Options.Owner is set.
@@ -224,7 +242,7 @@ func (f *Folder) chown(p string) error {
 // writeSymlink makes a symbolic link under a temporary name, and installs it.
 func (f *Folder) writeSymlink(d difference, policy Policy, r *Report, generation int64) error {
 	temp := tempName(d.path)
-	if err := f.root.MkdirAll(path.Dir(d.path), 0o755); err != nil {
+	if err := f.makeDir(path.Dir(d.path)); err != nil {
 		return err
 	}
 	if err := f.root.Symlink(d.there.Target, temp); err != nil {
@@ -239,7 +257,7 @@ func (f *Folder) writeSymlink(d difference, policy Policy, r *Report, generation
 
 // writeFile writes a file under a temporary name, verifies it, and installs it.
 func (f *Folder) writeFile(d difference, content io.Reader, policy Policy, r *Report, generation int64) error {
-	if err := f.root.MkdirAll(path.Dir(d.path), 0o755); err != nil {
+	if err := f.makeDir(path.Dir(d.path)); err != nil {
 		return err
 	}
 	temp := tempName(d.path)

@@ -7,8 +7,9 @@
 // content replaces the file atomically, and only if the file has not changed since the scan. Otherwise the file keeps
 // its name, and the path is a conflict.
 //
-// The directory is reached through [os.Root] only, symbolic links are not followed, and content is verified before it
-// replaces a file. A [Remote] gives access to the workspace.
+// The directory is reached through [os.Root], symbolic links are not followed, and content is verified before it
+// replaces a file. A link of the workspace may point to files that are never synchronised, so every write is to a new
+// file with a temporary name, in a directory with no link above it. A [Remote] gives access to the workspace.
 package dirsync
 
 import (
@@ -283,14 +284,21 @@ func (f *Folder) load() error {
 	return nil
 }
 
-// save writes the base atomically.
+// save writes the base atomically. BaseFile may be in the directory, where a known name for the new file could be a
+// link of the workspace.
 func (f *Folder) save() error {
 	data, err := json.Marshal(f.base)
 	if err != nil {
 		return err
 	}
-	temp := f.o.BaseFile + ".tmp"
-	if err := os.WriteFile(temp, data, 0o600); err != nil {
+	temp := tempName(f.o.BaseFile)
+	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp) //nolint:errcheck // it no longer exists once it has its name
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(temp, f.o.BaseFile)

@@ -467,10 +467,17 @@ func TestConflicts(t *testing.T) {
 	})
 }
 
-// TestFileReplacesDirectory checks that what a task adds to a directory, which a file or link has replaced here, is not
-// removed, and that the next synchronisation brings it.
+// TestFileReplacesDirectory checks that what a task adds to a directory or changes there, which a file or link has
+// replaced here, is not removed, and that the next synchronisation brings it.
 func TestFileReplacesDirectory(t *testing.T) {
-	for _, content := range []string{"ours", "->other"} {
+	for _, tt := range []struct{ content, changed string }{
+		{"ours", "d/e/new"}, {"->other", "d/e/new"}, {"ours", "d/a"}, {"->other", "d/a"}, {"->/", "d/a"},
+	} {
+		content, conflicts := tt.content, []string{"d"}
+		if tt.changed == "d/a" {
+			conflicts = append(conflicts, "d/a")
+		}
+		name := tt.changed + " " + content
 		setup := func(t *testing.T) *fixture {
 			t.Helper()
 			w := newFixture(t)
@@ -482,31 +489,41 @@ func TestFileReplacesDirectory(t *testing.T) {
 			} else if err := os.Symlink(target, filepath.Join(w.dir, "d")); err != nil {
 				t.Fatal(err)
 			}
-			w.remote.set(map[string]string{"d/a": "0", "d/e/b": "0", "d/e/new": "task", "other/o": "0"})
+			there := map[string]string{"d/a": "0", "d/e/b": "0", "other/o": "0"}
+			there[tt.changed] = "task"
+			w.remote.set(there)
 			return w
 		}
-		t.Run("refuse "+content, func(t *testing.T) {
+		if content == "->/" { // is not pushed, so the two sides differ
+			t.Run("pull "+name, func(t *testing.T) {
+				w := setup(t)
+				w.pull(dirsync.KeepBoth)
+				w.want("here", w.files(), map[string]string{"d/a": "task", "d.conflict-g2": content, "other/o": "0"})
+			})
+			continue
+		}
+		t.Run("refuse "+name, func(t *testing.T) {
 			w := setup(t)
-			w.wantRefused("d")
+			w.wantRefused(conflicts...)
 		})
-		t.Run("keep both "+content, func(t *testing.T) {
+		t.Run("keep both "+name, func(t *testing.T) {
 			w := setup(t)
-			if r := w.sync(); !slices.Equal(r.Conflicts, []string{"d"}) {
-				t.Errorf("Sync() = %+v, want the conflict d", r)
+			if r := w.sync(); !slices.Equal(r.Conflicts, conflicts) {
+				t.Errorf("Sync() = %+v, want the conflicts %q", r, conflicts)
 			}
-			want := map[string]string{"d/e/new": "task", "d.conflict-g2": content, "other/o": "0"}
+			want := map[string]string{tt.changed: "task", "d.conflict-g2": content, "other/o": "0"}
 			w.want("here", w.files(), want)
 			w.want("there", w.remote.current(), want)
 			if r := w.sync(); len(r.Written)+len(r.Conflicts)+len(r.Removed) != 0 {
 				t.Errorf("Sync() again = %+v, want nothing", r)
 			}
 		})
-		t.Run("theirs "+content, func(t *testing.T) {
+		t.Run("theirs "+name, func(t *testing.T) {
 			w := setup(t)
 			w.pull(dirsync.Theirs)
-			w.want("here", w.files(), map[string]string{"d/e/new": "task", "other/o": "0"})
+			w.want("here", w.files(), map[string]string{tt.changed: "task", "other/o": "0"})
 		})
-		t.Run("ours "+content, func(t *testing.T) {
+		t.Run("ours "+name, func(t *testing.T) {
 			w := setup(t)
 			w.pull(dirsync.Ours)
 			want := map[string]string{"d": content, "other/o": "0"}
@@ -769,12 +786,14 @@ func TestNoEscape(t *testing.T) {
 		".git/config": "task", ".git/hooks/post-checkout": "task", "sub/.git/config": "task",
 		"bad\u202ename": "1", "ctl\x07": "1", "../outside": "1", "/outside": "1", "x/../../outside": "1", "": "1",
 		".GIT/config": "task", "sub/.Git/config": "task", "sub/GIT~1/config": "task", "bad\ufffdname": "1",
+		".Codefleet-workspace.json": "task", ".codefleet-work\u017fpace.json": "task", ".CODEFLEET-tmp-1": "task",
 	})
 	r := w.pull(dirsync.KeepBoth)
 	got := w.files()
 	for _, p := range []string{
 		"abs", "up", "bad\u202ename", "../outside", ".git/hooks/post-checkout",
 		"sub/.git/config", ".GIT/config", "sub/.Git/config", "sub/GIT~1/config", "bad\ufffdname",
+		".Codefleet-workspace.json", ".codefleet-work\u017fpace.json", ".CODEFLEET-tmp-1",
 	} {
 		if _, ok := got[p]; ok {
 			t.Errorf("%q was written, want it skipped", p)
@@ -806,6 +825,98 @@ func TestLinkThroughLink(t *testing.T) {
 	w.want("here", w.files(), map[string]string{
 		"d1/d2/d3/up": "->../../..", "d1/d2/in": "->.././d2/d3",
 	})
+}
+
+// TestWritesFollowNoLinks checks that a link of the workspace to a path that is never synchronised does not make a pull
+// write there.
+func TestWritesFollowNoLinks(t *testing.T) {
+	const excluded = ".venv/bin/activate"
+	temp := dirsync.BaseFileName + ".tmp"
+	for _, tt := range []struct {
+		name    string
+		there   map[string]string
+		add     []dirsync.FileInfo // that a hostile fleet lists, too
+		here    map[string]string  // links in the directory
+		wantErr bool
+	}{
+		{name: "former name of the new base file", there: map[string]string{temp: "->" + excluded}},
+		{
+			name:  "former name of the new base file, pulled by an earlier version",
+			there: map[string]string{temp: "->" + excluded}, here: map[string]string{temp: excluded},
+		},
+		{
+			name:  "former name of the probe for case",
+			there: map[string]string{"A": "1", "a": "2"}, here: map[string]string{".codefleet-tmp-case": ".venv/new"},
+		},
+		{
+			name: "link above a file", there: map[string]string{"l": "->.venv/bin", "f": "1"},
+			add: []dirsync.FileInfo{infoOf("l/new", "")}, wantErr: true,
+		},
+		{
+			name: "link above a directory", there: map[string]string{"l": "->.venv/bin", "f": "1"},
+			add: []dirsync.FileInfo{{Path: "l/new", Kind: dirsync.Dir, Mode: 0o755}}, wantErr: true,
+		},
+		{
+			name: "link above a link", there: map[string]string{"l": "->.venv/bin", "f": "1"},
+			add: []dirsync.FileInfo{infoOf("l/new", "->f")}, wantErr: true,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newFixture(t)
+			w.write(excluded, "mine")
+			for link, target := range tt.here {
+				if err := os.Symlink(target, filepath.Join(w.dir, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.remote.set(tt.there)
+			f, err := dirsync.Open(w.dir, &adding{w.remote, tt.add}, dirsync.Options{Workspace: "main"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if _, err := f.Pull(t.Context(), dirsync.Refuse); (err != nil) != tt.wantErr {
+				t.Errorf("Pull() = %v, want an error: %v", err, tt.wantErr)
+			}
+			got := w.files()
+			for link, target := range tt.here {
+				if got[link] != "->"+target {
+					t.Errorf("%s has %q, want a link to %s", link, got[link], target)
+				}
+			}
+			maps.DeleteFunc(got, func(p, _ string) bool { return !strings.HasPrefix(p, ".venv/") })
+			w.want("excluded files", got, map[string]string{excluded: "mine"})
+			if info, err := os.Lstat(filepath.Join(w.dir, dirsync.BaseFileName)); err != nil || !info.Mode().IsRegular() {
+				t.Errorf("Lstat of the base file = %v, %v, want a file", info, err)
+			}
+		})
+	}
+}
+
+// adding lists more paths than the workspace has.
+type adding struct {
+	*remote
+	add []dirsync.FileInfo
+}
+
+func (a *adding) Files(ctx context.Context, g int64) ([]dirsync.FileInfo, error) {
+	list, err := a.remote.Files(ctx, g)
+	return append(list, a.add...), err
+}
+
+// TestIgnoreFileIsNoLink checks that patterns are not read through a link, as they are not when a task commits.
+func TestIgnoreFileIsNoLink(t *testing.T) {
+	w := newFixture(t)
+	want := map[string]string{".workspaceignore": "->list", "list": "*.log\n", "a.log": "1"}
+	for p, content := range want {
+		if target, ok := strings.CutPrefix(content, "->"); !ok {
+			w.write(p, content)
+		} else if err := os.Symlink(target, filepath.Join(w.dir, p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.sync()
+	w.want("there", w.remote.current(), want)
 }
 
 // TestPushSkipsOutsideLinks checks that links that point outside are not pushed, also in place of a file.

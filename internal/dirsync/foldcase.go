@@ -52,8 +52,8 @@ func clashes(spelling map[string]string, p string) bool {
 
 // foldsCase reports whether a directory's file system ignores case.
 func foldsCase(root *os.Root) (bool, error) {
-	const name = tempPrefix + "case"
-	file, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
+	name := tempName("case")
+	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return false, err
 	}

@@ -45,7 +45,9 @@ type local struct {
 
 // alwaysExcluded lists patterns of paths that are never synchronised, in addition to ignore.Defaults and
 // .workspaceignore: files of this package, lost+found, and .git, through which a task could run programs on this host.
-const alwaysExcluded = ".git\n/lost+found\n" + BaseFileName + "\n" + DataDirMarker + "\n" + tempPrefix + "*\n"
+// Earlier versions wrote the base file under its name with .tmp first, and may have left that file behind.
+const alwaysExcluded = ".git\n/lost+found\n" + BaseFileName + "\n" + BaseFileName + ".tmp\n" + DataDirMarker + "\n" +
+	tempPrefix + "*\n"
 
 // rules returns the patterns of paths that are not synchronised.
 func (f *Folder) rules() ignore.Rules {
@@ -120,7 +122,7 @@ func (f *Folder) isDataDir(dir string) bool {
 
 // syncable reports whether both sides can have a path: it must be clean, valid UTF-8 without control and format
 // characters, within the length limits, and outside the directories that the fleet mounts for its tools. No component
-// may name .git, or mark a data directory, on a file system that ignores case or has short names. A replacement
+// may name .git or a file of this package on a file system that ignores case or has short names. A replacement
 // character stands for bytes that are not UTF-8, so a path with one does not name a file of the workspace.
 func syncable(p string) bool {
 	const maxName, maxPath = 255, 4096
@@ -129,7 +131,8 @@ func syncable(p string) bool {
 	}
 	refused := func(name string) bool {
 		return len(name) > maxName || name != ".git" && strings.EqualFold(name, ".git") ||
-			strings.EqualFold(name, "git~1") || strings.EqualFold(name, DataDirMarker)
+			strings.EqualFold(name, "git~1") || strings.EqualFold(name, DataDirMarker) ||
+			strings.EqualFold(name, BaseFileName) || strings.HasPrefix(strings.ToLower(name), tempPrefix)
 	}
 	hidden := func(r rune) bool {
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' ||
@@ -171,14 +174,19 @@ func statOf(info fs.FileInfo) stat {
 	return s
 }
 
-// open opens a regular file for reading. It does not block on pipes.
+// open opens a regular file for reading. It does not block on pipes. A Root follows links despite O_NOFOLLOW, so open
+// also looks at the path itself.
 func (f *Folder) open(p string) (*os.File, error) {
-	file, err := f.root.OpenFile(p, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	file, err := f.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
+	var named fs.FileInfo
+	if err == nil {
+		named, err = f.root.Lstat(p)
+	}
+	if err == nil && !(info.Mode().IsRegular() && named.Mode().IsRegular()) {
 		err = fmt.Errorf("open %q: not a regular file", p)
 	}
 	if err != nil {

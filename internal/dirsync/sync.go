@@ -110,14 +110,28 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 		}
 		c.list = append(c.list, d)
 	}
+	c.markReplacedDirs()
+	c.markBelowFiles()
+	return c, nil
+}
+
+// markReplacedDirs makes conflicts of the directories that we have replaced with a file or link if the workspace has
+// paths below them that we have never seen, or have seen with other content: these would be removed.
+func (c comparison) markReplacedDirs() {
 	removed := c.removed()
-	for i, d := range c.list { // our file would remove paths of the workspace that we have never seen
+	for _, d := range c.list {
+		if !d.theirs || d.there == nil {
+			continue
+		}
+		for dir := path.Dir(d.path); dir != "."; dir = path.Dir(dir) {
+			delete(removed, dir)
+		}
+	}
+	for i, d := range c.list {
 		if d.replacesDir() && !removed[d.path] {
 			c.list[i].theirs = true
 		}
 	}
-	c.markBelowFiles()
-	return c, nil
 }
 
 // markBelowFiles makes conflicts of the directories that the workspace has replaced with a file or link although we
