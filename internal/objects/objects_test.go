@@ -3,6 +3,7 @@ package objects_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"iter"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
@@ -93,6 +95,52 @@ func TestRetryEndsWithTotalTime(t *testing.T) {
 		if took := time.Since(start); !errors.Is(err, objects.ErrTemporary) || took < 100*time.Second ||
 			took > 2*time.Minute {
 			t.Errorf("Get() = %v after %v, want a temporary error after about 2 min", err, took)
+		}
+	})
+}
+
+// slow is a store that takes 3 ms to delete an object, and loses the response to its second call.
+type slow struct {
+	objects.Objects
+	calls   int
+	deleted map[string]int
+}
+
+func (s *slow) Delete(ctx context.Context, keys ...string) error {
+	s.calls++
+	for _, key := range keys {
+		if err := clock.Sleep(ctx, 3*time.Millisecond); err != nil {
+			return err
+		}
+		s.deleted[key]++
+	}
+	if s.calls == 2 {
+		return objects.ErrTemporary
+	}
+	return nil
+}
+
+// TestRetryOfManyDeletions checks that the limits of the policy are for some of the keys, not for all together, and that
+// a retry does not begin with the first key.
+func TestRetryOfManyDeletions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{deleted: map[string]int{}}
+		var keys []string
+		for i := range 50_050 { // takes 150 s
+			keys = append(keys, fmt.Sprint(i))
+		}
+		if err := objects.WithRetry(store, objects.RetryPolicy{}).Delete(t.Context(), keys...); err != nil {
+			t.Fatalf("Delete() = %v, want nil", err)
+		}
+		again := 0
+		for _, key := range keys {
+			if store.deleted[key] == 0 {
+				t.Fatalf("Delete() left %s", key)
+			}
+			again += store.deleted[key] - 1
+		}
+		if again > 1000 {
+			t.Errorf("Delete() repeated %d deletions, want those of one call only", again)
 		}
 	})
 }

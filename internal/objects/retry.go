@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -25,6 +26,8 @@ type RetryPolicy struct {
 const (
 	backoffMin = 50 * time.Millisecond
 	backoffMax = 5 * time.Second
+
+	deleteBatch = 100 // keys
 
 	// MaxRaces is how many compare-and-swaps of one change may lose to other writers.
 	MaxRaces  = 100
@@ -134,9 +137,15 @@ func listAfter(
 	return false, nil
 }
 
-// Delete implements Objects.
+// Delete implements Objects. The policy's limits are for each deleteBatch of keys, which fits into them.
 func (r retrying) Delete(ctx context.Context, keys ...string) error {
-	return r.policy.Do(ctx, func(ctx context.Context) error { return r.Objects.Delete(ctx, keys...) })
+	for batch := range slices.Chunk(keys, deleteBatch) {
+		err := r.policy.Do(ctx, func(ctx context.Context) error { return r.Objects.Delete(ctx, batch...) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Do calls op until it succeeds, fails with an error that is not temporary, or reaches a limit of p. The delays between
