@@ -163,28 +163,24 @@ func (m *merger) keepParents() {
 			}
 		}
 	}
-	except := map[string]bool{}
+	except, written := map[string]bool{}, map[string]bool{} // written: the directories above paths that the merge writes
 	for path, e := range m.out {
 		except[path] = e == nil
+		if e == nil {
+			continue
+		}
+		for dir := format.ParentDir(path); dir != "" && !written[dir]; dir = format.ParentDir(dir) {
+			written[dir] = true
+		}
 	}
 	for path, e := range m.out {
 		if e != nil {
 			continue
 		}
-		if t := m.theirs.Find(path); t.IsDir() && (m.theirs.HasBelow(path, except) || m.writesBelow(path)) {
+		if t := m.theirs.Find(path); t.IsDir() && (written[path] || m.theirs.HasBelow(path, except)) {
 			m.out[path] = t // they added paths to the directory that we removed
 		}
 	}
-}
-
-// writesBelow reports whether the merge writes paths below dir.
-func (m *merger) writesBelow(dir string) bool {
-	for path, e := range m.out {
-		if e != nil && strings.HasPrefix(path, dir+"/") {
-			return true
-		}
-	}
-	return false
 }
 
 // anyDir returns the entry of a directory from our changes or the base, or a new one.

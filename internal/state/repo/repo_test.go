@@ -2,6 +2,7 @@ package repo_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -67,6 +68,41 @@ func TestProposals(t *testing.T) {
 	}
 	if err := bucket.Violations(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMergeOfManyRemovals merges the removal of a large tree with a commit that adds a file to one of its directories.
+// Time in proportion to the product of the numbers of directories and changes would be a minute.
+func TestMergeOfManyRemovals(t *testing.T) {
+	r := repo.New(mem.New(), repo.Options{Log: slog.New(slog.DiscardHandler)})
+	propose := func(base *repo.Version, task string, changes ...format.Change) {
+		t.Helper()
+		p := &repo.Proposal{
+			Repo: r, Ref: ref, Options: repo.CommitOptions{TaskID: task}, Base: base, On: base, Changes: changes,
+		}
+		if _, _, err := p.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := []format.Change{dir("d")}
+	for i := range 50_000 {
+		create = append(create, dir(fmt.Sprintf("d/%06d", i)))
+	}
+	propose(newest(t, r), "create", create...)
+	base := newest(t, r)
+	propose(base, "add", file("d/000007/new", 0o644))
+	remove := make([]format.Change, len(create))
+	for i, c := range create {
+		remove[i].Path = c.Path
+	}
+	start := time.Now()
+	propose(base, "remove", append(remove, file("e", 0o644))...)
+	if took := time.Since(start); took > 15*time.Second {
+		t.Errorf("the merge took %v, want less than a second", took)
+	}
+	want := []string{"d", "d/000007", "d/000007/new", "e"}
+	if diff := cmp.Diff(want, format.ChangedPaths(format.EmptySet.Diff(newest(t, r).Set))); diff != "" {
+		t.Errorf("merged paths (-want +got):\n%s", diff)
 	}
 }
 
