@@ -49,3 +49,33 @@ func TestEvictedCarriedObjects(t *testing.T) {
 		t.Errorf("Get() of an object that no HEAD carries = %v, want %v", err, objects.ErrNotFound)
 	}
 }
+
+// TestFolderKeepsNewCommit checks that the folder does not forget a workspace to which another goroutine commits after
+// the folder has seen that its HEAD carries nothing.
+func TestFolderKeepsNewCommit(t *testing.T) {
+	r := New(mem.New(), Options{Log: slog.New(slog.DiscardHandler)})
+	f := &folder{repo: r, due: map[format.Ref]fold{}}
+	ref := format.Ref{Tenant: "acme", Workspace: "main"}
+	pack := []byte("pack")
+	h := format.Head{
+		Generation: 1, Commit: "x", Born: 1, Manifest: &format.ManifestRef{Name: "000000000001-0123456789abcdef"},
+		Carried: []format.Carried{{Pack: objects.Sum(pack), Data: pack}},
+	}
+	etag, err := r.SwapHead(t.Context(), ref, "", &h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.note(ref, h.Carried)
+	f.forget(ref)
+	if len(f.due) != 1 {
+		t.Errorf("due = %v, want the workspace whose HEAD carries a commit", f.due)
+	}
+	h.Carried = nil
+	if _, err := r.SwapHead(t.Context(), ref, etag, &h); err != nil {
+		t.Fatal(err)
+	}
+	f.forget(ref)
+	if len(f.due) != 0 {
+		t.Errorf("due = %v, want none once HEAD carries nothing", f.due)
+	}
+}

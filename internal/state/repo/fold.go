@@ -197,10 +197,14 @@ func (f *folder) step(ctx context.Context) {
 	_ = g.Wait() // no function returns an error
 }
 
+// forget drops a workspace, unless its HEAD carries a commit that was made since step has asked: the carrier observes a
+// HEAD before note adds it.
 func (f *folder) forget(ref format.Ref) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.due, ref)
+	if carried, _ := f.repo.carrier.status(ref); len(carried) == 0 {
+		delete(f.due, ref)
+	}
 }
 
 // noteStored records that what HEAD carries is stored. What later commits add is due after foldAfter.
