@@ -67,7 +67,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDamagedPack checks that content that does not match its digest is not returned.
+// TestDamagedPack checks that content that does not match its digest is not returned, and that the error, which may be
+// logged, has no path.
 func TestDamagedPack(t *testing.T) {
 	bucket := mem.New()
 	p := open(t, bucket, nil).NewPacker(t.Context(), tenant, format.EmptySet.BlobFinder(0))
@@ -76,9 +77,13 @@ func TestDamagedPack(t *testing.T) {
 		t.Fatal(err)
 	}
 	bucket.Damage(format.PackKey(tenant, b.Pack.ID), func(data []byte) []byte { data[0] ^= 1; return data })
-	e := &format.Entry{Path: "f", Kind: format.KindFile, Size: b.Raw, Blobs: []format.Blob{b}}
+	e := &format.Entry{Path: "private", Kind: format.KindFile, Size: b.Raw, Blobs: []format.Blob{b}}
 	if got, err := open(t, bucket, nil).ReadFile(t.Context(), tenant, e); !errors.Is(err, objects.ErrCorrupt) {
 		t.Errorf("ReadFile() = %q, %v, want %v", got, err, objects.ErrCorrupt)
+	}
+	got, err := io.ReadAll(open(t, bucket, nil).Open(t.Context(), tenant, e))
+	if !errors.Is(err, objects.ErrCorrupt) || strings.Contains(err.Error(), e.Path) {
+		t.Errorf("Open() read %q, %v, want %v without the path", got, err, objects.ErrCorrupt)
 	}
 }
 

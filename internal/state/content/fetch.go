@@ -29,18 +29,18 @@ type Want struct {
 }
 
 // deliver receives verified content, which is valid during the call. Calls are concurrent; worker is the number of
-// the goroutine, below FetchWorkers(). No two concurrent calls have the same number.
+// the goroutine, below FetchWorkers. No two concurrent calls have the same number.
 type deliver func(worker int, w Want, data []byte) error
 
-// FetchWorkers returns the maximal number of concurrent calls of deliver.
-func FetchWorkers() int { return min(runtime.GOMAXPROCS(0), 8) }
+// FetchWorkers is the maximal number of concurrent calls of deliver. It stays the same when GOMAXPROCS changes.
+var FetchWorkers = min(runtime.GOMAXPROCS(0), 8)
 
 // Fetch reads blobs from the cache or the object store, and calls fn with each.
 func (s *Store) Fetch(ctx context.Context, tenant string, wants []Want, fn deliver) error {
 	segments := plan(wants, s.cache.has)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(fetchAhead)
-	workers := make(chan int, FetchWorkers())
+	workers := make(chan int, FetchWorkers)
 	for i := range cap(workers) {
 		workers <- i
 	}

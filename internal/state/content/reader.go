@@ -49,7 +49,7 @@ func (r *fileReader) load() error {
 				return nil
 			})
 			if err != nil {
-				return fmt.Errorf("read %q: %w", r.entry.Path, err)
+				return fmt.Errorf("read content: %w", err) // without the path, which is the tenant's: it may be logged
 			}
 			r.data, r.start = data, start
 			return nil

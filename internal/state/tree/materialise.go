@@ -237,7 +237,7 @@ func (t *Dir) createAll(ctx context.Context, create []*format.Entry) error {
 
 // createFiles writes files at paths that do not exist, in the order in which their content arrives.
 func (t *Dir) createFiles(ctx context.Context, files []*format.Entry) error {
-	handles := make([]dirHandle, content.FetchWorkers())
+	handles := make([]dirHandle, content.FetchWorkers)
 	for i := range handles {
 		handles[i].tree = t
 		defer handles[i].close()

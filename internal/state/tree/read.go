@@ -29,7 +29,7 @@ func (t *Dir) readPaths(ctx context.Context, p *content.Packer, paths []string) 
 		}
 		return nil
 	})
-	for range content.FetchWorkers() {
+	for range content.FetchWorkers {
 		g.Go(func() error {
 			r := pathReader{tree: t, packer: p}
 			defer r.close()

@@ -109,9 +109,9 @@ func (t *Dir) isMountPoint(path string) (bool, error) {
 
 // ignoreRules returns the rules of the options and of the directory's .workspaceignore file.
 func (t *Dir) ignoreRules() ignore.Rules {
-	data, err := t.ReadFile(ignore.FileName, ignore.MaxFile)
-	if err != nil {
-		data = nil // the file does not exist, or is not a regular file
+	var data []byte
+	if _, regular := t.Size(ignore.FileName); regular {
+		data, _ = t.ReadFile(ignore.FileName, ignore.MaxFile) // without patterns if it cannot be read
 	}
 	return ExcludeRules(t.opts.Excludes, data)
 }
