@@ -1,7 +1,9 @@
 package heads_test
 
 import (
+	"context"
 	"errors"
+	"iter"
 	"strings"
 	"testing"
 
@@ -33,4 +35,14 @@ func TestRequireMode(t *testing.T) {
 	if err := heads.RequireMode(t.Context(), m, "s3-create"); err != nil {
 		t.Errorf("RequireMode() after a failed one = %v, want nil", err)
 	}
+	if err := heads.RequireMode(t.Context(), stale{mem.New()}, "nats"); err != nil {
+		t.Errorf("RequireMode() of a store with stale listings = %v, want nil", err)
+	}
+}
+
+// stale is a store whose listings do not have new objects yet.
+type stale struct{ objects.Objects }
+
+func (stale) List(context.Context, string, string) iter.Seq2[objects.ObjectInfo, error] {
+	return func(func(objects.ObjectInfo, error) bool) {}
 }

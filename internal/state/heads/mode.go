@@ -21,6 +21,9 @@ func RequireMode(ctx context.Context, bucket objects.Objects, mode string) error
 		if err = bucket.Put(ctx, markerPrefix+mode, nil, objects.Sum(nil)); err == nil {
 			recorded, err = modes(ctx, bucket) // another process may have recorded a mode at the same time
 		}
+		if err == nil && len(recorded) == 0 {
+			recorded = []string{mode} // the listing is stale
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("read head mode: %w", err)
