@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -123,6 +124,8 @@ func FuzzHead(f *testing.F) {
 		objects.Digest{}.String() + `"},"time":"2026-01-02T03:04:05Z","born":1}`)
 	pack := Carried{Pack: objects.Sum([]byte("pack")), Data: []byte("pack")}
 	f.Add((&Head{Carried: []Carried{pack}}).appendCarried(carrying))
+	f.Add([]byte(`{"format":1,"generation":1,"commit":"` + strings.Repeat("\x7f", maxHeadText-300) + `","deleted":true,` +
+		`"fenced":[{"t":"<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<"}]}`)) // encoded, < is longer
 	f.Fuzz(func(t *testing.T, data []byte) {
 		decodeHead(data)
 		h, err := decodeHead(AppendDigest(data))

@@ -101,8 +101,10 @@ func decodeHead(data []byte) (Head, error) {
 	if carries {
 		want = headCarrying
 	}
-	if h.Format != want || h.Generation < 1 || h.Deleted == (h.Manifest != nil) || h.Deleted && carries {
-		return h, fmt.Errorf("%w: format %d, generation %d", objects.ErrCorrupt, h.Format, h.Generation)
+	if h.Format != want || h.Generation < 1 || h.Deleted == (h.Manifest != nil) || h.Deleted && carries ||
+		len(h.Fenced) > maxFenced {
+		return h, fmt.Errorf("%w: format %d, generation %d, %d fenced tasks", objects.ErrCorrupt, h.Format,
+			h.Generation, len(h.Fenced))
 	}
 	if !carries {
 		return h, nil
@@ -143,6 +145,10 @@ func (h *Head) encode(limit int) ([]byte, error) {
 		}
 		if len(data)+digestLine <= limit {
 			return AppendDigest(h.appendCarried(data)), nil
+		}
+		if len(h.Recent) == 0 { // only with fields of a hostile HEAD
+			return nil, fmt.Errorf("%w: HEAD without recent tasks has %d bytes, want at most %d", objects.ErrCorrupt,
+				len(data), limit-digestLine)
 		}
 		h.dropOldest()
 	}

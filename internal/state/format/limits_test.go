@@ -76,3 +76,35 @@ func TestEncodeInvalidPaths(t *testing.T) {
 		}
 	}
 }
+
+// TestHostileHead checks that a HEAD with too many fenced tasks is refused, and that one whose other fields leave no
+// room is not encoded.
+func TestHostileHead(t *testing.T) {
+	h := &Head{Generation: 1, Deleted: true, Fenced: make([]FencedTask, maxFenced)}
+	data, err := h.encode(maxHeadText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decodeHead(data); err != nil {
+		t.Errorf("decodeHead() with %d fenced tasks = %v, want nil", maxFenced, err)
+	}
+	h.Fenced = append(h.Fenced, FencedTask{})
+	if data, err = h.encode(maxHeadText); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decodeHead(data); !errors.Is(err, objects.ErrCorrupt) {
+		t.Errorf("decodeHead() with %d fenced tasks = %v, want %v", maxFenced+1, err, objects.ErrCorrupt)
+	}
+	for name, h := range map[string]*Head{
+		"fenced task": {Generation: 1, Deleted: true, Fenced: []FencedTask{{Task: strings.Repeat("x", maxHeadText)}}},
+		"manifest":    {Generation: 1, Manifest: &ManifestRef{Name: strings.Repeat("x", maxHeadText)}},
+		"manifest, and a recent task": {
+			Generation: 1, Manifest: &ManifestRef{Name: strings.Repeat("x", maxHeadText)},
+			Recent: []RecentTask{{Task: "task", Generation: 1}},
+		},
+	} {
+		if _, err := h.encode(maxHeadText); !errors.Is(err, objects.ErrCorrupt) {
+			t.Errorf("encode() with a long %s = %v, want %v", name, err, objects.ErrCorrupt)
+		}
+	}
+}
