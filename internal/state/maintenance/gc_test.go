@@ -35,8 +35,18 @@ func TestCollectAfterDelete(t *testing.T) {
 		again.Want(map[string]string{})
 		for range 3 {
 			statetest.Advance(t, 25*time.Hour)
-			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict); err != nil {
+			dry := statetest.Strict
+			dry.DryRun = true
+			planned, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", dry)
+			if err != nil {
 				t.Fatal(err)
+			}
+			out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if planned.Removed != out.Removed || planned.Bytes != out.Bytes || planned.Marked != out.Marked {
+				t.Errorf("CollectGarbage() = %+v after a dry run with %+v, want the same numbers", out, planned)
 			}
 		}
 		for _, key := range statetest.Keys(t, bucket) {

@@ -54,6 +54,7 @@ func Repair(ctx context.Context, r *repo.Repo, ref format.Ref, opts RepairOption
 		repo: r.Fresh(), ref: ref, opts: opts,
 		readable: map[string]*repo.NamedManifest{}, bad: map[string]bool{}, known: map[int64]string{},
 	}
+	defer func() { _ = p.relocation.Stored() }() // also waits for uploads after an error
 	if err := p.run(ctx); err != nil {
 		return p.out, fmt.Errorf("repair %s: %w", ref, err)
 	}

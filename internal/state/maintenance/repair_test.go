@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -375,6 +376,37 @@ func TestRepairUnavailable(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("Repair() = %+v, %v, want the error of the object store", out, err)
 	}
+}
+
+// TestRepairWaitsForUploads checks that Repair ends its uploads of salvaged content also if it fails.
+func TestRepairWaitsForUploads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		packs, manifests := damagedHistory(t, bucket)
+		bucket.Damage(packs[3], truncated)
+		bucket.Damage(manifests[damagedCommits], func([]byte) []byte { return nil })
+		var uploads, active atomic.Int64
+		bucket.SetFault(func(c mem.Call) mem.Fault {
+			switch {
+			case c.Op == "list" && c.Key == "acme/w/": // of all manifests, to recover content without a name
+				return mem.Broken
+			case c.Op == "put" && statetest.KindOf(c.Key) == "p":
+				uploads.Add(1)
+				active.Add(1)
+				defer active.Add(-1)
+				time.Sleep(time.Second) //nolint:forbidigo // virtual time, of synctest
+			}
+			return mem.OK
+		})
+		out, err := maintenance.Repair(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
+			maintenance.RepairOptions{})
+		if err == nil || !strings.Contains(err.Error(), "broken") {
+			t.Errorf("Repair() = %+v, %v, want the error of the object store", out, err)
+		}
+		if uploads.Load() != 1 || active.Load() != 0 {
+			t.Errorf("%d uploads began, and %d have not ended, want 1 and 0", uploads.Load(), active.Load())
+		}
+	})
 }
 
 // TestRepairOfNothing checks that Repair does not change a workspace that does not exist or was deleted.

@@ -38,7 +38,6 @@ func (r *repairer) commit(ctx context.Context) error {
 		Repo: r.repo, Ref: r.ref, Options: repo.CommitOptions{Message: "repair"}, Changes: changes,
 		Base: on, On: on, Relocation: r.relocation, Full: true,
 	}
-	defer func() { _ = r.relocation.Stored() }()
 	r.out.Commit, _, err = p.Run(ctx)
 	return err
 }

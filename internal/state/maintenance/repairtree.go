@@ -3,7 +3,6 @@ package maintenance
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -170,7 +169,7 @@ func (r *repairer) salvage(
 			return err
 		})
 		if err != nil {
-			return errors.Join(err, p.Finish())
+			return err
 		}
 	}
 	if err := p.Flush(); err != nil || r.opts.DryRun {

@@ -80,6 +80,7 @@ func (c *collector) sweepRun(ctx context.Context, run string, pending map[string
 			pending[key] = true
 		}
 	}
+	c.out.Removed += len(remove)
 	if !due || c.opts.DryRun {
 		return nil
 	}
@@ -87,7 +88,6 @@ func (c *collector) sweepRun(ctx context.Context, run string, pending map[string
 	isPack := func(key string) bool { return strings.HasPrefix(key, format.PackPrefix(c.tenant)) }
 	packs := slices.DeleteFunc(slices.Clone(remove), func(key string) bool { return !isPack(key) })
 	remove = append(slices.DeleteFunc(remove, isPack), packs...)
-	c.out.Removed += len(remove)
 	if err := c.repo.Bucket.Delete(ctx, remove...); err != nil {
 		return err
 	}
