@@ -134,15 +134,16 @@ func (c *carrier) unstored(ref format.Ref, carried []format.Carried) []format.Ca
 	})
 }
 
-// status returns what a workspace's HEAD carries, and whether this process has stored some of it.
-func (c *carrier) status(ref format.Ref) (carried []format.Carried, stored bool) {
+// status returns what a workspace's HEAD carries, and whether this process has stored some of it. If that was evicted
+// from memory, evicted is true instead.
+func (c *carrier) status(ref format.Ref) (carried []format.Carried, stored, evicted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.heads[ref]
 	if h == nil {
-		return nil, false
+		return nil, false, c.evicted[ref]
 	}
-	return h.carried, len(h.stored) > 0
+	return h.carried, len(h.stored) > 0, false
 }
 
 // refOf returns the workspace of the object at key. For a pack, which belongs to no workspace, it sets only the tenant.

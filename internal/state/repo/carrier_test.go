@@ -3,7 +3,12 @@ package repo
 import (
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/format"
@@ -51,31 +56,43 @@ func TestEvictedCarriedObjects(t *testing.T) {
 }
 
 // TestFolderKeepsNewCommit checks that the folder does not forget a workspace to which another goroutine commits after
-// the folder has seen that its HEAD carries nothing.
+// the folder has seen that its HEAD carries nothing, and that it folds one whose objects were evicted from memory.
 func TestFolderKeepsNewCommit(t *testing.T) {
-	r := New(mem.New(), Options{Log: slog.New(slog.DiscardHandler)})
+	r := New(mem.New(), Options{Log: slog.New(slog.DiscardHandler), Carry: func() bool { return true }})
+	r.carrier.limit = 1
 	f := &folder{repo: r, due: map[format.Ref]fold{}}
-	ref := format.Ref{Tenant: "acme", Workspace: "main"}
-	pack := []byte("pack")
-	h := format.Head{
-		Generation: 1, Commit: "x", Born: 1, Manifest: &format.ManifestRef{Name: "000000000001-0123456789abcdef"},
-		Carried: []format.Carried{{Pack: objects.Sum(pack), Data: pack}},
+	commit := func(ref format.Ref) {
+		t.Helper()
+		pack := []byte("the pack of " + ref.Workspace)
+		h := format.Head{
+			Generation: 1, Commit: "x", Born: 1, Manifest: &format.ManifestRef{Name: "000000000001-0123456789abcdef"},
+			Carried: []format.Carried{{Pack: objects.Sum(pack), Data: pack}},
+		}
+		if _, err := r.SwapHead(t.Context(), ref, "", &h); err != nil {
+			t.Fatal(err)
+		}
+		f.note(ref, h.Carried)
+		f.forget(ref)
 	}
-	etag, err := r.SwapHead(t.Context(), ref, "", &h)
-	if err != nil {
-		t.Fatal(err)
+	one, two := format.Ref{Tenant: "acme", Workspace: "one"}, format.Ref{Tenant: "acme", Workspace: "two"}
+	want := func(refs ...format.Ref) {
+		t.Helper()
+		got := slices.SortedFunc(maps.Keys(f.due), func(a, b format.Ref) int {
+			return strings.Compare(a.Workspace, b.Workspace)
+		})
+		if diff := cmp.Diff(refs, got); diff != "" {
+			t.Errorf("workspaces to fold (-want +got):\n%s", diff)
+		}
 	}
-	f.note(ref, h.Carried)
-	f.forget(ref)
-	if len(f.due) != 1 {
-		t.Errorf("due = %v, want the workspace whose HEAD carries a commit", f.due)
-	}
-	h.Carried = nil
-	if _, err := r.SwapHead(t.Context(), ref, etag, &h); err != nil {
-		t.Fatal(err)
-	}
-	f.forget(ref)
-	if len(f.due) != 0 {
-		t.Errorf("due = %v, want none once HEAD carries nothing", f.due)
+	commit(one)
+	want(one)
+	commit(two) // evicts what the other HEAD carries
+	f.forget(one)
+	want(one, two)
+	f.step(t.Context())
+	f.step(t.Context())
+	want(two)
+	if h, _, err := r.ReadHead(t.Context(), one, ""); err != nil || len(h.Carried) != 0 {
+		t.Errorf("HEAD carries %d objects, %v, want none", len(h.Carried), err)
 	}
 }

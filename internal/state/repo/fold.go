@@ -168,7 +168,7 @@ func (f *folder) run(ctx context.Context) {
 }
 
 // step stores what is due. It folds a workspace if there were no commits for foldEvery after it stored what HEAD
-// carries. While HEADs must not carry commits, it folds all workspaces.
+// carries, or if that was evicted from memory. While HEADs must not carry commits, it folds all workspaces.
 func (f *folder) step(ctx context.Context) {
 	allowed := f.repo.Options.Carry != nil && f.repo.Options.Carry()
 	var g errgroup.Group
@@ -177,11 +177,11 @@ func (f *folder) step(ctx context.Context) {
 	workspaces := maps.Clone(f.due)
 	f.mu.Unlock()
 	for ref, due := range workspaces {
-		carried, stored := f.repo.carrier.status(ref)
+		carried, stored, evicted := f.repo.carrier.status(ref)
 		switch {
-		case len(carried) == 0:
+		case len(carried) == 0 && !evicted:
 			f.forget(ref)
-		case !allowed || stored && !due.stored.IsZero() && time.Since(due.stored) >= foldEvery:
+		case evicted || !allowed || stored && !due.stored.IsZero() && time.Since(due.stored) >= foldEvery:
 			g.Go(func() error { f.report(ctx, ref, f.repo.Fold(ctx, ref)); return nil })
 		case time.Until(due.at) <= 0:
 			g.Go(func() error {
@@ -202,7 +202,7 @@ func (f *folder) step(ctx context.Context) {
 func (f *folder) forget(ref format.Ref) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if carried, _ := f.repo.carrier.status(ref); len(carried) == 0 {
+	if carried, _, evicted := f.repo.carrier.status(ref); len(carried) == 0 && !evicted {
 		delete(f.due, ref)
 	}
 }

@@ -163,7 +163,8 @@ func (m *merger) keepParents() {
 			}
 		}
 	}
-	except, written := map[string]bool{}, map[string]bool{} // written: the directories above paths that the merge writes
+	except := map[string]bool{}
+	written := map[string]bool{} // directories below which the merge writes paths
 	for path, e := range m.out {
 		except[path] = e == nil
 		if e == nil {
