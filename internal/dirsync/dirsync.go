@@ -296,7 +296,7 @@ func (f *Folder) save() error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp) //nolint:errcheck // it no longer exists once it has its name
+	defer os.Remove(temp) // it no longer exists once it has its name
 	_, err = file.Write(data)
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err

@@ -886,8 +886,9 @@ func TestWritesFollowNoLinks(t *testing.T) {
 			}
 			maps.DeleteFunc(got, func(p, _ string) bool { return !strings.HasPrefix(p, ".venv/") })
 			w.want("excluded files", got, map[string]string{excluded: "mine"})
-			if info, err := os.Lstat(filepath.Join(w.dir, dirsync.BaseFileName)); err != nil || !info.Mode().IsRegular() {
-				t.Errorf("Lstat of the base file = %v, %v, want a file", info, err)
+			base, err := os.Lstat(filepath.Join(w.dir, dirsync.BaseFileName))
+			if err != nil || !base.Mode().IsRegular() {
+				t.Errorf("Lstat() of the base file = %v, %v, want a regular file", base, err)
 			}
 		})
 	}

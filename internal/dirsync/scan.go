@@ -186,7 +186,7 @@ func (f *Folder) open(p string) (*os.File, error) {
 	if err == nil {
 		named, err = f.root.Lstat(p)
 	}
-	if err == nil && !(info.Mode().IsRegular() && named.Mode().IsRegular()) {
+	if err == nil && (!info.Mode().IsRegular() || !named.Mode().IsRegular()) {
 		err = fmt.Errorf("open %q: not a regular file", p)
 	}
 	if err != nil {

@@ -3,9 +3,9 @@ package objects_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"iter"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -120,14 +120,14 @@ func (s *slow) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// TestRetryOfManyDeletions checks that the limits of the policy are for some of the keys, not for all together, and that
-// a retry does not begin with the first key.
+// TestRetryOfManyDeletions checks that the limits of the policy are for some of the keys, not for all together, and
+// that a retry does not begin with the first key.
 func TestRetryOfManyDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{deleted: map[string]int{}}
 		var keys []string
 		for i := range 50_050 { // takes 150 s
-			keys = append(keys, fmt.Sprint(i))
+			keys = append(keys, strconv.Itoa(i))
 		}
 		if err := objects.WithRetry(store, objects.RetryPolicy{}).Delete(t.Context(), keys...); err != nil {
 			t.Fatalf("Delete() = %v, want nil", err)
