@@ -1,4 +1,5 @@
-// Package clock has functions that wait until a time has passed or a context ends, and one that stores times.
+// Package clock has functions that wait until a time has passed or a context ends, and one that converts times to
+// numbers, such as those in files.
 package clock
 
 import (

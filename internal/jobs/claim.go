@@ -33,7 +33,7 @@ func (w *Worker) process(
 	return began
 }
 
-// tryMessage does the work of process. ctx ends AckWait after process began.
+// tryMessage does the work of process. ctx ends AckWait after process began, or when late ends.
 func (w *Worker) tryMessage(
 	ctx, work, late context.Context, m *message, wakeAfter func(lane, time.Duration),
 ) (began bool) {

@@ -89,7 +89,8 @@ func RefusesCredentials(err error) bool {
 		func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// dial connects to the server. With Server.Wait, it retries until ctx ends.
+// dial connects to the server. With Server.Wait, it retries until ctx ends, unless the server refuses the credentials
+// (nats.ErrAuthorization).
 func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 	var conn atomic.Pointer[nats.Conn]
 	options := c.natsOptions(&conn)

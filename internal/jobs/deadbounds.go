@@ -26,7 +26,7 @@ const (
 
 	deadCut = "Codefleet-Cut" // header of a truncated dead letter: the size of the whole data in bytes
 
-	trimInterval = 16 // dead letters, on average, between two removals of old ones
+	trimInterval = 16 // additions, on average, between two removals of old dead letters, deliveries or session entries
 )
 
 // invalid reports whether an event with this error can never become a task.

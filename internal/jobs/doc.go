@@ -1,6 +1,6 @@
 // Package jobs is the queue of the fleet on NATS JetStream. It accepts task events, gives each task to one
 // worker at a time, and keeps one record per task. It does not know what a task does: that is up to the
-// Handler. Besides internal/embedded it is the only package that uses nats.go.
+// Handler. Apart from tests, it is the only package of the fleet that uses nats.go.
 //
 // The record (bucket TASKSTATE) is the single truth about a task. Every transition replaces it by
 // compare-and-swap, so a worker that has lost its lease cannot complete the task:

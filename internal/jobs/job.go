@@ -59,8 +59,8 @@ func (j *Job) Emit(ctx context.Context, p schemas.Progress) {
 var ErrTooManyPending = fmt.Errorf("%d calls of the task wait for approval already", maxPending)
 
 // RequestApproval asks for approval of a tool call and returns it approved, denied, or expired if no decision
-// came before q.ExpiresAt. It does not ask again if the call was decided in an earlier run of the task, or with all
-// calls of its tool. The caller sets the fields of q up to ArgsBytes, and ExpiresAt. When ctx ends,
+// came before q.ExpiresAt. It does not ask again if the call was decided in an earlier run of the task, or if all calls
+// of its tool were approved. The caller sets the fields of q up to ArgsBytes, and ExpiresAt. When ctx ends,
 // the call stays pending for the next run of the task. The error is ErrTooManyPending, or ErrLeaseLost if the
 // run no longer belongs to this worker.
 func (j *Job) RequestApproval(ctx context.Context, q schemas.Approval) (schemas.Approval, error) {

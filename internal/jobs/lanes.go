@@ -165,9 +165,9 @@ func (m *message) acknowledge(ctx context.Context, c *Client) error {
 // inProgress restarts the server's ack wait.
 func (m *message) inProgress(c *Client) error { return c.nc.Publish(m.msg.Reply, []byte("+WPI")) }
 
-// requeue makes the server deliver the message again after delay. Before a run calls it, it must change its record, so
-// that the record does not say running. If that change fails because another worker has got the message already, the
-// run must not call requeue, which would start one more run.
+// requeue makes the server deliver the message again after delay. A run must first change its record, so that the
+// record no longer says running. If that change fails because another worker has got the message already, the run must
+// not call requeue, which would start one more run.
 func (m *message) requeue(c *Client, delay time.Duration) error {
 	return c.nc.Publish(m.msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds()))
 }

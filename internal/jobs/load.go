@@ -104,8 +104,8 @@ func (c *Client) readLoad(ctx context.Context) (load, error) {
 	return found, nil
 }
 
-// moveRunning moves the messages that workers have from left, by lane, to the running tasks of the load. It returns the
-// stream sequence of the last message that each lane's consumer has delivered.
+// moveRunning subtracts from left, which has the messages by lane, those that workers have, and counts them as running
+// tasks of the load. It returns the stream sequence of the last message that each lane's consumer has delivered.
 func (c *Client) moveRunning(ctx context.Context, left map[lane]int, found load) (map[lane]uint64, error) {
 	for l := range left {
 		key := poolQueue{l.pool, l.priority}

@@ -40,7 +40,7 @@ type Server struct {
 	URL        string                     // nats://host:port, tls://…, ws://…; separate several by commas
 	InProcess  nats.InProcessConnProvider // an embedded server, instead of URL
 	TLS        *tls.Config
-	Wait       bool // Connect retries until its context ends, for a worker that starts before the server
+	Wait       bool // Connect retries, for a worker that starts before the server; refused credentials end it at once
 	AnyVersion bool // accept servers older than MinServer
 }
 

@@ -27,7 +27,7 @@ const (
 	// maxHeaders bounds the headers of a message that keptHeaders keeps, in bytes. The server accepts 64 KiB; the rest
 	// is for the headers that the fleet adds, such as a dead letter's error.
 	maxHeaders  = 52 << 10
-	fleetsShare = math.MaxUint16 - maxHeaders // bytes for those; the server counts all in 16 bits
+	fleetsShare = math.MaxUint16 - maxHeaders // bytes for that rest; the server counts a message's headers in 16 bits
 )
 
 // isUnstorable reports whether an error says that a message or a record can never be stored, however often it is tried.

@@ -260,7 +260,8 @@ func (c *Client) Record(ctx context.Context, tenant, id string) (schemas.Record,
 	return c.whole(ctx, r)
 }
 
-// find is like load, but tries the leader too before it returns ErrUnknownTask. tenant and id may be any text.
+// find is like load, but in a cluster it also asks the leader before it returns ErrUnknownTask, unless the client is a
+// Producer, which may not. tenant and id may be any text.
 func (c *Client) find(ctx context.Context, tenant, id string) (storedRecord, error) {
 	if schemas.CheckName("tenant", tenant) != nil || !names.IsTaskID(id) { // they become part of a subject
 		return storedRecord{}, ErrUnknownTask

@@ -92,7 +92,8 @@ func (c *Client) provisionStream(ctx context.Context, conf jetstream.StreamConfi
 	return provisionError("stream "+conf.Name, conf.Replicas, err)
 }
 
-// minReserved is the least number of bytes to which createOrUpdate lowers the limit of a stream.
+// minReserved is the limit in bytes at which createOrUpdate gives up creating a stream, instead of lowering the limit
+// further.
 const minReserved = 16 << 20
 
 // createOrUpdate creates or updates a stream. The server reserves conf.MaxBytes; if it cannot, an existing stream keeps

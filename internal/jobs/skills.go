@@ -11,7 +11,8 @@ import (
 )
 
 // skillsPrefix begins the subject skills.<tenant>. A message on it says that the tenant's skills have changed. The
-// messages are empty, and may be lost: package skills also compares its copies with the object store every minute.
+// messages are empty, and may be lost: package skills also reads a tenant's skills again when it needs a copy that is
+// over a minute old.
 const skillsPrefix = "skills."
 
 // SkillsChanged tells all processes of the fleet that a tenant's skills have changed.

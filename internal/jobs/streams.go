@@ -12,7 +12,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Streams and buckets, and the subjects of their messages.
+// Streams and buckets, and the subjects of their messages. Those of events, webhooks, workflows and HEADs are in the
+// files of these.
 const (
 	streamTasks     = "TASKS"        // tasks.<pool>.<priority>.<tenant>
 	streamRecords   = "KV_TASKSTATE" // $KV.TASKSTATE.<tenant>.<task>
@@ -47,7 +48,7 @@ const (
 	historyRetention = 90 * 24 * time.Hour
 	spentRetention   = 400 * 24 * time.Hour
 	ratesRetention   = 2 * time.Hour   // two of the longest periods
-	presenceTTL      = 9 * time.Second // three heartbeats
+	presenceTTL      = 9 * time.Second // a worker publishes its presence three times in it
 	logsPerTask      = 10_000
 	maxLogBytes      = 4 << 30
 	historyPerTenant = 500

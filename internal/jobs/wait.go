@@ -20,8 +20,8 @@ func (c *Client) Wait(ctx context.Context, tenant, id string) (schemas.Record, e
 	return c.WaitUntil(ctx, tenant, id, func(schemas.Record) bool { return false })
 }
 
-// WaitUntil is like Wait, but returns on a record for which done is true as well. done must be quick; it is
-// called with records in the order in which they were written.
+// WaitUntil is like Wait, but returns on a record for which done is true as well. done must be quick. It may be called
+// with a record that is older than the one before.
 func (c *Client) WaitUntil(
 	ctx context.Context, tenant, id string, done func(schemas.Record) bool,
 ) (schemas.Record, error) {

@@ -31,7 +31,7 @@ func (c *Client) Why(ctx context.Context, tenant, id string) (schemas.Why, error
 		whyRunning(&w, rec.Record)
 	case rec.Run == 0 && time.Now().Before(rec.NotBefore):
 		w.Rule, w.Message, w.Until = schemas.WhyAt, "the caller asked for a later start", rec.NotBefore
-	case rec.QueueSeq == 0: // it is in DELAYED
+	case rec.QueueSeq == 0: // it is in DELAYED, or was moved from there to TASKS and has not been claimed since
 		err = c.whyDelayed(ctx, &w, rec)
 	default:
 		err = c.whyQueued(ctx, &w, rec)
@@ -67,7 +67,7 @@ func (c *Client) whyDelayed(ctx context.Context, w *schemas.Why, rec storedRecor
 	}
 	m, _, err := c.queuedMessage(ctx, rec)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil // it is on its way to TASKS
+		return nil // it was moved to TASKS
 	}
 	if err != nil {
 		return err
@@ -147,8 +147,9 @@ func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord
 	return nil
 }
 
-// estimate returns in how many seconds a queued task will start, or nil if the tenant has run no task today. It assumes
-// that the tenant's tasks take as long as today's, and that tenants with tasks in the pool share its slots by weight.
+// estimate returns in how many seconds a queued task will start, or nil if the tenant has ended no task today or no
+// worker serves it. It assumes that the tenant's tasks take as long as today's, and that tenants with tasks in the pool
+// share its slots by weight.
 func (c *Client) estimate(
 	ctx context.Context, set *controls, l lane, ahead int, serving []schemas.Worker,
 ) (*float64, error) {

@@ -49,8 +49,8 @@ type Hooks struct {
 	Prepare func(ctx context.Context, rec schemas.Record) (handler Handler, stop func())
 
 	// Fence returns the result that a run of the task has committed. If none has, it ensures that no run can commit any
-	// more, and returns nil. It is called, perhaps repeatedly, before a task that has run is completed without the
-	// result of a commit. If Fence is nil, runs do not commit.
+	// more, and returns nil. It is called, perhaps repeatedly, before a task that has run is completed, unless the
+	// task's first run returned the result. If Fence is nil, runs do not commit.
 	Fence func(ctx context.Context, j *Job) (*schemas.Result, error)
 
 	// Ended is called with each ended task of a workflow run, before the task's message is acknowledged. After

@@ -42,7 +42,7 @@ import (
 
 // Options configure a fleet. Config, Telemetry and Worker are required.
 type Options struct {
-	Config    *config.Config // Start sets the addresses and credentials of NATS and S3
+	Config    *config.Config // Start sets the addresses and credentials of NATS and S3, and the directory of tools
 	Telemetry *telemetry.Telemetry
 	Version   string
 	Worker    Worker
@@ -72,7 +72,7 @@ type Fleet struct {
 	unlock func()
 	parts  errgroup.Group          // the goroutines of the worker, the HTTP interface and the object store's watcher
 	stop   context.CancelCauseFunc // stops the fleet
-	opened chan struct{}           // closed when the stores are open or have failed to open
+	opened chan struct{}           // closed when the stores are open, or when the start has failed and stop was called
 	done   chan struct{}           // closed when the fleet has ended
 	err    error                   // why the fleet ended by itself, or an error of Close; read it after done is closed
 }

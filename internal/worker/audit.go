@@ -11,7 +11,7 @@ import (
 )
 
 // audit writes an audit record of each tool call to the queue, and a line to the log. A mutating call is also recorded
-// before it is made, so that no crash can hide it. Package broker decides what waits for the records.
+// before it is made, so that no crash can hide it. Package broker calls the methods, and repeats them if they fail.
 type audit struct {
 	queue *jobs.Client
 	log   *slog.Logger

@@ -21,7 +21,8 @@ const carryingEvery = time.Second
 // Allowed reports whether HEADs may carry commits, because all live workers can read such HEADs.
 func (c *Carrying) Allowed() bool { return c != nil && c.allowed.Load() }
 
-// follow reads the presences of all workers until stop is called. While they are unknown, Allowed returns false.
+// follow reads the presences of all workers until ctx ends or stop is called. While they are unknown, Allowed returns
+// false.
 func (c *Carrying) follow(
 	ctx context.Context, workers func(context.Context) ([]schemas.Worker, error),
 ) (stop func()) {
