@@ -105,8 +105,8 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 }
 
 // checkMessage fetches the event's data, and checks the event and its data. refused says why the event is refused. err
-// means that it could not be checked. An event at which the check panics is refused: it would stop each process of the
-// fleet, again after each restart.
+// means that it could not be checked. An event at which the check panics is refused: otherwise it would stop each
+// process of the fleet, again after each restart.
 func (c *Client) checkMessage(ctx context.Context, s *submission, policy Policy) (refused *RefusedError, err error) {
 	s.id = s.taskID()
 	err = contain(ctx, c.opts.Log, func() error {

@@ -66,7 +66,8 @@ func sessionSubject(tenant, session, kind string) string {
 
 // logSession adds the task, and the checkpoint that it has set, to the log of its session. It is called before the
 // record is completed, so that the log is complete when the caller learns of the result. If the run fails after that,
-// the next run's entry replaces this one. An entry that is too large for the log is left out.
+// the next run's entry replaces this one. For a task that was cancelled before it ran, announce calls it, which is
+// later. An entry that is too large for the log is left out.
 func (r *run) logSession(ctx context.Context, result *schemas.Result) error {
 	if r.rec.Session == "" {
 		return nil

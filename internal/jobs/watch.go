@@ -68,11 +68,11 @@ func (c *Client) Watch(
 	return follow(ctx, arrived, ended, fn)
 }
 
-// watchIdle is when the server removes the consumer of a process that was lost.
+// watchIdle is the time after which the server removes the consumer of a process that was lost.
 const watchIdle = 10 * time.Second
 
-// removeWatch removes the consumer of Watch. The client library leaves it to the server, for as long as it is idle, and
-// the server has room for a thousand.
+// removeWatch removes the consumer of Watch. The client library would leave that to the server, which keeps an idle
+// consumer for watchIdle, and permits a thousand consumers of the stream.
 func (c *Client) removeWatch(ctx context.Context, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTimeout)
 	defer cancel()

@@ -203,7 +203,7 @@ func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.FileInfo
 	list, err := r.store.List(ctx, r.ref, generation, "")
 	if errors.Is(err, state.ErrNotFound) {
 		if info, infoErr := history.ReadInfo(ctx, r.store.Repo(), r.ref); infoErr == nil &&
-			info.Generation == generation && info.Files == 0 { // deleted
+			info.Generation == generation && info.Files == 0 { // the workspace was deleted
 			return nil, nil
 		}
 	}
