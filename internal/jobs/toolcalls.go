@@ -26,17 +26,20 @@ const (
 	// MaxToolResponse is the largest response of a tool, in bytes.
 	MaxToolResponse = 1 << 20
 
-	maxAccepted    = 1024 // calls that a process holds at once; it refuses more, as if it were stopping
-	offerEvery     = 3 * time.Second
-	toolQueue      = "tools"             // the queue group of all processes
-	timeoutHeader  = "Codefleet-Timeout" // in a call: how long the caller waits, in milliseconds
-	drainingHeader = "Codefleet-Leaving" // in a response: the process drains and has not begun the call
+	maxAccepted   = 1024 // calls that a process holds at once; it refuses more
+	offerEvery    = 3 * time.Second
+	toolQueue     = "tools"             // the queue group of all processes
+	timeoutHeader = "Codefleet-Timeout" // in a call: how long the caller waits, in milliseconds
+
+	notBegunHeader   = "Codefleet-Leaving" // in a response: the call was not begun, and why
+	notBegunStopping = "true"              // earlier versions set no other value
+	notBegunBusy     = "busy"
 )
 
 // Errors of CallTool. The call was not made.
 var (
 	ErrNoResponders = errors.New("no process serves the tool")
-	ErrToolDraining = errors.New("the process that serves the tool is shutting down") // try again with another
+	ErrToolNotBegun = errors.New("the process that serves the tool did not begin the call") // try again with another
 )
 
 // ToolName names a registered tool. Server and Tool consist of letters, digits, - and _.
@@ -77,7 +80,7 @@ func (c *Client) WatchOffers(fn func(tenant, instance string, data []byte)) (sto
 }
 
 // CallTool calls a tool of a tenant's process and returns the response, unchecked. It waits for the response until ctx
-// ends. After errors other than ErrNoResponders and ErrToolDraining the call may have been made.
+// ends. After errors other than ErrNoResponders and ErrToolNotBegun the call may have been made.
 func (c *Client) CallTool(ctx context.Context, tenant string, name ToolName, data []byte) ([]byte, error) {
 	if err := name.check(); err != nil {
 		return nil, fmt.Errorf("%w (%w)", ErrNoResponders, err)
@@ -98,8 +101,12 @@ func (c *Client) CallTool(ctx context.Context, tenant string, name ToolName, dat
 	case err != nil:
 		return nil, fmt.Errorf("call registered tool: %w", err)
 	}
-	if response.Header.Get(drainingHeader) != "" {
-		return nil, ErrToolDraining
+	switch response.Header.Get(notBegunHeader) {
+	case "":
+		return response.Data, nil
+	case notBegunBusy:
+		return nil, fmt.Errorf("%w: too many calls wait for it", ErrToolNotBegun)
+	default:
+		return nil, fmt.Errorf("%w: it is shutting down", ErrToolNotBegun)
 	}
-	return response.Data, nil
 }

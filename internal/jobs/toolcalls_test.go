@@ -95,8 +95,8 @@ func TestToolCalls(t *testing.T) {
 	// When one process stops, no call is lost, and all reach the other.
 	stop()
 	for range 20 {
-		if _, err := f.fleet.CallTool(t.Context(), "acme", find, nil); err != nil && !errors.Is(err, ErrToolDraining) {
-			t.Errorf("call after one process stopped = %v, want nil or %v", err, ErrToolDraining)
+		if _, err := f.fleet.CallTool(t.Context(), "acme", find, nil); err != nil && !errors.Is(err, ErrToolNotBegun) {
+			t.Errorf("call after one process stopped = %v, want nil or %v", err, ErrToolNotBegun)
 		}
 	}
 	// Another tenant may have a tool of the same name.
@@ -291,7 +291,7 @@ func TestLateCallsAreNotHandled(t *testing.T) {
 	late.Data = []byte("late")
 	late.Header.Set(timeoutHeader, "1")
 	response, err := f.fleet.nc.RequestMsg(late, hangTime)
-	if err != nil || response.Header.Get(drainingHeader) == "" {
+	if err != nil || response.Header.Get(notBegunHeader) == "" {
 		t.Errorf("a call that waited for too long = %+v, %v, want the response that it was not begun", response, err)
 	}
 	for range maxAccepted - 2 {
@@ -299,8 +299,10 @@ func TestLateCallsAreNotHandled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := f.fleet.CallTool(t.Context(), "acme", find, nil); !errors.Is(err, ErrToolDraining) {
-		t.Errorf("a call above the limit of calls that wait = %v, want %v", err, ErrToolDraining)
+	_, err = f.fleet.CallTool(t.Context(), "acme", find, nil)
+	if want := ErrToolNotBegun.Error() + ": too many calls wait for it"; !errors.Is(err, ErrToolNotBegun) ||
+		err.Error() != want {
+		t.Errorf("a call above the limit of calls that wait = %v, want %s", err, want)
 	}
 	close(release)
 	first.Wait()

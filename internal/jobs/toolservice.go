@@ -17,6 +17,7 @@ import (
 const (
 	defaultConcurrency = 16
 	toolDrainTime      = 10 * time.Second // time limit for running calls when a process stops
+	maxWait            = time.Hour        // time limit of a call, whatever its caller says
 )
 
 // ToolService describes the tools that a process serves.
@@ -119,15 +120,14 @@ func (t *toolServer) publishOffers() {
 // serve starts a call as soon as fewer than Concurrency calls run. It does not wait for that, so that the call's time
 // begins when it arrives, as it does for the caller.
 func (t *toolServer) serve(name ToolName, m *nats.Msg) {
-	ms, err := strconv.ParseInt(m.Header.Get(timeoutHeader), 10, 64)
-	wait := time.Duration(ms) * time.Millisecond
-	if err != nil || wait <= 0 || wait > time.Hour {
-		wait = time.Minute
+	wait := time.Minute
+	if ms, err := strconv.ParseInt(m.Header.Get(timeoutHeader), 10, 64); err == nil && ms > 0 {
+		wait = time.Duration(min(ms, maxWait.Milliseconds())) * time.Millisecond
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.hasStopped() || t.accepted == maxAccepted {
-		respondDraining(m)
+		t.respondNotBegun(m)
 		return
 	}
 	t.accepted++
@@ -139,7 +139,7 @@ func (t *toolServer) serve(name ToolName, m *nats.Msg) {
 		t.accepted--
 		t.mu.Unlock()
 		if !begun {
-			respondDraining(m)
+			t.respondNotBegun(m)
 		} else if err := m.Respond(response); err != nil {
 			t.c.opts.Log.WarnContext(t.ctx, "tool response not sent", "server", name.Server, "tool",
 				name.Tool, "error", err)
@@ -161,9 +161,13 @@ func (t *toolServer) handle(ctx context.Context, name ToolName, data []byte) (re
 	return t.Handle(ctx, name, data), true
 }
 
-// respondDraining responds that the call was not begun. If that fails, the call times out.
-func respondDraining(m *nats.Msg) {
-	_ = m.RespondMsg(&nats.Msg{Header: nats.Header{drainingHeader: {"true"}}})
+// respondNotBegun responds that the call was not begun, and why. If that fails, the call times out.
+func (t *toolServer) respondNotBegun(m *nats.Msg) {
+	why := notBegunBusy
+	if t.hasStopped() {
+		why = notBegunStopping
+	}
+	_ = m.RespondMsg(&nats.Msg{Header: nats.Header{notBegunHeader: {why}}})
 }
 
 func (t *toolServer) hasStopped() bool {

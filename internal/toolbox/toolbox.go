@@ -259,6 +259,11 @@ func (b *Toolbox) Upstream(servers *mcp.Manager) broker.Upstream {
 	}
 }
 
+// notBegunError is a registered.ErrNotBegun with the text of an error of the queue.
+type notBegunError struct{ error }
+
+func (e *notBegunError) Unwrap() []error { return []error{registered.ErrNotBegun, e.error} }
+
 // sendCalls returns a function that sends calls of registered tools over the queue's connection.
 func sendCalls(queue *jobs.Client) registered.Send {
 	return func(ctx context.Context, tenant, server, tool string, data []byte) ([]byte, error) {
@@ -266,8 +271,8 @@ func sendCalls(queue *jobs.Client) registered.Send {
 		switch {
 		case errors.Is(err, jobs.ErrNoResponders):
 			err = fmt.Errorf("%w: %w", registered.ErrNotServed, err)
-		case errors.Is(err, jobs.ErrToolDraining):
-			err = fmt.Errorf("%w: %w", registered.ErrRetry, err)
+		case errors.Is(err, jobs.ErrToolNotBegun):
+			err = &notBegunError{err}
 		}
 		return response, err
 	}

@@ -44,7 +44,7 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 				continue // during an update, another process may serve the expected definition
 			}
 			return toResult(response, problem)
-		case errors.Is(err, ErrRetry) && try < maxTries:
+		case errors.Is(err, ErrNotBegun) && try < maxTries:
 			continue
 		case errors.Is(err, ErrNotServed):
 			problem.Reason, problem.Err = tools.Down, ErrNotServed
@@ -52,7 +52,7 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 				problem.Err = fmt.Errorf("%w, and the worker's setting mcp_servers lists no server %q", ErrNotServed,
 					q.Server)
 			}
-		case errors.Is(err, ErrRetry):
+		case errors.Is(err, ErrNotBegun):
 			problem.Reason, problem.Err = tools.Down, err
 		case errors.Is(context.Cause(calling), errNoResponse) && ctx.Err() == nil:
 			problem.Reason, problem.Sent, problem.Err = tools.Timeout, true, fmt.Errorf("no response within %s", wait)

@@ -24,13 +24,13 @@ import (
 )
 
 // Send sends a call to one of the tenant's processes that serve the tool, and returns the response. If the
-// error is ErrNotServed or ErrRetry, the call was not made.
+// error is ErrNotServed or ErrNotBegun, the call was not made.
 type Send func(ctx context.Context, tenant, server, tool string, data []byte) ([]byte, error)
 
 // Errors of a Send.
 var (
 	ErrNotServed = errors.New("no process serves the tool")
-	ErrRetry     = errors.New("the process is draining") // another process may serve the tool
+	ErrNotBegun  = errors.New("the process did not begin the call") // another process may
 )
 
 const (

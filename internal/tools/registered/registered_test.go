@@ -265,7 +265,7 @@ func TestCall(t *testing.T) {
 	if res, err := call(`{"code":"failed","error":"no"}`); err != nil || !res.IsError || res.Content[0].Text != "no" {
 		t.Errorf("Call with a tool error = %+v, %v; want the tool's error", res, err)
 	}
-	if _, err := call(registered.ErrRetry, `{"code":"changed"}`, `{"value":1}`); err != nil {
+	if _, err := call(registered.ErrNotBegun, `{"code":"changed"}`, `{"value":1}`); err != nil {
 		t.Errorf("Call with the definition in another process = %v, want nil", err)
 	}
 	changed := slices.Repeat([]any{`{"code":"changed"}`}, 8)
