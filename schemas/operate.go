@@ -46,7 +46,7 @@ type Why struct {
 	Rule    string `json:"rule"` // WhyEnded, WhyRunning and so on
 	Message string `json:"message"`
 	// Ahead is how many queued tasks of the same tenant, task pool and priority start before it. It is absent unless
-	// the task is queued.
+	// the task is queued, and if its place is not known, as after a delay.
 	Ahead *int `json:"ahead,omitempty"`
 	// Until is when the reason ends by itself, if that is known.
 	Until time.Time `json:"until,omitzero"`

@@ -149,6 +149,18 @@ func TestWhy(t *testing.T) {
 	}
 	first := f.submit(t, "first", `{"code":"first"}`)
 	why("first", first.TaskID, schemas.WhyNoWorker, "no worker is running", new(0))
+	moved := f.submit(t, "moved", `{"code":"x","pool":"tpu"}`)
+	for _, status := range []schemas.Status{schemas.Queued, schemas.RetryWait} {
+		// As after a delay, or after Redrive: its message is in TASKS, and the record does not name it.
+		_, _, err := f.change(t.Context(), "acme", moved.TaskID, func(r *storedRecord) (bool, error) {
+			r.Status, r.QueueSeq = status, 0
+			return true, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		why("moved, "+string(status), moved.TaskID, schemas.WhyNoWorker, "no worker is running", nil)
+	}
 	started, release := make(chan string, 1), make(chan struct{})
 	fail := true
 	handler := func(ctx context.Context, j *Job) (*schemas.Result, error) {

@@ -31,7 +31,7 @@ func (c *Client) Why(ctx context.Context, tenant, id string) (schemas.Why, error
 		whyRunning(&w, rec.Record)
 	case rec.Run == 0 && time.Now().Before(rec.NotBefore):
 		w.Rule, w.Message, w.Until = schemas.WhyAt, "the caller asked for a later start", rec.NotBefore
-	case rec.QueueSeq == 0: // it is in DELAYED, or was moved from there to TASKS and has not been claimed since
+	case rec.QueueSeq == 0:
 		err = c.whyDelayed(ctx, &w, rec)
 	default:
 		err = c.whyQueued(ctx, &w, rec)
@@ -58,23 +58,39 @@ func whyRunning(w *schemas.Why, rec schemas.Record) {
 	}
 }
 
-// whyDelayed explains a task whose message is in DELAYED, after a run or because of a rate.
+// whyDelayed explains a task whose record names no message. The message is in DELAYED, after a run or because of a rate;
+// or it was moved from there to TASKS, or redriven, and has not been claimed since.
 func (c *Client) whyDelayed(ctx context.Context, w *schemas.Why, rec storedRecord) error {
-	if rec.Status == schemas.RetryWait {
-		whyRetry(w, rec.Record)
-	} else {
-		w.Rule, w.Message = schemas.WhyRate, "the tenant has used as many tokens of models as it may in this period"
-	}
 	m, _, err := c.queuedMessage(ctx, rec)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil // it was moved to TASKS
+		return c.whyQueued(ctx, w, rec)
 	}
 	if err != nil {
 		return err
 	}
+	if rec.Status == schemas.RetryWait {
+		whyRetry(w, rec.Record)
+	} else {
+		set, err := c.readControls(ctx, limitsKey+">")
+		if err != nil {
+			return err
+		}
+		rate := set.limitsOf(c.opts.Policy, rec.Tenant).TokenRate
+		until, err := c.usedUpUntil(ctx, rec.Tenant, rateTokens, rate)
+		if err != nil || until.IsZero() { // the delay has just ended, or a redriven task's lane is full
+			return errors.Join(err, c.whyQueued(ctx, w, rec))
+		}
+		w.Rule, w.Message = schemas.WhyRate, "the tenant has used as many tokens of models as it may in this period"
+	}
 	at, _ := strings.CutPrefix(m.Header.Get("Nats-Schedule"), "@at ")
 	w.Until, _ = time.Parse(time.RFC3339Nano, at) // zero if the header is missing
 	return nil
+}
+
+// inShortDelay reports whether the delay after a run, which the task's message spends in TASKS, may not have ended.
+func inShortDelay(rec schemas.Record) bool {
+	n := len(rec.Attempts)
+	return rec.Status == schemas.RetryWait && n > 0 && time.Since(rec.Attempts[n-1].EndedAt) < maxShortDelay
 }
 
 // whyRetry explains the delay after a run.
@@ -105,19 +121,21 @@ func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord
 	if err != nil {
 		return err
 	}
-	ahead, err := c.ahead(ctx, l, rec.QueueSeq, consumer.NumAckPending)
-	if err != nil {
-		return err
-	}
-	w.Ahead = &ahead
 	created := !c.inSettings(l.tenant) && set.hasTenant(l.tenant)
 	serving := slices.DeleteFunc(slices.Clone(workers), func(worker schemas.Worker) bool {
 		return !slices.Contains(worker.Pools, l.pool) || worker.State != "running" ||
 			slices.Contains(worker.Declines, l.tenant) || created && worker.SettingsOnly
 	})
-	estimate, err := c.estimate(ctx, set, l, ahead, serving)
-	if err != nil {
-		return err
+	var estimate *float64
+	if rec.QueueSeq != 0 { // otherwise the message's place in the lane is not known
+		ahead, err := c.ahead(ctx, l, rec.QueueSeq, consumer.NumAckPending)
+		if err != nil {
+			return err
+		}
+		w.Ahead = &ahead
+		if estimate, err = c.estimate(ctx, set, l, ahead, serving); err != nil {
+			return err
+		}
 	}
 	pause, paused := set.pauseOf(l)
 	rate := set.limitsOf(c.opts.Policy, l.tenant).TaskRate
@@ -131,7 +149,7 @@ func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord
 		whyPaused(w, pause)
 	case len(serving) == 0:
 		whyNoWorker(w, l, workers, created)
-	case rec.Status == schemas.RetryWait:
+	case inShortDelay(rec.Record):
 		whyRetry(w, rec.Record)
 	case limit > 0 && consumer.NumAckPending >= limit:
 		w.Rule, w.EstimateS = schemas.WhyCap, estimate
