@@ -103,7 +103,7 @@ func Run(accept, work context.Context, p Parts) error {
 	fold := func(context.Context) {}
 	if err == nil {
 		fold = fleet.Store.Repo().StartFolding()
-		defer fleet.Carrying.follow(accept, fleet.Queue.Workers)()
+		defer fleet.Carrying.follow(boxes, fleet.Queue.Workers)()
 		claiming := make(chan struct{}) // closed when claiming starts, after the live folder was imported
 		running.Go(func() {
 			for _, part := range []<-chan struct{}{pool.Ready(), claiming} {
