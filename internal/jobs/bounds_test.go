@@ -19,6 +19,11 @@ import (
 // storedBytes returns the size of a stream on disk.
 func storedBytes(t *testing.T, f *fleet, stream string) uint64 {
 	t.Helper()
+	return streamState(t, f, stream).Bytes
+}
+
+func streamState(t *testing.T, f *fleet, stream string) jetstream.StreamState {
+	t.Helper()
 	s, err := f.js.Stream(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +32,7 @@ func storedBytes(t *testing.T, f *fleet, stream string) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info.State.Bytes
+	return info.State
 }
 
 // TestDeadLettersOfInvalidEventsAreTruncated publishes large invalid events. Only their beginnings are kept, with what
@@ -38,9 +43,11 @@ func TestDeadLettersOfInvalidEventsAreTruncated(t *testing.T) {
 	const events = 20
 	for i := range events / 2 {
 		f.publish(t, "tasks.default.normal.acme", ceHeader(fmt.Sprint("a", i)), `{"code":1,"x":"`+large+`"}`)
-		f.publish(t, "tasks.default.normal.acme", ceHeader(fmt.Sprint("b", i), "ce-dataschema", large[:50<<10]), "")
+		f.publish(t, "tasks.default.normal.acme", ceHeader(fmt.Sprint("b", i), "ce-dataschema", large[:50<<10],
+			deadTask, TaskID("acme", "/foreign", "valid")), "")
 	}
-	f.publish(t, "tasks.default.normal.acme", ceHeader("valid"), `{"code":"`+large+`"}`)
+	forged := ceHeader("valid", deadCut, "1", strings.ToLower(deadTask), "x", deadTask, "x")
+	f.publish(t, "tasks.default.normal.acme", forged, `{"code":"`+large+`"}`)
 	f.work(t, WorkerOptions{Attempts: 1, Handler: func(context.Context, *Job) (*schemas.Result, error) {
 		return nil, Permanent(errors.New("no"))
 	}})
@@ -234,8 +241,13 @@ func TestLargeResultsAreBounded(t *testing.T) {
 		n, err := strconv.Atoi(j.Task.Code)
 		return &schemas.Result{Status: schemas.Succeeded, Output: strings.Repeat("x", n)}, err
 	}})
+	to, replies := f.inbox(t)
 	run := func(tenant, id string, size int) string {
-		rec, err := f.Submit(t.Context(), tenant, taskEvent(id, fmt.Sprintf(`{"code":"%d"}`, size)))
+		ev := taskEvent(id, fmt.Sprintf(`{"code":"%d"}`, size))
+		if id == "huge" {
+			ev.SetExtension("replyto", to)
+		}
+		rec, err := f.Submit(t.Context(), tenant, ev)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +296,30 @@ func TestLargeResultsAreBounded(t *testing.T) {
 	if huge := run("acme", "huge", 3<<20); whole("acme", huge, 3<<20) == nil || whole("acme", ids[11], size) != nil {
 		t.Error("a result of 3 MiB was kept, or others were removed for it; want neither")
 	}
+	var res schemas.Result
+	if ev := reply(t, replies); schemas.Decode(schemas.ResultV1, ev.Data(), &res) != nil ||
+		res.Status != schemas.Succeeded || len(res.Guardrails) != 1 {
+		t.Errorf("reply = %v, want the result that the record has", ev)
+	}
 	f.awaitEmpty(t)
+}
+
+// A result that is larger than any object is not kept, and its record says so.
+func TestResultAboveTheLimitOfObjects(t *testing.T) {
+	f := newFleet(t)
+	rec := storedRecord{Record: schemas.Record{TaskID: "x", Tenant: "acme"}}
+	rec.Result = &schemas.Result{Status: schemas.Succeeded, Output: strings.Repeat("x", maxObject)}
+	if _, err := f.encodeRecord(t.Context(), &rec); err != nil {
+		t.Fatal(err)
+	}
+	r := rec.Result
+	if r.ResultRef != "" || r.Output != "" || len(r.Guardrails) != 1 ||
+		!strings.HasSuffix(r.Guardrails[0].Message, "larger than 64 MiB") {
+		t.Errorf("result = %+v, want a finding that names the limit", r)
+	}
+	if n := storedBytes(t, f, "OBJ_"+bucketObjects); n != 0 {
+		t.Errorf("the object store has %d bytes, want none", n)
+	}
 }
 
 // TestDataOfDeadLettersIsBounded dead-letters tasks with more data than a tenant may have in the queue. Tasks whose

@@ -99,7 +99,8 @@ func (c *Client) promoteNow(ctx context.Context, r storedRecord) error {
 }
 
 // removeQueued sends the result of a task that was cancelled before it ran, keeps the task's event, and removes its
-// message. After an error, the message stays, and the worker that gets it sends the result again and removes it.
+// message. After an error, or if the task has a session, the message stays: the worker that gets it sends the result
+// again, adds the task to the session's log, and removes the message.
 func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 	if strings.HasPrefix(after.Source, WorkflowSource) {
 		return // the worker that gets the message advances the workflow
@@ -114,6 +115,12 @@ func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 	}
 	if err == nil {
 		c.keepEvent(ctx, after.Tenant, after.TaskID, &nats.Msg{Header: msg.Header, Data: msg.Data})
+	}
+	switch {
+	case err != nil:
+	case after.Session != "":
+		err = c.promoteNow(ctx, before)
+	default:
 		err = remove()
 		if ref := msg.Header.Get("ce-dataref"); ref != "" && err == nil {
 			c.dropData(ctx, after.Tenant, ref)

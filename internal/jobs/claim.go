@@ -132,8 +132,11 @@ func (c *Client) checkMessage(ctx context.Context, s *submission, policy Policy)
 // fetchData fetches the data of an event that refers to the object store.
 func (c *Client) fetchData(ctx context.Context, s *submission) error {
 	ref := extension(s.event, "dataref")
-	if ref == "" || len(s.data) > 0 {
+	switch {
+	case ref == "":
 		return nil
+	case len(s.data) > 0:
+		return refuse(errcode.BadEvent, "dataref", "the event has both data and a reference to data")
 	}
 	name, err := objectName(s.tenant, ref)
 	if err != nil {

@@ -66,13 +66,12 @@ func Connect(ctx context.Context, opts Options) (*Client, error) {
 		return nil, err
 	}
 	if c.nc, err = c.dial(ctx); err != nil {
-		return nil, fmt.Errorf("connect to NATS %s: %w", text.HideCredentials(opts.Server.URL), err)
+		return nil, fmt.Errorf("connect to NATS %s: %w", text.HideCredentials(c.at.Load().URL), err)
 	}
 	if v := c.nc.ConnectedServerVersion(); semver.Compare("v"+v, "v"+MinServer) < 0 && !opts.Server.AnyVersion {
 		c.nc.Close()
 		return nil, fmt.Errorf("%w: %s runs %s; the minimum is %s", ErrServerTooOld,
-			text.HideCredentials(opts.Server.URL), v,
-			MinServer)
+			text.HideCredentials(c.at.Load().URL), v, MinServer)
 	}
 	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
 		c.nc.Close()
@@ -94,7 +93,7 @@ func RefusesCredentials(err error) bool {
 func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 	var conn atomic.Pointer[nats.Conn]
 	options := c.natsOptions(&conn)
-	for waited := false; ; waited = true {
+	for waited := false; ; {
 		nc, err := nats.Connect(c.at.Load().URL, options...)
 		if err == nil {
 			conn.Store(nc)
@@ -114,7 +113,8 @@ func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 		}
 		if !waited {
 			c.opts.Log.WarnContext(ctx, "waiting for NATS",
-				"url", text.HideCredentials(c.opts.Server.URL), "error", err)
+				"url", text.HideCredentials(c.at.Load().URL), "error", err)
+			waited = true
 		}
 		if ended := clock.Sleep(ctx, time.Second); ended != nil {
 			return nil, errors.Join(err, ended)

@@ -65,8 +65,9 @@ func truncateLetter(m *nats.Msg) {
 }
 
 // moveDeadData moves a dead letter's data, unless it is small, to the object store, which limits each tenant's bytes.
-// If the data alone exceeds the limit, or the letter is not an event, the letter is truncated. Data that is in the
-// object store already is copied to a name under which it may be removed to make room for newer objects.
+// If the data alone exceeds the limit, or the letter is not an event or refers to data of others, the letter is
+// truncated. Data that is in the object store already is copied to a name under which it may be removed to make room
+// for newer objects.
 func (c *Client) moveDeadData(ctx context.Context, tenant, task, end string, m *nats.Msg) error {
 	ev, err := decodeNATS(m.Header, m.Data)
 	if err != nil {
@@ -79,9 +80,11 @@ func (c *Client) moveDeadData(ctx context.Context, tenant, task, end string, m *
 	}
 	if ref != "" {
 		name, err := objectName(tenant, ref)
-		if err == nil {
-			data, err = c.getObject(ctx, name)
+		if err != nil {
+			truncateLetter(m)
+			return nil //nolint:nilerr // as above
 		}
+		data, err = c.getObject(ctx, name)
 		if objectMissing(err) {
 			return nil // Redrive reports it
 		}

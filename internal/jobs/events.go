@@ -13,8 +13,9 @@ import (
 
 const eventSource = "/codefleet" // source of the events that the fleet publishes
 
-// reply publishes a task's result event to the subject that the submitted event requested, if any. A large
-// result stays in NATS's object store; dataref and result_ref refer to it.
+// reply publishes a task's result event to the subject that the submitted event requested, if any. Instead of a large
+// result, it publishes what stays in the record; dataref and result_ref refer to the whole result in NATS's object
+// store, if it is kept there.
 func (c *Client) reply(ctx context.Context, to string, rec storedRecord, result *schemas.Result) error {
 	if to == "" {
 		return nil
@@ -24,7 +25,7 @@ func (c *Client) reply(ctx context.Context, to string, rec storedRecord, result 
 		return err
 	}
 	ref := ""
-	if rec.Result != nil && rec.Result.ResultRef != "" && len(data) > inlineMax {
+	if rec.Result != nil && len(data) > inlineMax {
 		result, ref = rec.Result, rec.Result.ResultRef
 	}
 	ev, err := resultEvent(rec, result)

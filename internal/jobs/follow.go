@@ -133,13 +133,17 @@ func (c *Client) FollowEvents(
 	}
 	return c.follow(ctx, streamEvents, follower, func(ctx context.Context, m jetstream.Msg) error {
 		tenant := strings.TrimPrefix(m.Subject(), eventsPrefix)
-		ev, err := decodeNATS(m.Headers(), m.Data())
+		ev, invalid := decodeNATS(m.Headers(), m.Data())
+		err := invalid
 		if err == nil {
 			err = c.checkNonTask(ctx, tenant, ev)
 		}
-		if err != nil {
+		if _, isRefused := errors.AsType[*RefusedError](err); isRefused || invalid != nil {
 			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", logged(err))
 			return nil
+		}
+		if err != nil { // the event could not be checked
+			return err
 		}
 		ordered := InOrder(ev) && m.Headers().Get(orderedHeader) == "" // published without PublishEvent
 		// Before fn: an error of the check has the event delivered again, and fn would then do all its work again.

@@ -234,6 +234,21 @@ func TestSubmitAgain(t *testing.T) {
 	if key.TaskID != first.TaskID {
 		t.Errorf("Submit with the key = %s, want %s", key.TaskID, first.TaskID)
 	}
+	changes, stop := context.WithCancel(t.Context())
+	var changing sync.WaitGroup
+	changing.Go(func() { // as by a worker that claims the task while it is submitted again
+		for changes.Err() == nil {
+			_, _, _ = f.change(changes, "acme", first.TaskID, func(*storedRecord) (bool, error) { return true, nil })
+		}
+	})
+	for range 3 {
+		f.misses.Store(0)
+		if _, err := f.SubmitNew(t.Context(), "acme", taskEvent("1", `{"code":"y"}`)); !errors.Is(err, ErrKeyReused) {
+			t.Errorf("SubmitNew with other data = %v, want %v", err, ErrKeyReused)
+		}
+	}
+	stop()
+	changing.Wait()
 	f.work(t, WorkerOptions{Handler: succeed})
 	f.await(t, first.TaskID)
 	if ended := f.submit(t, "1", `{"code":"x"}`); ended.Status != schemas.Succeeded || ended.Result == nil {
@@ -249,7 +264,7 @@ func TestTakenMessageID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t)
 			id := TaskID("acme", "/test", "1")
-			taken := nats.Header{"Nats-Msg-Id": {id + ".0"}}
+			taken := nats.Header{"Nats-Msg-Id": {id + ".0"}, "Nats-Subject": {"tasks.default.normal.acme"}}
 			f.publish(t, "tasks.default.normal.other", taken, "")
 			opts := f.opts
 			opts.Producer = producer

@@ -20,6 +20,9 @@ const (
 	objectScheme = "nats-object:" + bucketObjects + "/"
 	dataName     = "/data"  // suffix of the names of unfinished tasks' data
 	maxObject    = 64 << 20 // bytes; the fleet stores no larger objects
+	// maxObjectName is longer than any name of the fleet, in bytes. The server closes a connection that asks for a
+	// subject of more than 4 KiB, and the name is part of a subject.
+	maxObjectName = 512
 )
 
 func objectRef(name string) string { return objectScheme + name }
@@ -28,7 +31,7 @@ func objectRef(name string) string { return objectScheme + name }
 // that a tenant published could refer to another tenant's object.
 func objectName(tenant, ref string) (string, error) {
 	name, ok := strings.CutPrefix(ref, objectScheme)
-	if !ok || !strings.HasPrefix(name, tenant+"/") {
+	if !ok || !strings.HasPrefix(name, tenant+"/") || len(name) > maxObjectName {
 		return "", fmt.Errorf("reference %q does not point to data of tenant %s in this fleet's store",
 			text.Truncate(ref, maxText), tenant)
 	}

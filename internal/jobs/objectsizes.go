@@ -62,10 +62,11 @@ func (c *Client) reserve(ctx context.Context, tenant string, size int64) error {
 }
 
 // makeRoom counts an object that is about to be kept for a tenant. If the tenant would exceed its limit, makeRoom
-// first removes the tenant's oldest kept objects. It returns ErrStorageFull if the object alone exceeds the limit.
+// first removes the tenant's oldest kept objects. It returns ErrStorageFull if the object alone exceeds the limit, or
+// maxObject.
 func (c *Client) makeRoom(ctx context.Context, tenant string, size int64) error {
 	limit := c.opts.Storage.PayloadBytes
-	if size > limit {
+	if size > min(limit, maxObject) {
 		return ErrStorageFull
 	}
 	u := &c.sizes

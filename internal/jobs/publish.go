@@ -88,16 +88,17 @@ func (c *Client) isStoredOn(ctx context.Context, subject string, seq uint64) boo
 	if c.opts.Producer { // may not read the stream
 		return false
 	}
-	tasks, err := c.js.Stream(ctx, streamTasks)
-	if err != nil {
-		return false
-	}
-	m, err := tasks.GetMsg(ctx, seq)
-	return err == nil && m.Subject == subject
+	found := false
+	query := map[string]any{"seq": seq, "next_by_subj": subject, "batch": 1}
+	_, _, err := c.directGet(ctx, streamTasks, query, func(_ *nats.Msg, first uint64) error {
+		found = first == seq
+		return nil
+	})
+	return err == nil && found
 }
 
-// keptHeaders copies the headers that the fleet reads: those of the event, the trace and the fleet itself. Others could
-// be so large that the message has no room for the fleet's own.
+// keptHeaders copies the headers that the fleet reads: those of the event, the trace and the fleet itself, except those
+// of dead letters, which deadLetter sets. Others could be so large that the message has no room for the fleet's own.
 func keptHeaders(h nats.Header) nats.Header {
 	out := make(nats.Header, len(h)+3)
 	for key, values := range h {
@@ -108,7 +109,13 @@ func keptHeaders(h nats.Header) nats.Header {
 	return out
 }
 
+// isKept reports whether keptHeaders copies a header. key is its name in lower case.
 func isKept(key string) bool {
+	for _, name := range []string{deadError, deadOrigin, deadTask, deadCut} {
+		if strings.EqualFold(key, name) {
+			return false
+		}
+	}
 	return strings.HasPrefix(key, cePrefix) || strings.HasPrefix(key, "codefleet-") || key == "content-type" ||
 		slices.Contains(propagator.Fields(), key)
 }

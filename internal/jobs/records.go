@@ -215,7 +215,11 @@ func (c *Client) spillResult(ctx context.Context, r *storedRecord) (*schemas.Res
 	}
 	err = c.keepObject(ctx, r.Tenant, name, whole)
 	if errors.Is(err, ErrStorageFull) {
-		return withoutRef(slim(r.Result, ""), "the whole result is larger than queue.payload_mb"), nil
+		limit := "queue.payload_mb"
+		if len(whole) > maxObject {
+			limit = fmt.Sprintf("%d MiB", maxObject>>20)
+		}
+		return withoutRef(slim(r.Result, ""), "the whole result is larger than "+limit), nil
 	}
 	if err != nil {
 		return nil, err

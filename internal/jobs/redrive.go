@@ -141,9 +141,6 @@ func (c *Client) redrive(
 	ctx context.Context, rec storedRecord, l lane, letter *jetstream.RawStreamMsg,
 ) (storedRecord, error) {
 	header := keptHeaders(letter.Header)
-	for _, name := range []string{deadError, deadOrigin, deadTask} {
-		header.Del(name)
-	}
 	header.Set(runHeader, strconv.Itoa(rec.Run))
 	if err := c.renewData(ctx, rec, letter.Sequence, header); err != nil {
 		return rec, err

@@ -81,6 +81,41 @@ func TestSessions(t *testing.T) {
 	testCheckpoints(t, f, log)
 }
 
+// Tasks that are cancelled before they run are in the session's log, once a worker gets their messages.
+func TestCancelledTasksAreLogged(t *testing.T) {
+	f := newFleet(t)
+	queued := f.submit(t, "queued", `{"code":"x"}`, "session", "s")
+	later := f.submit(t, "later", `{"code":"x","not_before":"2100-01-01T00:00:00Z"}`, "session", "s")
+	cancel := func(id string) {
+		t.Helper()
+		if rec, err := f.Cancel(t.Context(), "acme", id); err != nil || rec.Status != schemas.Cancelled {
+			t.Errorf("Cancel = %+v, %v, want cancelled", rec, err)
+		}
+	}
+	cancel(queued.TaskID)
+	f.work(t, WorkerOptions{Handler: func(context.Context, *Job) (*schemas.Result, error) {
+		t.Error("a cancelled task runs")
+		return nil, errors.New("cancelled")
+	}})
+	f.awaitEmpty(t) // later waits in DELAYED
+	cancel(later.TaskID)
+	eventually(t, "both tasks", func() error {
+		log, err := f.Session(t.Context(), "acme", "s", 0)
+		if err != nil || len(log.Tasks) != 2 || log.Tasks[0].TaskID != queued.TaskID ||
+			log.Tasks[1].TaskID != later.TaskID || log.Tasks[1].Status != schemas.Cancelled {
+			return fmt.Errorf("log = %+v, %w, want both tasks", log.Tasks, err)
+		}
+		return nil
+	})
+	f.awaitEmpty(t)
+	if n := streamState(t, f, streamDelayed).Msgs; n != 0 {
+		t.Errorf("DELAYED has %d messages, want none", n)
+	}
+	if _, _, err := f.Submitted(t.Context(), "acme", queued.TaskID); err != nil {
+		t.Errorf("Submitted = %v, want the event", err)
+	}
+}
+
 func testCheckpoints(t *testing.T, f *fleet, log schemas.Session) {
 	t.Helper()
 	ctx := t.Context()

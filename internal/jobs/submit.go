@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -93,7 +94,7 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNe
 	}
 	c.tel.submitted.Add(ctx, 1, attrPool(s.pool))
 	if claimed, ok := claim.wait(ctx); ok {
-		return claimed.Record, nil
+		return claimed.Record, checkKey(claimed, r)
 	}
 	if c.opts.Producer {
 		return r.Record, nil
@@ -133,10 +134,15 @@ func (c *Client) existing(ctx context.Context, r storedRecord) (schemas.Record, 
 		return schemas.Record{}, err
 	}
 	whole, err := c.whole(ctx, found)
-	if err == nil && found.DataHash != r.DataHash {
-		err = fmt.Errorf("%w: task %s", ErrKeyReused, r.TaskID)
+	return whole, cmp.Or(err, checkKey(found, r))
+}
+
+// checkKey returns ErrKeyReused if the data of a stored record differs from that of r, which has the same key.
+func checkKey(found, r storedRecord) error {
+	if found.DataHash != r.DataHash {
+		return fmt.Errorf("%w: task %s", ErrKeyReused, r.TaskID)
 	}
-	return whole, err
+	return nil
 }
 
 // enqueue publishes the task's message and returns its sequence in TASKS.

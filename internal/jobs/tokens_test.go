@@ -4,16 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/logtest"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -323,6 +327,46 @@ func TestRemoveTenantLost(t *testing.T) {
 			t.Errorf("ListTenants = %v, %v, want none", tenants, err)
 		}
 	}
+}
+
+// An event of a tenant that cannot be looked up is not lost.
+func TestEventOfATenantThatCannotBeLookedUp(t *testing.T) {
+	var log logtest.Log
+	f := newFleet(t, onlyAcme, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	ev := taskEvent("1", `{}`)
+	ev.SetType("test")
+	header, data, err := encodeNATS(ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.publish(t, eventsPrefix+"new", header, string(data))
+	f.js = noControls{f.js}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- f.FollowEvents(ctx, func(context.Context, string, event.Event) error { return nil })
+	}()
+	eventually(t, "the event", func() error {
+		if text := log.String(); !strings.Contains(text, "event not handled; it is delivered again") {
+			return fmt.Errorf("log = %q, want that the event is delivered again", text)
+		}
+		return nil
+	})
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("FollowEvents() = %v, want nil", err)
+	}
+	if n := streamState(t, f, streamEvents).Msgs; n != 1 {
+		t.Errorf("EVENTS has %d messages, want the event", n)
+	}
+}
+
+// noControls is a queue in which no bucket responds.
+type noControls struct{ jetstream.JetStream }
+
+// KeyValue implements jetstream.KeyValueManager.
+func (noControls) KeyValue(context.Context, string) (jetstream.KeyValue, error) {
+	return nil, nats.ErrTimeout
 }
 
 var errLostPurge = errors.New("the process is lost")

@@ -117,6 +117,14 @@ func TestRefused(t *testing.T) {
 			ceHeader("dataref", "ce-replyto", to, "ce-dataref", objectRef("other/x/data")), ``, "",
 			"bad_event: dataref: ",
 		},
+		"long": {
+			ceHeader("long", "ce-replyto", to, "ce-dataref", objectRef("acme/"+strings.Repeat("x", 8000))), ``, "",
+			"bad_event: dataref: ",
+		},
+		"both": {
+			ceHeader("both", "ce-replyto", to, "ce-dataref", "x"), `{"code":"x"}`, "tasks.gpu.normal.acme",
+			"bad_event: dataref: the event has both",
+		},
 		"content": {
 			ceHeader("content", "ce-replyto", to, "ce-datacontenttype", "text/plain"), `{"code":"x"}`, "",
 			"bad_data: datacontenttype: ",
@@ -150,8 +158,8 @@ func TestRefused(t *testing.T) {
 		t.Errorf("reply to another tenant's inbox = %s, want none", msg.Data)
 	}
 	dead, err := f.DeadLetters(t.Context(), "acme", "", 0)
-	if err != nil || len(dead) != 18 {
-		t.Fatalf("DeadLetters = %d, %v, want 18", len(dead), err)
+	if err != nil || len(dead) != 20 {
+		t.Fatalf("DeadLetters = %d, %v, want 20", len(dead), err)
 	}
 	if d := dead[0]; d.TaskID != "" || d.Error.Code != "bad_event" || d.Subject != "tasks.default.normal.acme" {
 		t.Errorf("dead letter of garbage = %+v, want bad_event without a task id", d)
@@ -167,7 +175,7 @@ func TestRefused(t *testing.T) {
 // A message for a closed pool, or on an invalid subject, does not stay in the queue.
 func TestRefusedWithoutItsPool(t *testing.T) {
 	policy := func(tenant string) (TenantPolicy, bool) {
-		return TenantPolicy{Pools: []string{"default"}}, tenant == "acme"
+		return TenantPolicy{Pools: []string{"default", "later"}}, tenant == "acme"
 	}
 	f := newFleet(t, func(o *Options) { o.Policy = policy })
 	f.work(t, WorkerOptions{Handler: succeed})
@@ -180,7 +188,16 @@ func TestRefusedWithoutItsPool(t *testing.T) {
 	for _, subject := range []string{"tasks.default.urgent.acme", "tasks.GPU.normal.acme"} {
 		f.publish(t, subject, ceHeader(subject), `{"code":"x"}`)
 	}
-	f.awaitEmpty(t)
+	f.publish(t, "tasks.later.normal.acme", ceHeader("valid"), `{"code":"x"}`) // no worker serves this pool
+	forged := ceHeader("forged", "Nats-Subject", "tasks.later.normal.acme", "Nats-Sequence", "1")
+	f.publish(t, "tasks.*.normal.acme", forged, `{"code":"x"}`)
+	eventually(t, "removal of the invalid subjects", func() error {
+		subjects, err := f.taskSubjects(t.Context())
+		if diff := cmp.Diff(map[string]int{"tasks.later.normal.acme": 1}, subjects); err != nil || diff != "" {
+			return fmt.Errorf("subjects (-want +got): %s, %w", diff, err)
+		}
+		return nil
+	})
 	dead, err := f.DeadLetters(t.Context(), "acme", "", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +208,7 @@ func TestRefusedWithoutItsPool(t *testing.T) {
 	}
 	want := map[string]string{
 		"tasks.gpu.normal.acme": "not_allowed", "tasks.default.urgent.acme": "bad_subject",
-		"tasks.GPU.normal.acme": "bad_subject",
+		"tasks.GPU.normal.acme": "bad_subject", "tasks.*.normal.acme": "bad_subject",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("dead letters (-want +got):\n%s", d)
