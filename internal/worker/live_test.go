@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/worker"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // putHook calls put before each write.
@@ -31,8 +33,9 @@ func (w putHook) Put(ctx context.Context, key string, data []byte, sum objects.D
 	return w.Objects.Put(ctx, key, data, sum)
 }
 
-// A worker is ready only after its live folder is imported, even when a box is ready earlier.
-func TestReadyAfterTheLiveFolder(t *testing.T) {
+// newQueue returns a queue with a server of its own.
+func newQueue(t *testing.T) *jobs.Client {
+	t.Helper()
 	user := embedded.NATSUser{User: "fleet", Password: "p"}
 	srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Fleet: user, Log: quiet})
 	if err != nil {
@@ -51,6 +54,73 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 	if err := queue.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return queue
+}
+
+// A worker that drains notices that another one cannot read carried commits.
+func TestCarryingDuringADrain(t *testing.T) {
+	queue := newQueue(t)
+	present := func(name string, reads bool) (stop func()) {
+		w := jobs.NewWorker(queue, jobs.WorkerOptions{
+			Name: name, Pools: []string{"other"},
+			Handler: func(context.Context, *jobs.Job) (*schemas.Result, error) { return nil, errors.New("no task") },
+			Hooks:   jobs.Hooks{Info: func() schemas.Worker { return schemas.Worker{ReadsCarried: reads} }},
+		})
+		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+		var running sync.WaitGroup
+		running.Go(func() { _ = w.Run(ctx, ctx) })
+		return func() { cancel(); running.Wait() }
+	}
+	defer present("new", true)()
+	pool, err := executor.NewPool(executortest.Host{}, executor.PoolOptions{
+		MinReady: 1, Max: 2, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1, Log: quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy, release := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(busy); <-release }) // as a task that commits
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("a"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var carrying worker.Carrying
+	accept, drain := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		_ = worker.Run(accept, t.Context(), worker.Parts{
+			Queue:    jobs.WorkerOptions{Name: "w", Pools: []string{"default"}, Slots: 1},
+			Pipeline: pipeline.Parts{Pool: pool, Log: quiet},
+			Live: &worker.Live{
+				Dir: dir, StatePath: filepath.Join(t.TempDir(), "memory"),
+				Ref: state.Ref{Tenant: "acme", Workspace: "main"},
+			},
+			Join: func(context.Context) (worker.Fleet, error) {
+				store := state.New(putHook{mem.New(), once}, state.Options{Log: quiet})
+				return worker.Fleet{Queue: queue, Store: store, Carrying: &carrying}, nil
+			},
+		})
+	})
+	defer running.Wait()
+	defer close(release)
+	<-busy
+	awaitAllowed := func(want bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); carrying.Allowed() != want; <-time.After(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("Allowed() = %v for a minute, want %v", !want, want)
+			}
+		}
+	}
+	awaitAllowed(true)
+	drain()
+	defer present("old", false)()
+	awaitAllowed(false)
+}
+
+// A worker is ready only after its live folder is imported, even when a box is ready earlier.
+func TestReadyAfterTheLiveFolder(t *testing.T) {
+	queue := newQueue(t)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("a"), 0o600); err != nil {
 		t.Fatal(err)
