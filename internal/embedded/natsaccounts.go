@@ -86,7 +86,7 @@ func tenantAccount(tenant string, u NATSUser) (any, error) {
 	}, nil
 }
 
-// toolTimeout bounds a call of a registered tool.
+// toolTimeout bounds a call of a registered tool. It is longer than any timeout that a tool can register.
 const toolTimeout = "15m"
 
 // toolSubject matches the calls of a tenant's registered tools.

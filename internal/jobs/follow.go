@@ -140,7 +140,7 @@ func (c *Client) FollowEvents(
 		}
 		if _, isRefused := errors.AsType[*RefusedError](err); isRefused || invalid != nil {
 			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", logged(err))
-			return nil
+			return nil //nolint:nilerr // it would be refused again
 		}
 		if err != nil { // the event could not be checked
 			return err

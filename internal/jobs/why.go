@@ -58,8 +58,8 @@ func whyRunning(w *schemas.Why, rec schemas.Record) {
 	}
 }
 
-// whyDelayed explains a task whose record names no message. The message is in DELAYED, after a run or because of a rate;
-// or it was moved from there to TASKS, or redriven, and has not been claimed since.
+// whyDelayed explains a task whose record names no message. The message is in DELAYED, after a run or because of a
+// rate; or it was moved from there to TASKS, or redriven, and has not been claimed since.
 func (c *Client) whyDelayed(ctx context.Context, w *schemas.Why, rec storedRecord) error {
 	m, _, err := c.queuedMessage(ctx, rec)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
