@@ -56,8 +56,8 @@ func (c *MemoryCache) Put(key [sha256.Size]byte, vector []float32) error {
 
 // FileCache is a MemoryCache backed by a file that the processes of a host share. A record of the file is the key, a
 // u32 number of dimensions, the float32 dimensions and a u32 CRC, all little-endian. Records are appended under a lock.
-// A torn or corrupt record counts as the end of the file, and the next record overwrites it. The file is emptied when
-// it exceeds twice the limit.
+// A torn or corrupt record counts as the end of the file, and the next record overwrites it. Before a record is
+// appended, the file is emptied if it is larger than twice limit records of that size.
 type FileCache struct {
 	memory *MemoryCache
 	limit  int64

@@ -17,7 +17,7 @@ type Explanation struct {
 	Vectors float64  `json:"vectors"` // the similarity of word vectors
 	Name    float64  `json:"name"`
 	History float64  `json:"history"`
-	Dense   float64  `json:"dense,omitempty"` // the reciprocal of the rank by embeddings
+	Dense   float64  `json:"dense,omitempty"` // 1/(fusionRank + the rank by embeddings); 0 if it has none
 	// OtherOperation reports whether the tool has a different operation from the query, which lowers its score.
 	OtherOperation bool `json:"other_operation,omitempty"`
 }

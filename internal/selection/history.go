@@ -30,8 +30,8 @@ type History struct {
 const (
 	similarTasks   = 10   // past tasks whose tools get votes
 	priorTasks     = 20   // see postings.prior
-	similarityLow  = 0.05 // below it the history has no weight
-	similarityHigh = 0.4  // at it the weight is 1; above it, it grows by the difference
+	similarityLow  = 0.05 // if the most similar task is below it, the history has no weight
+	similarityHigh = 0.4  // if it is at this, the weight is 1; if it is above, the weight grows by the difference
 )
 
 // NewHistory indexes the past tasks that used tools. It returns nil if there are none.

@@ -49,10 +49,10 @@ type Request struct {
 // Response holds the selected tools.
 type Response struct {
 	Servers   []ServerGroup `json:"servers"`   // in the order of their best tools
-	Available int           `json:"available"` // number of tools that were searched
+	Available int           `json:"available"` // number of tools in the index, allowed or not
 	Share     float64       `json:"share"`     // selected tools / available tools
 	Queries   []QueryReport `json:"queries"`
-	Degraded  string        `json:"degraded,omitempty"` // why configured embeddings were not used
+	Degraded  string        `json:"degraded,omitempty"` // why configured embeddings were not used for all tools
 }
 
 // ServerGroup holds the selected tools of one server, best first.
@@ -85,8 +85,8 @@ type QueryReport struct {
 // maxSearched is how many bytes of a sentence wordsOf searches.
 const maxSearched = 64 << 10
 
-// wordsOf returns, for each of the terms of a sentence, the first word of the sentence that has the term, or otherwise
-// the term. It returns each word once.
+// wordsOf returns, for each of the missing terms, the first word of the sentence from which the term comes, or the term
+// itself if there is no such word. It returns each word once.
 func wordsOf(sentence string, missing []string) []string {
 	firsts := make(map[string]string, len(missing)) // "" until a word is found
 	for _, term := range missing {

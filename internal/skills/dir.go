@@ -164,7 +164,8 @@ func isSkill(name string, e fs.DirEntry) bool {
 	return path.Ext(base) == ".py"
 }
 
-// stamp describes the files of a directory: it changes when one of them does.
+// stamp describes the files of a directory: it changes when one of them does. It ignores what follows the first
+// 10*maxFiles entries.
 func stamp(dir string) string {
 	var out strings.Builder
 	count := 0

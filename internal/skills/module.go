@@ -11,7 +11,8 @@ import (
 var scriptModule string
 
 // Module returns the files of the skill as programs import them, keyed by path below skills/: the skill's own files in
-// a directory with the name of its module, and a generated __init__.py that has the function run.
+// a directory with the name of its module, and a generated __init__.py. It has the function run if the skill has a
+// program; without one, the skill's own __init__.py is kept.
 func (s Skill) Module() map[string][]byte {
 	dir := ModuleOf(s.Name) + "/"
 	out := make(map[string][]byte, len(s.Files)+1)

@@ -26,7 +26,7 @@ const (
 	maxBytes = 8 << 20 // bytes of all files
 	maxFiles = 500
 	maxPath  = 255 // bytes
-	maxDepth = 8
+	maxDepth = 8   // names in a path, the file's included
 )
 
 // Program is the path of a skill's program, in its directory.
@@ -138,7 +138,7 @@ func checkPath(name string) error {
 		strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name):
 		return invalid("the file name %q is not a path within the skill", printable)
 	case len(name) > maxPath || strings.Count(name, "/") >= maxDepth:
-		return invalid("the path %q is longer than %d bytes or deeper than %d directories",
+		return invalid("the path %q is longer than %d bytes or deeper than %d levels",
 			printable, maxPath, maxDepth)
 	case slices.Contains(strings.Split(name, "/"), "__pycache__"):
 		return invalid("the path %q is in a cache of bytecode, which Python would run in place of the source: "+

@@ -14,7 +14,7 @@ import (
 
 // ServersDir returns the directory of tool modules. If none is configured, it installs the built-in tools into a
 // directory below the data directory, and returns that. It also installs them into a configured directory that is
-// empty. It does not change a directory that contains a file. The built-in MCP servers whose names are in replaced are
+// empty, and leaves any other configured directory as it is. The built-in MCP servers whose names are in replaced are
 // not installed.
 func ServersDir(configured, data string, replaced ...string) (string, error) {
 	dir := filepath.Join(data, "servers")

@@ -292,7 +292,8 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 	}, nil
 }
 
-// applyDefinition completes the tool of a generated module with the MCP tool's definition.
+// applyDefinition completes the tool of a module that was generated, and perhaps edited since, with the MCP tool's
+// definition.
 func applyDefinition(t *Tool, defs *parsedDefinitions, i int, approvals Approvals) {
 	d := defs.Tools[i]
 	t.Server, t.Name, t.About = defs.Server, d.Name, defs.About

@@ -94,7 +94,8 @@ func splitDef(def string) (name, signature, rest string, ok bool) {
 	return name, strings.ReplaceAll(signature, " )", ")"), strings.TrimSpace(after[end:]), true
 }
 
-// docstring returns the dedented text of a statement that is a string literal, or "" for any other statement.
+// docstring returns the dedented text of the string literal with which a statement begins, or "" if it begins with
+// something else.
 func docstring(stmt string) string {
 	t := strings.TrimLeft(stmt, "rRuU")
 	for _, q := range []string{`"""`, `'''`, `"`, `'`} {

@@ -105,8 +105,8 @@ type Wanted struct {
 }
 
 // Pick returns the ids of the tools that a task needs. First come the best tool of each clause and the best of those
-// that similar tasks used before, then the second best of each, and so on. degraded is why embeddings were not used
-// although the fleet has them.
+// that similar tasks used before, then the second best of each, and so on. degraded is why embeddings, although the
+// fleet has them, were not used for all tools.
 func (x *Index) Pick(ctx context.Context, w Wanted) (ids []string, degraded string, err error) {
 	queries := rules.Clauses(w.Description)
 	if len(queries) == 0 || len(queries) > maxQueries {

@@ -34,7 +34,7 @@ type Schemas struct {
 type compiled struct {
 	input, output *boundedSchema // nil accepts any value
 	properties    []string       // names at the input's top level
-	open          bool           // additional properties are allowed
+	open          bool           // the schema says that it allows additional properties
 }
 
 // Limits of Schemas. When a limit is reached, all schemas are dropped.
@@ -112,8 +112,8 @@ func compile(raw json.RawMessage) *boundedSchema {
 	return bounded
 }
 
-// arguments rejects arguments that do not match the schema, and suggests parameter names. Arguments that pass
-// mean the same to every server, which can decode them: no name occurs twice or differs from a parameter only in case.
+// arguments rejects arguments that do not match the schema, and suggests parameter names. Every decoder of JSON reads
+// arguments that pass in the same way: no name occurs twice, or differs from a parameter's only in case.
 func arguments(schemas *Schemas) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		args := jsontext.Value(slices.Clone(c.Args))

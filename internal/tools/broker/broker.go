@@ -88,7 +88,9 @@ type layer func(ctx context.Context, c Call, next handler) (Result, error)
 // Upstream calls a tool. An example is mcp.Manager.Call.
 type Upstream func(ctx context.Context, r tools.Request) (tools.Result, error)
 
-// Hooks let other parts of the fleet act on a call. Nil hooks do nothing. The first four are the privacy filter.
+// Hooks let other parts of the fleet act on a call. A nil hook does nothing, but without Approve, calls that need
+// approval are rejected, and without Spill, results that would become files are errors. The privacy filter consists of
+// Restore, Tokenise, Seal, Open and Excerpt.
 type Hooks struct {
 	// Restore returns the arguments with values in place of privacy tokens, if the tool may have them.
 	Restore func(ctx context.Context, c Call) (json.RawMessage, error)

@@ -76,7 +76,7 @@ func (c *converter) convert(ctx context.Context, res tools.Result) (value, extra
 	} else if value, err = structured(ctx, c, res); err == nil {
 		known := newKnown(res.Structured, value)
 		extra, err = c.blocks(ctx, slices.DeleteFunc(slices.Clone(res.Content), func(b tools.Content) bool {
-			return ctx.Err() == nil && known.repeatedBy(b) // blocks looks at ctx
+			return ctx.Err() == nil && known.repeatedBy(b) // once ctx has ended, blocks returns its error
 		}))
 	}
 	if err == nil {
@@ -365,8 +365,8 @@ var extensions = map[string]string{
 	"text/plain": "txt", "text/html": "html", "text/csv": "csv",
 }
 
-// mediaType returns a server's media type without parameters, and under its registered name. It returns others as they
-// are.
+// mediaType returns a media type that is in extensions without its parameters, and image/jpg under its registered name.
+// It returns every other type as the server wrote it.
 func mediaType(s string) string {
 	base, _, err := mime.ParseMediaType(s)
 	switch {

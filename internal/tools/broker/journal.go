@@ -52,7 +52,7 @@ type JournalEntry struct {
 	Key   Key       `json:"key"`
 	State CallState `json:"state"`
 	Run   int       `json:"attempt"`
-	// Version is set by Lookup. It is not stored.
+	// Version is the one that Lookup or Intent returned, and 0 if the key had no entry. It is not stored.
 	Version uint64          `json:"-"`
 	At      time.Time       `json:"at"`
 	Value   json.RawMessage `json:"value,omitempty"` // the result of an Answered call

@@ -35,8 +35,8 @@ func appendKey(b []byte, v any) []byte {
 	return append(b, "null"...)
 }
 
-// decimal returns a number as sign ("-" or ""), an integer without zeros at either end, and a power of ten. Zero has no
-// digits, sign and power. The power fits because of violation.Bounded.
+// decimal returns a number as sign ("-" or ""), an integer without zeros at either end, and a power of ten. Zero has
+// neither sign nor digits, and the power 0. The power fits because of violation.Bounded.
 func decimal(n json.Number) (sign, digits string, exponent int64) {
 	mantissa, power, _ := strings.Cut(strings.ToLower(string(n)), "e")
 	mantissa, negative := strings.CutPrefix(mantissa, "-")

@@ -18,7 +18,7 @@ func record(cfg Config, rec *journalWriter) layer {
 		if err != nil {
 			failure, ok := errors.AsType[*Error](err)
 			if !ok || failure.Code != errcode.ToolFailed {
-				return r, err // the call was not made, or its outcome is unknown
+				return r, err // nothing to replay: not made, outcome unknown, or a result that cannot be used
 			}
 			entry.Error = failure
 		}

@@ -74,6 +74,7 @@ func (f *refusal) explain(r redactor) (status int, reason string) {
 		return 0, ""
 	}
 	reason = fmt.Sprintf("the server responded with %d %s", f.status, http.StatusText(f.status))
+	// A body of maxRefusalBody bytes may be cut, so excerpt must cut it, too, and remove the start of a secret.
 	body := text.Printable(text.OneLine(strings.ToValidUTF8(r.excerpt(f.body, maxRefusalBody-1), "?")))
 	if body = text.Truncate(strings.TrimSpace(body), maxRefusalText); body != "" {
 		reason += ": " + body

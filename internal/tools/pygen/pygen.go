@@ -88,8 +88,7 @@ func Generate(s Source) (Package, error) {
 }
 
 // Program returns a program that calls a tool with the members of its variable named inputs as keyword arguments. Only
-// the catalogue of the task has the name of the tool's function, so the program tries each name that assignNames may
-// have chosen.
+// the catalogue of the task has the name of the tool's function, so the program tries each of functionNames.
 func Program(server, tool string) string {
 	var b strings.Builder
 	indent := ""

@@ -14,7 +14,7 @@ import (
 // referenceKeys are the keywords that refer to another schema.
 var referenceKeys = []string{"$ref", "$dynamicRef", "$recursiveRef"}
 
-// referenceOf returns the reference of a schema. It is false if the schema has none.
+// referenceOf returns the reference of a schema, or false if the schema has none.
 func referenceOf(s object) (string, bool) {
 	for _, key := range referenceKeys {
 		if ref, ok := s[key].(string); ok {
@@ -88,10 +88,11 @@ func follow(at any, pointer string) (any, bool) {
 	return at, true
 }
 
-// nameSchemas sets the base of a document, and collects its schemas by their "$id" and, after the "$id" of the schema
-// around them, by their anchors. It makes each "$ref" within a schema that has an "$id" of its own absolute. Two
-// different schemas with one name cannot be found by it, unless one is the document or has the name as its
-// "$dynamicAnchor": that is the outermost.
+// nameSchemas sets the base of a document, and collects its schemas by URI. The URI of a schema is its "$id", or the
+// "$id" of the schema around it with its anchor as the fragment. nameSchemas makes each "$ref" within a schema that has
+// an "$id" of its own absolute. If two different schemas have one URI, it finds neither, with two exceptions: the
+// document's own URI finds the document, and a further schema whose "$dynamicAnchor" repeats a name is passed over, so
+// that the name finds the outermost.
 func (d *document) nameSchemas() {
 	root, _ := d.root.(object)
 	id, _ := root["$id"].(string)
@@ -165,7 +166,8 @@ const (
 	unresolved = "\x00" // is no URI, and resolves none
 )
 
-// resolveURI returns the URI that another means in a schema with the URI base, or unresolved.
+// resolveURI returns the absolute form of a reference's uri in a schema with the URI base. It returns unresolved if one
+// of them cannot be parsed or is too long.
 func resolveURI(base, uri string) string {
 	if uri == "" {
 		return base

@@ -121,8 +121,8 @@ func (d document) flatten(schema any, depth int) (s object, conditions []any) {
 // annotations are the keywords that do not concern which values a schema accepts.
 var annotations = []string{"title", "description", "default", "examples"}
 
-// withMembersOf returns the schema with the properties that conditions name and it does not have. They are optional,
-// and accept what any of the conditions says.
+// withMembersOf returns the schema with the properties that conditions name and it does not have. They are optional. A
+// property accepts what any condition with a schema for it says; conditions that only name it add nothing.
 func (d document) withMembersOf(s object, conditions []any, depth int) object {
 	own, _ := s["properties"].(object)
 	members := object{}

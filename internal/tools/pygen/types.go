@@ -14,7 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// maxClasses is the maximum number of TypedDicts in a module.
+// maxClasses is the number of classes in a module from which on an object with properties is a Dict. An object that a
+// reference names becomes a TypedDict even then.
 const maxClasses = 100
 
 // typer converts the schemas of one module to type expressions, and collects the classes that they need.
