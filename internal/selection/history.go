@@ -30,8 +30,8 @@ type History struct {
 const (
 	similarTasks   = 10   // past tasks whose tools get votes
 	priorTasks     = 20   // see postings.prior
-	similarityLow  = 0.05 // if the most similar task is below it, the history has no weight
-	similarityHigh = 0.4  // if it is at this, the weight is 1; if it is above, the weight grows by the difference
+	similarityLow  = 0.05 // with a lower similarity of the most similar task, the history has no weight
+	similarityHigh = 0.4  // with this similarity, the weight is 1; a higher one adds the difference to it
 )
 
 // NewHistory indexes the past tasks that used tools. It returns nil if there are none.

@@ -15,7 +15,7 @@ import (
 // Overlay holds what one tenant's catalogue has in addition to the fleet's: the modules of the tools that the tenant's
 // processes serve, and skills. It is immutable.
 type Overlay struct {
-	Files  map[string][]byte // by path relative to servers/: <server>/<tool>.py
+	Files  map[string][]byte // by path relative to servers/: <server>/<tool>.py and <server>/definitions.json
 	Expose map[string]bool   // by tool ID; the MCP bridge offers these tools, too
 	Broken []Broken          // rejected registrations
 

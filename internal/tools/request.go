@@ -26,7 +26,7 @@ type Result struct {
 // Content is one block of a result.
 type Content struct {
 	Type      string // text | image | audio | resource | resource_link
-	Text      string
+	Text      string // the name, if it is a resource link
 	Data      []byte // for images, audio and binary resources
 	MediaType string
 	URI       string // for resources and resource links

@@ -34,7 +34,7 @@ type AuditRecord struct {
 
 	MS          float64
 	OK          bool
-	Code        string // the error code; empty if OK, or if the program's time ended during the call
+	Code        string // the error code; empty if OK, or if the program ended during the call
 	Replayed    bool
 	Local       bool // made in the box and reported by the program (untrusted); in Calls only
 	ResultBytes int

@@ -211,8 +211,8 @@ func unreadable(err error) []byte {
 	return []byte(text.OneLine(text.Truncate(reason, maxMessage)) + "\n")
 }
 
-// exactBody applies decodable to a response that is one message. Another body is an error, unless the response refuses
-// the request: then the SDK passes on nothing but an error.
+// exactBody applies decodable to the body of a response that is not a stream. A body that is not one message is an
+// error. If the response refuses the request, such a body is passed on: the SDK returns an error, whatever the body is.
 type exactBody struct {
 	io.ReadCloser
 	refusal bool
@@ -235,7 +235,7 @@ func (b *exactBody) Read(p []byte) (int, error) {
 }
 
 func (b *exactBody) decodable(data []byte) ([]byte, error) {
-	out, err := decodable(bytes.TrimSpace(data), nil) // the response to a request of ours: one at a time
+	out, err := decodable(bytes.TrimSpace(data), nil) // not counted: a request of ours has only one such response
 	switch {
 	case out != nil:
 		return out, nil

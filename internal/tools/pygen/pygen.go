@@ -55,7 +55,7 @@ type Rejection struct{ Tool, Reason string }
 const (
 	maxTools  = 5000
 	maxSchema = 1 << 20 // bytes of both schemas of a tool
-	maxName   = 512     // bytes
+	maxName   = 512     // bytes of the name of a server or a tool
 
 	maxIndentFactor = 4 // definitions are not indented if that could make them more than this many times as long
 )
