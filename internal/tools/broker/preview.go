@@ -68,18 +68,31 @@ func (p *previewer) value(v any, depth int) any {
 		out := make(map[string]any, min(len(v), previewItems+1))
 		for i, name := range slices.Sorted(maps.Keys(v)) {
 			if i == previewItems {
-				out["…"] = fmt.Sprintf("(%d more)", len(v)-previewItems)
+				out[newName(out, "…")] = fmt.Sprintf("(%d more)", len(v)-previewItems)
 				break
 			}
+			shown := newName(out, p.text(name))
 			if secretName.MatchString(name) && v[name] != nil {
-				out[p.text(name)] = hidden
+				out[shown] = hidden
 			} else {
-				out[p.text(name)] = p.value(v[name], depth-1)
+				out[shown] = p.value(v[name], depth-1)
 			}
 		}
 		return out
 	}
 	return v
+}
+
+// newName returns name, with a number if out has that name: masked and truncated names may be equal, and a person must
+// see every argument.
+func newName(out map[string]any, name string) string {
+	unique := name
+	for n := 2; ; n++ {
+		if _, taken := out[unique]; !taken {
+			return unique
+		}
+		unique = fmt.Sprintf("%s (%d)", name, n)
+	}
 }
 
 func (p *previewer) text(s string) string {
