@@ -324,7 +324,7 @@ func TestApprovals(t *testing.T) {
 	yes := true
 	next := d
 	next.Description = "Does more.\u200b"
-	next.InputSchema = json.RawMessage(`{"type":"object","properties":{"a":{"type":"string"},"b":{}}}`)
+	next.InputSchema = json.RawMessage(`{"type":"object","properties":{"a":{"type":"string"},"b":{},"x: 1\n+ y":{}}}`)
 	next.Annotations.Destructive = &yes
 	generated(t, dir, "up-stream", next)
 	listing := read(t, c)
@@ -340,6 +340,7 @@ func TestApprovals(t *testing.T) {
 		`description: "Does get-it." → "Does more.<U+200B>"`,
 		`inputSchema.properties.a.type: "integer" → "string"`,
 		`+ inputSchema.properties.b: {}`,
+		`+ inputSchema.properties."x: 1\n+ y": {}`,
 	}
 	if diff := cmp.Diff(want, approvals.Difference("up-stream", next)); diff != "" {
 		t.Errorf("Difference (-want +got):\n%s", diff)

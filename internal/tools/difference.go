@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +14,7 @@ import (
 )
 
 // difference lists the changes between two definitions: each JSON path with its old and new value, in a
-// stable order. Strings are quoted, so that none can look like a line of the list.
+// stable order. Strings and unusual names are quoted, so that none can look like a line of the list.
 func difference(before, after Definition) []string {
 	var out []string
 	compareValues(&out, "", asTree(before), asTree(after))
@@ -46,7 +47,7 @@ func compareValues(out *[]string, at string, before, after any) {
 	for _, k := range slices.Sorted(maps.Keys(union)) {
 		x, inOld := a[k]
 		y, inNew := b[k]
-		path := strings.TrimPrefix(at+"."+text.Printable(k), ".")
+		path := strings.TrimPrefix(at+"."+formatName(k), ".")
 		switch {
 		case !inOld:
 			*out = append(*out, fmt.Sprintf("+ %s: %s", path, formatValue(y)))
@@ -56,6 +57,16 @@ func compareValues(out *[]string, at string, before, after any) {
 			compareValues(out, path, x, y)
 		}
 	}
+}
+
+// plainName matches names that a path contains without quotation marks.
+var plainName = regexp.MustCompile(`^[\w$-]+$`)
+
+func formatName(name string) string {
+	if plainName.MatchString(name) {
+		return name
+	}
+	return formatValue(name)
 }
 
 func formatValue(v any) string {
