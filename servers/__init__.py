@@ -103,7 +103,8 @@ class Package(ModuleType):
     """A server. It imports the module of a tool on first use of its function.
 
     When Python imports a submodule, it sets the submodule as an attribute of the package. __setattr__ sets the function
-    instead, so that `from servers.calculator import add` is the function, whatever was imported before.
+    instead, so that `from servers.calculator import add` is the function, whatever was imported before. If a module and
+    its function have different names, both names are the function.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -114,17 +115,20 @@ class Package(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         tools: Dict[str, str] = self.__dict__.get("_tools", {})
-        if name in tools:
-            import_module(self.__name__ + "." + name)
-            return self.__dict__[name]
+        module = name if name in tools else next((m for m, function in tools.items() if function == name), None)
+        if module is not None:
+            import_module(self.__name__ + "." + module)
+            return self.__dict__[module]
         if name.startswith("_"):
             raise AttributeError("module %r has no attribute %r" % (self.__name__, name))
-        hint = _nearest(name, list(tools)) or "; it has " + ", ".join(sorted(tools)[:20])
+        functions = list(tools.values())
+        hint = _nearest(name, functions) or "; it has " + ", ".join(sorted(functions)[:20])
         # `from … import …` drops the text of an AttributeError, but not of an ImportError.
         raise ImportError("%s has no tool %r%s" % (self.__name__, name, hint), name=self.__name__)
 
     def __dir__(self) -> list[str]:
-        return sorted(set(super().__dir__()) | set(self.__dict__.get("_tools", ())))
+        tools: Dict[str, str] = self.__dict__.get("_tools", {})
+        return sorted({*super().__dir__(), *tools, *tools.values()})
 
 
 def package(name: str, tools: Dict[str, str]) -> None:

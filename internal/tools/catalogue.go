@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode"
 
 	"golang.org/x/sync/errgroup"
 
@@ -165,15 +166,13 @@ func checkServerDir(e fs.DirEntry) (problem string) {
 		return "a tool's file must be in a server's directory, for example servers/mine/" + text.Printable(name)
 	case !e.IsDir():
 		return "not a directory or regular file; symbolic links are not followed"
-	case !isIdentifier(name):
+	case !isName(name):
 		return invalidServerName
-	case slices.Contains(Keywords, name):
-		return "a server's directory name must not be a Python keyword"
 	}
 	return ""
 }
 
-const invalidServerName = "a server's directory name must be a Python identifier"
+const invalidServerName = "a server's directory name must be a Python identifier, and no keyword"
 
 func (c *Catalogue) readApprovals(root *os.Root) (changed bool, err error) {
 	info, err := root.Lstat(ApprovalsFile)
@@ -274,8 +273,8 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 	switch {
 	case f.skipped != "":
 		return Tool{}, &Broken{Path: text.Printable(at), Message: f.skipped}
-	case !isIdentifier(base):
-		const problem = "a tool's file name must be a Python identifier with the suffix .py"
+	case !isName(base):
+		const problem = "a tool's file name must be a Python identifier, and no keyword, with the suffix .py"
 		return Tool{}, &Broken{Path: text.Printable(at), Message: problem}
 	case checked && problem.Message != "":
 		return Tool{}, &Broken{Path: at, Line: problem.Line, Message: problem.Message}
@@ -307,15 +306,15 @@ func applyDefinition(t *Tool, defs *parsedDefinitions, i int, approvals Approval
 var Keywords = strings.Fields(`False None True and as assert async await break class continue def del elif else
 except finally for from global if import in is lambda nonlocal not or pass raise return try while with yield`)
 
-// isIdentifier reports whether s looks like a Python identifier of at most 200 bytes. It accepts every visible
-// non-ASCII character; Python rejects invalid ones when it imports the module.
+// isName reports whether Python can import s: an identifier that is no keyword. Another name would make the generated
+// __init__.py of its server a syntax error.
+func isName(s string) bool { return isIdentifier(s) && !slices.Contains(Keywords, s) }
+
+// isIdentifier reports whether s is a Python identifier of at most 200 bytes, all of them visible.
 func isIdentifier(s string) bool {
 	for i, r := range s {
-		letter := r == '_' || (r|0x20 >= 'a' && r|0x20 <= 'z') || r >= 0x80
-		if !letter && (i == 0 || r < '0' || r > '9') {
-			return false
-		}
-		if text.Hidden(r) {
+		letter := r == '_' || unicode.In(r, unicode.L, unicode.Nl)
+		if !letter && (i == 0 || !unicode.In(r, unicode.Nd, unicode.Mn, unicode.Mc, unicode.Pc)) || text.Hidden(r) {
 			return false
 		}
 	}

@@ -115,7 +115,7 @@ func listFiles(files map[string][]byte) (*Listing, error) {
 		case dir == "", strings.HasPrefix(dir, "_"), strings.HasPrefix(file, "."),
 			file != DefinitionsFile && !strings.HasSuffix(file, ".py"):
 			continue
-		case !isIdentifier(dir):
+		case !isName(dir):
 			broken = append(broken, Broken{Path: text.Printable(dir), Message: invalidServerName})
 			continue
 		}

@@ -77,21 +77,22 @@ func cutDef(l logicalLine) (string, bool) {
 	return strings.TrimSpace(def), ok
 }
 
-// splitDef splits "f(a, b) -> c: rest" into the name, the signature and the rest.
+// splitDef splits "f[T](a, b) -> c: rest" into the name, the signature without the type parameters, and the rest.
 func splitDef(def string) (name, signature, rest string, ok bool) {
-	name, after, ok := strings.Cut(def, "(")
+	s := &scanner{src: def, line: 1}
+	open, err := s.topLevel('(')
+	if err != nil || open < 0 {
+		return "", "", "", false
+	}
+	name, _, _ = strings.Cut(def[:open], "[")
 	name = strings.TrimSpace(name)
-	if !ok || name == "" || strings.ContainsAny(name, " :)") {
+	end, err := s.topLevel(':')
+	if err != nil || end < 0 || !isName(name) {
 		return "", "", "", false
 	}
-	s := &scanner{src: "(" + after, line: 1}
-	end, err := s.topLevelColon()
-	if err != nil || end < 0 {
-		return "", "", "", false
-	}
-	signature = name + strings.Join(strings.Fields("("+after[:end-1]), " ")
+	signature = name + strings.Join(strings.Fields(def[open:end]), " ")
 	signature = strings.ReplaceAll(strings.ReplaceAll(signature, "( ", "("), ", )", ")")
-	return name, strings.ReplaceAll(signature, " )", ")"), strings.TrimSpace(after[end:]), true
+	return name, strings.ReplaceAll(signature, " )", ")"), strings.TrimSpace(def[end+1:]), true
 }
 
 // docstring returns the dedented text of the string literal with which a statement begins, or "" if it begins with
@@ -254,8 +255,8 @@ func (s *scanner) skipString() error {
 	return &syntaxError{first, "unterminated string"}
 }
 
-// topLevelColon returns the position of the first colon outside brackets and strings, or -1.
-func (s *scanner) topLevelColon() (int, error) {
+// topLevel moves to the next wanted byte outside brackets and strings, and returns its position, or -1 if there is none.
+func (s *scanner) topLevel(wanted byte) (int, error) {
 	depth := 0
 	for s.pos < len(s.src) {
 		switch c := s.src[s.pos]; {
@@ -264,12 +265,12 @@ func (s *scanner) topLevelColon() (int, error) {
 				return -1, err
 			}
 			continue
+		case c == wanted && depth == 0:
+			return s.pos, nil
 		case c == '(' || c == '[' || c == '{':
 			depth++
 		case closing[c] != 0:
 			depth--
-		case c == ':' && depth == 0:
-			return s.pos, nil
 		}
 		s.pos++
 	}

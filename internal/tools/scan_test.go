@@ -25,6 +25,7 @@ func TestScanModule(t *testing.T) {
 		{"all strings", "s = r'\\\\' + f\"{x}\" + '''def g(): \"(\n''' + \"\\\"(\"\ndef f(): pass\n", "f()", ""},
 		{"lines continued after a backslash", "x = 1 + \\\n  2\ndef f(a): \\\n  pass\n", "f(a)", ""},
 		{"byte order mark and CRLF", "\ufeff# c\r\ndef f():\r\n    '''One.\r\n    Two.'''\r\n", "f()", "One.\nTwo."},
+		{"type parameters", "def f[T: (int, str)](a: list[T]) -> T: ...", "f(a: list[T]) -> T", ""},
 		{"lambda and slices", "def f(k=lambda a: a, s=x[1:2]) -> None: ...", "f(k=lambda a: a, s=x[1:2]) -> None", ""},
 	} {
 		got, err := scanModule([]byte(test.src), "f")

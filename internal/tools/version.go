@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Version is an immutable version of the catalogue: modules, definitions and approvals. The same files
@@ -77,9 +79,9 @@ func (c *Catalogue) filesToPack(listing *Listing) (map[string][]byte, error) {
 		case err != nil:
 			return err
 		case name == ".":
-		case e.IsDir() && (strings.Count(name, "/") > 0 || !isIdentifier(name) || strings.HasPrefix(name, "_")):
+		case e.IsDir() && (strings.Count(name, "/") > 0 || ignored(e) || checkServerDir(e) != ""):
 			return fs.SkipDir
-		case e.Type().IsRegular() && isPackable(name) && !broken[name]:
+		case e.Type().IsRegular() && isPackable(name) && !broken[text.Printable(name)]:
 			files[name], err = fs.ReadFile(root.FS(), name)
 		}
 		return err

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/tools"
 )
@@ -92,6 +94,58 @@ func TestVersions(t *testing.T) {
 	write(t, dir, "mine/g.py", "def g(): pass\n")
 	if next := pack(t, dir); next.ID == v.ID {
 		t.Error("the version with a new tool has the same ID, want another")
+	}
+}
+
+// Programs can import each tool as it is listed, whatever the other files of its server are named or contain. Files
+// that cannot be imported are broken, and not packed.
+func TestImportsAsListed(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"mine/h.py":        "def g():\n    return 1\n",
+		"mine/first.py":    "def first[T: (int, str)](items: list[T]) -> T:\n    return items[0]\n",
+		"mine/class.py":    "def f():\n    return 2\n",
+		"mine/x€.py":       "def f():\n    return 2\n",
+		"mine/a\u200bb.py": "def f():\n    return 2\n",
+		"mine/pass.py":     "def in():\n    return 2\n",
+		"class/f.py":       "def f():\n    return 2\n",
+		"größe/maß.py":     "def maß():\n    return 3\n",
+	} {
+		write(t, dir, name, text)
+	}
+	v := pack(t, dir)
+	host := t.TempDir()
+	if err := tools.UnpackOnce(v, host); err != nil {
+		t.Fatal(err)
+	}
+	bucket := mem.New()
+	if err := tools.Publish(t.Context(), bucket, v); err != nil {
+		t.Fatal(err)
+	}
+	listing, err := tools.OpenPublished(bucket).Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, tool := range listing.Tools {
+		got[tool.ID()] = tool.Import()
+	}
+	want := map[string]string{
+		"mine/h": "from servers.mine import g", "mine/first": "from servers.mine import first",
+		"größe/maß": "from servers.größe import maß",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(listing.Broken) > 0 {
+		t.Errorf("published: broken %v, imports (-want +got):\n%s", listing.Broken, diff)
+	}
+	program := "from servers.mine import g, h; import servers.mine as m; from servers.größe import maß\n" +
+		"print(g(), h(), m.g(), maß(), 'g' in dir(m))\ntry: from servers.mine import gg\nexcept ImportError as e: print(e)"
+	if python, err := exec.LookPath("/usr/bin/python3"); err == nil {
+		cmd := exec.Command(python, "-S", "-B", "-c", program)
+		cmd.Env = []string{"PYTHONPATH=" + filepath.Join(host, v.ID), "LANG=C.UTF-8"}
+		out, err := cmd.CombinedOutput()
+		if want := "1 1 1 3 True\nservers.mine has no tool 'gg'; did you mean g?\n"; err != nil || string(out) != want {
+			t.Errorf("imports = %s, %v; want %s", out, err, want)
+		}
 	}
 }
 
