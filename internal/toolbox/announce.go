@@ -29,6 +29,9 @@ func AddAnnounced(dir, server string, defs []tools.Definition) (added []string, 
 	if err != nil {
 		return nil, err
 	}
+	for _, d := range previous.Tools { // their modules may have been edited
+		delete(p.Files, previous.Names[d.Name]+".py")
+	}
 	_, err = pygen.Write(dir, p)
 	return slices.DeleteFunc(added, func(name string) bool { return p.Definitions.Names[name] == "" }), err
 }

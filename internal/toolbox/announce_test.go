@@ -1,7 +1,10 @@
 package toolbox_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -30,6 +33,15 @@ func TestAddAnnounced(t *testing.T) {
 	if _, err := pygen.Write(dir, p); err != nil {
 		t.Fatal(err)
 	}
+	one := filepath.Join(dir, "lab", "one.py")
+	edited, err := os.ReadFile(one)
+	if err == nil {
+		edited = append(edited, "# edited\n"...)
+		err = os.WriteFile(one, edited, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, want := range [][]string{{"three-d"}, nil} {
 		added, err := toolbox.AddAnnounced(dir, "lab", []tools.Definition{
 			def("one", "Something else."), def("three-d", "Third."), def("bad\nname", ""),
@@ -52,6 +64,9 @@ func TestAddAnnounced(t *testing.T) {
 		}
 		if !slices.Equal(got, all) {
 			t.Errorf("tools = %q, want %q", got, all)
+		}
+		if got, err := os.ReadFile(one); err != nil || !bytes.Equal(got, edited) {
+			t.Errorf("the edited module = %q, %v; want it unchanged", got, err)
 		}
 	}
 }

@@ -111,11 +111,14 @@ func addInits(files map[string][]byte, listing *Listing) {
 	}
 	for dir, list := range exports {
 		name := dir + "__init__.py"
-		if was := files[name]; bytes.HasPrefix(was, []byte(packageMark)) || !hasCode(was) {
+		if !HasOwnInit(files[name]) {
 			files[name] = PackageInit("Tools of "+strings.TrimSuffix(dir, "/")+".", list)
 		}
 	}
 }
+
+// HasOwnInit reports whether an __init__.py has code that was written by hand.
+func HasOwnInit(src []byte) bool { return !bytes.HasPrefix(src, []byte(packageMark)) && hasCode(src) }
 
 // hasCode reports whether a Python file has more than comments and a docstring. A file that cannot be scanned has code.
 func hasCode(src []byte) bool {

@@ -19,6 +19,7 @@ package pygen
 import (
 	"bytes"
 	"cmp"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -142,8 +143,9 @@ func (p *Package) accept(s Source) []tools.Definition {
 }
 
 // Write updates servers/<Dir>. It replaces changed files one by one, removes generated modules of tools that no longer
-// exist, keeps hand-written files, and returns the changed and removed files. If the directory belongs to another
-// server, or is hand-written, or a hand-written file has the name of a module, it returns an error and changes no file.
+// exist, keeps files that were written or edited by hand, and returns the changed and removed files. If the directory
+// belongs to another server, or is hand-written, or such a file has the name of a module, it returns an error and
+// changes no file.
 func Write(servers string, p Package) (changed []string, err error) {
 	if err := os.MkdirAll(servers, 0o755); err != nil {
 		return nil, err
@@ -172,6 +174,9 @@ func Write(servers string, p Package) (changed []string, err error) {
 	}
 	for name, data := range p.Files {
 		at := path.Join(p.Dir, name)
+		if own, err := root.ReadFile(at); err == nil && name == "__init__.py" && tools.HasOwnInit(own) {
+			continue
+		}
 		updated, err := update(root, at, data)
 		if err != nil {
 			return changed, err
@@ -207,13 +212,9 @@ func Previous(servers, server string) (tools.Definitions, error) {
 	return old, nil
 }
 
-// staleModules returns the modules to remove. The error says that a hand-written file has the name of a module, or that
-// the whole directory is hand-written.
+// staleModules returns the modules to remove. The error says that a file with the name of a module was written or edited
+// by hand, or that the whole directory is hand-written.
 func staleModules(root *os.Root, p Package, old tools.Definitions) (stale []string, err error) {
-	generated := map[string]bool{}
-	for _, function := range old.Names {
-		generated[function+".py"] = true
-	}
 	if old.Server == "" {
 		if modules, err := fs.Glob(root.FS(), p.Dir+"/*.py"); err != nil || len(modules) > 0 {
 			return nil, cmp.Or(err, fmt.Errorf("servers/%s has hand-written tools: rename server %q, or move them",
@@ -222,19 +223,32 @@ func staleModules(root *os.Root, p Package, old tools.Definitions) (stale []stri
 	}
 	for name := range p.Files {
 		at := path.Join(p.Dir, name)
-		if _, err := root.Lstat(at); err == nil && strings.HasSuffix(name, ".py") && name != "__init__.py" &&
-			!generated[name] {
-			return nil, fmt.Errorf("servers/%s was not generated, but server %q has a tool of that name: "+
-				"rename the server, or move the file", at, p.Definitions.Server)
+		if strings.HasSuffix(name, ".py") && name != "__init__.py" && exists(root, at) && !isGenerated(root, at) {
+			return nil, fmt.Errorf("servers/%s was written or edited by hand, but server %q has a tool of that name: "+
+				"move the file to another server, or delete it", at, p.Definitions.Server)
 		}
 	}
-	for name := range generated {
-		at := path.Join(p.Dir, name)
-		if _, err := root.Lstat(at); err == nil && p.Files[name] == nil {
+	listed := map[string]bool{}
+	for _, d := range p.Definitions.Tools {
+		listed[d.Name] = true
+	}
+	for tool, function := range old.Names {
+		if at := path.Join(p.Dir, function+".py"); !listed[tool] && isGenerated(root, at) {
 			stale = append(stale, at)
 		}
 	}
 	return stale, nil
+}
+
+func exists(root *os.Root, name string) bool {
+	_, err := root.Lstat(name)
+	return err == nil
+}
+
+// isGenerated reports whether a file exists, was generated, and was not edited since.
+func isGenerated(root *os.Root, name string) bool {
+	data, err := root.ReadFile(name)
+	return err == nil && tools.IsGenerated(data)
 }
 
 // update replaces a file atomically if its content differs from data, and reports whether it did.
@@ -242,9 +256,12 @@ func update(root *os.Root, name string, data []byte) (changed bool, err error) {
 	if old, err := root.ReadFile(name); err == nil && bytes.Equal(old, data) {
 		return false, nil
 	}
-	tmp := path.Join(path.Dir(name), ".new-"+path.Base(name))
-	if err := root.WriteFile(tmp, data, 0o644); err != nil {
-		return false, err
+	tmp := path.Join(path.Dir(name), ".new-"+rand.Text()) // another process may update the file at the same time
+	if err = root.WriteFile(tmp, data, 0o644); err == nil {
+		err = root.Rename(tmp, name)
 	}
-	return true, root.Rename(tmp, name)
+	if err != nil {
+		_ = root.Remove(tmp)
+	}
+	return err == nil, err
 }

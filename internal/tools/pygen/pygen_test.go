@@ -1,6 +1,7 @@
 package pygen
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 
 	"github.com/codefleet/codefleet/internal/tools"
@@ -588,8 +590,39 @@ func TestWriteKeepsHandWrittenFiles(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "s", "b.py")); !os.IsNotExist(err) {
 		t.Errorf("Stat of b.py = %v, want it removed", err)
 	}
-	if _, err := Write(dir, gen(old, "a", "mine")); err == nil || !strings.Contains(err.Error(), "was not generated") {
+	for _, file := range []string{"a.py", "b.py"} { // one is edited, the other written instead of a removed module
+		at := filepath.Join(dir, "s", file)
+		before, _ := os.ReadFile(at)
+		edited := append(slices.Clone(before), "# edited\n"...)
+		if err := os.WriteFile(at, edited, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		tool := strings.TrimSuffix(file, ".py")
+		if _, err := Write(dir, gen(old, "c", tool)); err == nil || !strings.Contains(err.Error(), "edited by hand") {
+			t.Errorf("Write of %s = %v, want an error", file, err)
+		}
+		if _, err := Write(dir, gen(old, "c")); err != nil {
+			t.Errorf("Write without %s = %v, want nil", file, err)
+		}
+		if data, err := os.ReadFile(at); err != nil || !bytes.Equal(data, edited) {
+			t.Errorf("%s after Write = %q, %v; want it unchanged", file, data, err)
+		}
+		if err := os.Remove(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Write(dir, gen(old, "a", "mine")); err == nil || !strings.Contains(err.Error(), "by hand") {
 		t.Errorf("Write over a hand-written file = %v, want an error", err)
+	}
+	init := filepath.Join(dir, "s", "__init__.py")
+	if err := os.WriteFile(init, []byte("x = 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := Write(dir, gen(old, "a")); err != nil || slices.Contains(changed, "s/__init__.py") {
+		t.Errorf("Write beside a hand-written __init__.py = %v, %v; want it unchanged", changed, err)
+	}
+	if leftover, err := filepath.Glob(filepath.Join(dir, "s", ".new-*")); err != nil || leftover != nil {
+		t.Errorf("temporary files after Write = %v, %v; want none", leftover, err)
 	}
 	if data, err := os.ReadFile(handWritten); err != nil || string(data) != "def mine(): pass\n" {
 		t.Errorf("the hand-written file = %q, %v; want it unchanged", data, err)
@@ -599,6 +632,38 @@ func TestWriteKeepsHandWrittenFiles(t *testing.T) {
 	}
 	if _, err := Previous(dir, "s!"); err != nil {
 		t.Errorf("Previous of s! = %v, want nil", err)
+	}
+}
+
+// Processes may write one server at the same time: none reads or renames what another has half written.
+func TestWritesAtTheSameTime(t *testing.T) {
+	dir := t.TempDir()
+	var packages []Package
+	for i := range 4 {
+		d := def("a", `{}`)
+		d.Description = strings.Repeat(fmt.Sprint(i), 10_000)
+		p, err := Generate(Source{Server: "s", Tools: []tools.Definition{d}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+	if _, err := Write(dir, packages[0]); err != nil {
+		t.Fatal(err)
+	}
+	var g errgroup.Group
+	for _, p := range packages {
+		g.Go(func() error {
+			for range 20 {
+				if _, err := Write(dir, p); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Errorf("Write beside other writes = %v, want nil", err)
 	}
 }
 
