@@ -243,8 +243,19 @@ const (
 // large, are handled one after another: the server may announce changes faster than OnAnnounced handles them.
 type announcements struct {
 	mu      sync.Mutex
-	running bool
-	changed []*mcpSession // those whose tools are still to be listed
+	stop    context.CancelFunc // stops announceChanges; nil while it does not run
+	ended   bool               // by end
+	changed []*mcpSession      // those whose tools are still to be listed
+}
+
+// end stops the announcements for good.
+func (a *announcements) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	if a.stop != nil {
+		a.stop()
+	}
 }
 
 // announceTools lists the tools in the background and passes them to OnAnnounced. Changes in quick succession are
@@ -256,19 +267,22 @@ func (s *mcpSession) announceTools(ctx context.Context) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.ended {
+		return
+	}
 	if !slices.Contains(a.changed, s) {
 		a.changed = append(a.changed, s)
 	}
-	if !a.running {
-		ctx := context.WithoutCancel(ctx)
-		a.running = m.start(func() { s.up.announceChanges(ctx) })
+	if a.stop == nil {
+		ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+		a.stop = stop
+		m.start(func() { defer stop(); s.up.announceChanges(ctx) }) // after Close, it need not run
 	}
 }
 
-// announceChanges announces the tools of one connection after the other until none has changes.
+// announceChanges announces the tools of one connection after the other until none has changes, or ctx ends.
 func (u *upstream) announceChanges(ctx context.Context) {
-	for delay := announceDelay; ; delay = min(2*delay, maxAnnounceDelay) {
-		_ = clock.Sleep(ctx, delay) // ctx does not end
+	for delay := announceDelay; clock.Sleep(ctx, delay) == nil; delay = min(2*delay, maxAnnounceDelay) {
 		s := u.announcements.next()
 		if s == nil {
 			return
@@ -284,7 +298,7 @@ func (a *announcements) next() *mcpSession {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.changed) == 0 {
-		a.running = false
+		a.stop = nil
 		return nil
 	}
 	s := a.changed[0]

@@ -1051,7 +1051,7 @@ func TestChangeDuringAListing(t *testing.T) {
 }
 
 // TestEndlessAnnouncements checks that a server that announces a change whenever its tools are listed is not listed all
-// the time.
+// the time, and that Close does not wait for its next list.
 func TestEndlessAnnouncements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := sdk.NewServer(&sdk.Implementation{Name: "lab", Version: "1"}, nil)
@@ -1085,6 +1085,11 @@ func TestEndlessAnnouncements(t *testing.T) {
 		<-time.After(10 * time.Minute)
 		if n := lists.Load(); n < 5 || n > 25 {
 			t.Errorf("%d lists in ten minutes, want some, but at most one in a minute in the long run", n)
+		}
+		closing := time.Now()
+		m.Close()
+		if d := time.Since(closing); d > time.Second {
+			t.Errorf("Close took %s, want at most a second", d)
 		}
 	})
 }

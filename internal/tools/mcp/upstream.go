@@ -265,8 +265,9 @@ func (c *conn) closeIdle() {
 	}
 }
 
-// retire closes all connections without calls, and the others when their last call ends.
+// retire ends the announcements, and closes all connections without calls, and the others when their last call ends.
 func (u *upstream) retire() {
+	u.announcements.end()
 	u.mu.Lock()
 	u.retired = true
 	idle := slices.Collect(maps.Values(u.conns))
@@ -283,8 +284,9 @@ func (u *upstream) unused() bool {
 	return len(u.conns) == 0
 }
 
-// closeAll closes all connections, including those that calls use.
+// closeAll ends the announcements, and closes all connections, including those that calls use.
 func (u *upstream) closeAll() {
+	u.announcements.end()
 	u.mu.Lock()
 	var sessions []*mcpSession
 	for _, c := range u.conns {
