@@ -32,11 +32,9 @@ func (t Tool) Params() []Param {
 	_ = json.Unmarshal(t.InputSchema, &schema) // an invalid schema adds nothing
 	var out []Param
 	for _, part := range splitParams(inner) {
-		name, rest, typed := strings.Cut(part, ":")
-		typ, _, optional := strings.Cut(rest, "=")
-		if !typed {
-			name, _, optional = strings.Cut(part, "=")
-		}
+		declared, optional := cutTopLevel(part, '=')
+		name, _ := cutTopLevel(declared, ':')
+		typ := strings.TrimPrefix(declared[len(name):], ":")
 		name = strings.TrimSpace(name)
 		if !isIdentifier(name) {
 			continue // *, /, *args or **kwargs
@@ -63,6 +61,15 @@ func enumValue(raw json.RawMessage) string {
 		return literal
 	}
 	return string(raw)
+}
+
+// cutTopLevel returns s up to the first sep outside of brackets and strings, and whether there is one.
+func cutTopLevel(s string, sep byte) (before string, found bool) {
+	at, err := (&scanner{src: s, line: 1}).topLevel(sep)
+	if err != nil || at < 0 {
+		return s, false
+	}
+	return s[:at], true
 }
 
 // splitParams splits a list of parameters at the commas outside of brackets and strings. The list ends with the bracket
