@@ -60,6 +60,9 @@ func parseApprovals(data []byte) (Approvals, error) {
 	if err := json.Unmarshal(data, &a); err != nil {
 		return nil, fmt.Errorf("%s: %w", ApprovalsFile, err)
 	}
+	if a == nil { // the file contains null
+		a = Approvals{}
+	}
 	return a, nil
 }
 

@@ -307,6 +307,7 @@ func TestApprovals(t *testing.T) {
 	if tool.State != tools.Pending || tool.Module != "servers.up_stream.get_it" || tool.Hash != d.Hash() {
 		t.Errorf("tool before approval = %+v, want it pending", tool)
 	}
+	write(t, dir, tools.ApprovalsFile, "null")
 	approvals, err := tools.LoadApprovals(dir)
 	if err != nil {
 		t.Fatal(err)
