@@ -41,11 +41,13 @@ func printableTexts(v any) any {
 		for name, e := range v {
 			switch name {
 			case "enum", "const", "default", "examples", "pattern", "format", "type", "required", "dependentRequired",
-				"dependencies", "$ref", "$id", "$schema", "$anchor", "$dynamicRef", "$dynamicAnchor":
-			case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
+				"$ref", "$id", "$schema", "$anchor", "$dynamicRef", "$dynamicAnchor":
+			case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies":
 				named, _ := e.(map[string]any)
 				for name, schema := range named { // these names are not keywords
-					named[name] = printableTexts(schema)
+					if _, names := schema.([]any); !names { // which dependencies may have in place of a schema
+						named[name] = printableTexts(schema)
+					}
 				}
 			default:
 				v[name] = printableTexts(e)

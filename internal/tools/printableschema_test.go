@@ -14,14 +14,16 @@ func TestPrintableSchema(t *testing.T) {
 		"description": {"type": "string", "title": "plain"},
 		"list": {"items": [{"$comment": "\u2066"}], "anyOf": [{"description": "\ufe0f"}], "pattern": "\u200b",
 			"required": ["\u200b"], "x-note": "do\u200b", "enumDescriptions": ["\u200b"],
-			"title": {"description": "\u200b"}}}}`
+			"title": {"description": "\u200b"}}},
+		"dependencies": {"a": ["x\u200b"], "b": {"description": "\u200b", "required": ["\u200b"]}}}`
 	const want = `{"type": "object", "title": "a<U+202E>b", "properties": {
 		"enum": {"description": "see<U+200B>nothing <U+E0041>", "enum": ["x\u200b", 12345678901234567890],
 			"default": "x\u200b"},
 		"description": {"type": "string", "title": "plain"},
 		"list": {"items": [{"$comment": "<U+2066>"}], "anyOf": [{"description": "<U+FE0F>"}], "pattern": "\u200b",
 			"required": ["\u200b"], "x-note": "do<U+200B>", "enumDescriptions": ["<U+200B>"],
-			"title": {"description": "<U+200B>"}}}}`
+			"title": {"description": "<U+200B>"}}},
+		"dependencies": {"a": ["x\u200b"], "b": {"description": "<U+200B>", "required": ["\u200b"]}}}`
 	if d := cmp.Diff(canonical(t, want), canonical(t, string(PrintableSchema(json.RawMessage(hostile))))); d != "" {
 		t.Errorf("PrintableSchema (-want +got):\n%s", d)
 	}
