@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -101,9 +102,13 @@ func ServerTaken(server string) string {
 	return fmt.Sprintf("the fleet has a server %q: register these tools under another name", server)
 }
 
+// packed is the Checker of files that Pack has packed. It accepts all: Pack leaves out those with invalid syntax, which
+// it may have checked with Python.
+func packed(context.Context, map[string][]byte) (map[string]Broken, error) { return nil, nil }
+
 // listFiles returns the listing of a catalogue whose files are in memory, keyed by path relative to servers/.
-func listFiles(files map[string][]byte) (*Listing, error) {
-	c := OpenCatalogue("", Options{})
+func listFiles(files map[string][]byte) (listing *Listing, err error) {
+	c := OpenCatalogue("", Options{Check: packed})
 	var broken []Broken
 	for name, data := range files {
 		dir, file := path.Split(name)
@@ -126,7 +131,9 @@ func listFiles(files map[string][]byte) (*Listing, error) {
 		f.interpret(file)
 		c.servers[dir].files[file] = f
 	}
-	listing, err := c.buildListing(broken)
+	if err = c.check(context.Background()); err == nil {
+		listing, err = c.buildListing(broken)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read catalogue files: %w", err)
 	}

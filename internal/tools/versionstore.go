@@ -189,7 +189,7 @@ func (s *VersionStore) fetchBase(ctx context.Context, id string) (*Listing, erro
 	if err := fetchTo(ctx, s.opts.Objects, id, s.opts.Dir); err != nil {
 		return nil, err
 	}
-	listing, err := OpenCatalogue(filepath.Join(s.path(id), "servers"), Options{}).Read(ctx)
+	listing, err := OpenCatalogue(filepath.Join(s.path(id), "servers"), Options{Check: packed}).Read(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -273,6 +273,40 @@ func TestPublishedSource(t *testing.T) {
 	})
 }
 
+// A file that Python has accepted is a tool on every host, also if only Python can parse it.
+func TestPublishedFileThatOnlyPythonParses(t *testing.T) {
+	dir, bucket := t.TempDir(), mem.New()
+	write(t, dir, "mine/f.py", "def f():\n    d = {\"it's\": 1}\n    return f\"{d[\"it's\"]}\"\n")
+	accept := func(context.Context, map[string][]byte) (map[string]tools.Broken, error) { return nil, nil }
+	v, local, err := tools.OpenCatalogue(dir, tools.Options{Check: accept}).Pack(t.Context())
+	if err == nil {
+		err = tools.Publish(t.Context(), bucket, v)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	published, err := tools.OpenPublished(bucket).Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := tools.OpenVersionStore(tools.VersionStoreOptions{
+		Source: tools.OpenCatalogue(t.TempDir(), tools.Options{}), Dir: filepath.Join(t.TempDir(), "v"),
+		Objects: bucket, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := store.Kept(t.Context(), "acme", v.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, listing := range map[string]*tools.Listing{"local": local, "published": published, "kept": kept.Listing} {
+		if got := ids(listing); len(got) != 1 || got[0] != "mine/f" || len(listing.Broken) > 0 {
+			t.Errorf("%s: tools %v, broken %v; want mine/f and none", host, got, listing.Broken)
+		}
+	}
+}
+
 // If the current version is gone, Read fails with an error that does not say that nothing was published.
 func TestPublishedVersionIsGone(t *testing.T) {
 	bucket, dir := mem.New(), t.TempDir()
