@@ -223,6 +223,11 @@ func TestSignatures(t *testing.T) {
 			"f(kind: str, mode: Any = UNSET, n: Union[int, str] = UNSET, path: str = UNSET, url: Any = UNSET) -> Any",
 		},
 		{
+			"condition on a property that another condition limits",
+			`{"if":{"properties":{"k":{"const":"a"}}},"then":{"properties":{"k":{"enum":["a"]}}}}`, "",
+			"f(k: Any = UNSET) -> Any",
+		},
+		{
 			"integers of any length", `{"properties":{"a":{"enum":[9007199254740993,18446744073709551617,-0,1e3]}}}`,
 			"",
 			"f(a: Union[float, Literal[18446744073709551617, 9007199254740993]] = UNSET) -> Any",
@@ -291,6 +296,29 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
+// The limits of classes and of their members hold for objects that references name, too.
+func TestLimitsOfClasses(t *testing.T) {
+	var properties, defs, many []string
+	for i := range 200 {
+		properties = append(properties, fmt.Sprintf(`"p%d":{"$ref":"#/$defs/d%[1]d"}`, i))
+		defs = append(defs, fmt.Sprintf(`"d%d":{"properties":{"x":{"type":"integer"}}}`, i))
+	}
+	for i := range maxMembers + 1 {
+		many = append(many, fmt.Sprintf(`"m%d":{}`, i))
+	}
+	m := newModule(Source{Server: "s"}, "f", def("f", `{"properties":{"a":{"$ref":"#/$defs/many"},`+
+		strings.Join(properties, ",")+`},"$defs":{"many":{"properties":{`+strings.Join(many, ",")+`}},`+
+		strings.Join(defs, ",")+`}}`))
+	if n := len(m.typer.classes); n != maxClasses {
+		t.Errorf("%d classes, want %d", n, maxClasses)
+	}
+	for _, want := range []string{"a: Dict[str, Any] = UNSET", "p0: D0 = UNSET", "p199: Dict[str, Any] = UNSET"} {
+		if !strings.Contains(m.signature, want) {
+			t.Errorf("the signature lacks %s: %s", want, m.signature)
+		}
+	}
+}
+
 // The names of nested schemas do not grow with their depth.
 func TestNamesAreBounded(t *testing.T) {
 	schema := "{}"
@@ -328,7 +356,7 @@ func TestClasses(t *testing.T) {
 	dependent := `{"properties":{"a":{"type":"object","properties":{"x":{"type":"string"}},` +
 		`"dependentSchemas":{"x":{"properties":{"y":{"type":"integer","description":"With x."}}}}}}}`
 	const values = `{"properties":{"a":{"properties":{"speed":{"type":"number","enum":[0.5,2],"description":"Of it."},` +
-		`"speeds":{"type":"array","items":{"$ref":"#/$defs/s"}},"gain":{"anyOf":[{"const":1.5},{"type":"null"}]},` +
+		`"speeds":{"type":"array","items":{"$ref":"#/$defs/s"}},"gain":{"description":"type: one of a, b","anyOf":[{"const":1.5},{"type":"null"}]},` +
 		`"mode":{"enum":["x\n",{"k":["a  b"]}]},"unit":{"enum":["s"]},` +
 		`"wide":{"anyOf":[{"enum":[0.5,1.5]},{"type":"number","minimum":10}]},` +
 		`"wave":{"anyOf":[{"enum":["a"]},{"enum":[0.5]}]}}}},"$defs":{"s":{"enum":[0.5,1]}}}`
@@ -337,7 +365,7 @@ func TestClasses(t *testing.T) {
 		classes           []string
 	}{
 		{values, "f(a: FA = UNSET) -> Any", []string{
-			"class FA(TypedDict, total=False):\n    gain: Optional[float]  # one of 1.5\n" +
+			"class FA(TypedDict, total=False):\n    gain: Optional[float]  # Type: one of a, b (one of 1.5)\n" +
 				"    mode: Any  # one of \"x\\n\", {\"k\": [\"a  b\"]}\n" +
 				"    speed: Union[float, Literal[2]]  # Of it. (one of 0.5, 2)\n" +
 				"    speeds: List[Union[float, Literal[1]]]  # each one of 0.5, 1\n    unit: Literal[\"s\"]\n" +

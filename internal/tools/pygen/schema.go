@@ -100,10 +100,10 @@ func (d document) flatten(schema any, depth int) (s object, conditions []any) {
 	for _, key := range slices.Sorted(maps.Keys(dependent)) {
 		conditions = append(conditions, dependent[key])
 	}
-	if len(tested) > 0 { // the properties may have other values
+	if len(tested) > 0 { // the properties may have other values, whatever other conditions say
 		names := object{}
 		for name := range tested {
-			names[name] = true
+			names[name] = object{}
 		}
 		conditions = append(conditions, object{"properties": names})
 	}

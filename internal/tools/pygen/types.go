@@ -14,9 +14,12 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// maxClasses is the number of classes in a module from which on an object with properties is a Dict. An object that a
-// reference names becomes a TypedDict even then.
-const maxClasses = 100
+// An object with properties is a TypedDict, unless the module already has maxClasses classes or the object has more than
+// maxMembers properties. It is then a Dict.
+const (
+	maxClasses = 100
+	maxMembers = 500
+)
 
 // typer converts the schemas of one module to type expressions, and collects the classes that they need.
 type typer struct {
@@ -131,11 +134,16 @@ func (v *view) reference(ref, name string, depth int) string {
 	return v.typeOf(target, name, depth+1)
 }
 
+// fits reports whether an object with these properties can be a TypedDict.
+func (v *view) fits(properties object) bool {
+	return len(properties) > 0 && len(properties) <= maxMembers && len(v.classes) < maxClasses
+}
+
 func (v *view) isTypedDict(s object) bool {
 	properties, _ := s["properties"].(object)
 	_, hasAnyOf := s["anyOf"]
 	_, hasOneOf := s["oneOf"]
-	return len(properties) > 0 && !hasAnyOf && !hasOneOf && s["enum"] == nil && s["const"] == nil &&
+	return v.fits(properties) && !hasAnyOf && !hasOneOf && s["enum"] == nil && s["const"] == nil &&
 		(s["type"] == nil || s["type"] == "object")
 }
 
@@ -185,7 +193,7 @@ func (v *view) array(s object, name string, depth int) string {
 
 func (v *view) object(s object, name string, depth int) string {
 	if properties, _ := s["properties"].(object); len(properties) > 0 {
-		if len(v.classes) >= maxClasses || len(properties) > 500 {
+		if !v.fits(properties) {
 			return v.typing("Dict") + "[str, " + v.typing("Any") + "]"
 		}
 		class := v.typedDict(s, name, depth, "")
@@ -290,6 +298,9 @@ func (v *view) comment(schema any, depth int) string {
 	s, _ := schema.(object)
 	text, _ := s["description"].(string)
 	text = oneLine(text, 80)
+	if rest, isType := strings.CutPrefix(text, "type:"); isType { // "# type:" would be a type comment
+		text = "Type:" + rest
+	}
 	switch values := shorten(v.permitted(schema, depth), 200); {
 	case text == "" && values == "":
 		return ""
