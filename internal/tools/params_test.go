@@ -23,8 +23,11 @@ func TestParams(t *testing.T) {
 			{Name: "sep", Required: true, Enum: []string{", ", "\n", "", "it's", "a  b", "São", "None"}},
 		},
 		`f(a, sep=":", *, o={"x": 1}, key=lambda a: a, p: Literal["a=b"])`: {
-			{Name: "a", Required: true}, {Name: "sep", Enum: []string{", ", "\n", "", "it's", "a  b", "São", "None"}},
-			{Name: "o"}, {Name: "key"}, {Name: "p", Type: `Literal["a=b"]`, Required: true},
+			{Name: "a", Required: true},
+			{Name: "sep", Enum: []string{", ", "\n", "", "it's", "a  b", "São", "None"}},
+			{Name: "o"},
+			{Name: "key"},
+			{Name: "p", Type: `Literal["a=b"]`, Required: true},
 		},
 		"f(a: Dict[str, int], /) -> int": {{Name: "a", Type: "Dict[str, int]", Required: true}},
 		`f(q: str = "a,)b\"c", *, units: Literal["c", "f"] = UNSET, **rest)`: {
