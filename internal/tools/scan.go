@@ -255,7 +255,8 @@ func (s *scanner) skipString() error {
 	return &syntaxError{first, "unterminated string"}
 }
 
-// topLevel moves to the next wanted byte outside brackets and strings, and returns its position, or -1 if there is none.
+// topLevel moves to the next wanted byte outside brackets and strings, and returns its position, or -1 if there is
+// none.
 func (s *scanner) topLevel(wanted byte) (int, error) {
 	depth := 0
 	for s.pos < len(s.src) {

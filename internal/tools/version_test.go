@@ -138,7 +138,8 @@ func TestImportsAsListed(t *testing.T) {
 		t.Errorf("published: broken %v, imports (-want +got):\n%s", listing.Broken, diff)
 	}
 	program := "from servers.mine import g, h; import servers.mine as m; from servers.größe import maß\n" +
-		"print(g(), h(), m.g(), maß(), 'g' in dir(m))\ntry: from servers.mine import gg\nexcept ImportError as e: print(e)"
+		"print(g(), h(), m.g(), maß(), 'g' in dir(m))\n" +
+		"try: from servers.mine import gg\nexcept ImportError as e: print(e)"
 	if python, err := exec.LookPath("/usr/bin/python3"); err == nil {
 		cmd := exec.Command(python, "-S", "-B", "-c", program)
 		cmd.Env = []string{"PYTHONPATH=" + filepath.Join(host, v.ID), "LANG=C.UTF-8"}

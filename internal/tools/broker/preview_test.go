@@ -11,9 +11,9 @@ import (
 
 func TestPreview(t *testing.T) {
 	long := strings.Repeat("ä", 1000)
-	late := "" // 19 names that come after the name …
+	var late strings.Builder // 19 members whose names come after the name …
 	for c := range 19 {
-		late += fmt.Sprintf(`,"～%c":1`, 'a'+c)
+		fmt.Fprintf(&late, `,"～%c":1`, 'a'+c)
 	}
 	for args, want := range map[string]string{
 		`{"id":7,"deep":{"password":"hunter2","apiKey":"k","note":"x"}}`: `{"deep":{"apiKey":"(hidden)","note":"x",` +
@@ -40,7 +40,7 @@ func TestPreview(t *testing.T) {
 		`{"jane@example.org":1,"t":"eyJhbGciOiJIUzI1NiJ9.e30.c2ln"}`: `{"j…@example.org":1,"t":"(hidden)"}`,
 		`{"al@x.com":1,"an@x.com":2,"ash@x.com":3,"a…@x.com (2)":4}`: `{"a…@x.com":1,"a…@x.com (2)":2,` +
 			`"a…@x.com (2) (2)":4,"a…@x.com (3)":3}`,
-		`{"…":"z"` + late + `,"～~":1}`: `{"…":"z","… (2)":"(1 more)"` + late + `}`,
+		`{"…":"z"` + late.String() + `,"～~":1}`: `{"…":"z","… (2)":"(1 more)"` + late.String() + `}`,
 		`{"q":"SELECT * FROM tokens WHERE secret IS NULL","at":"12:30, 5 @ 3"}`: `{"at":"12:30, 5 @ 3",` +
 			`"q":"SELECT * FROM tokens WHERE secret IS NULL"}`,
 		`{"x":"` + strings.Repeat("x", 380) + ` ghp_16C7e42F292c6912E7710c838347Ae178B4a"}`: `{"x":"` +

@@ -212,8 +212,8 @@ func Previous(servers, server string) (tools.Definitions, error) {
 	return old, nil
 }
 
-// staleModules returns the modules to remove. The error says that a file with the name of a module was written or edited
-// by hand, or that the whole directory is hand-written.
+// staleModules returns the modules to remove. The error says that a file with the name of a module was written or
+// edited by hand, or that the whole directory is hand-written.
 func staleModules(root *os.Root, p Package, old tools.Definitions) (stale []string, err error) {
 	if old.Server == "" {
 		if modules, err := fs.Glob(root.FS(), p.Dir+"/*.py"); err != nil || len(modules) > 0 {

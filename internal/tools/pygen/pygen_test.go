@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -669,7 +670,7 @@ func TestWritesAtTheSameTime(t *testing.T) {
 	var packages []Package
 	for i := range 4 {
 		d := def("a", `{}`)
-		d.Description = strings.Repeat(fmt.Sprint(i), 10_000)
+		d.Description = strings.Repeat(strconv.Itoa(i), 10_000)
 		p, err := Generate(Source{Server: "s", Tools: []tools.Definition{d}})
 		if err != nil {
 			t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// An object with properties is a TypedDict, unless the module already has maxClasses classes or the object has more than
-// maxMembers properties. It is then a Dict.
+// An object with properties is a TypedDict, unless the module already has maxClasses classes or the object has more
+// than maxMembers properties. It is then a Dict.
 const (
 	maxClasses = 100
 	maxMembers = 500
