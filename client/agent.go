@@ -122,9 +122,9 @@ func (a *Agent) Close() error {
 	return err
 }
 
-// CopyDirectory copies the regular files of a directory of this machine into the agent's workspace, under the same
-// name. It leaves out symbolic links and empty directories. Each file is a commit, so after an error some files may
-// have been copied. Changes that tasks make are not copied back.
+// CopyDirectory copies the regular files of a directory of this machine into a directory with the same name in the
+// agent's workspace. It leaves out symbolic links and empty directories. Each file is a commit, so after an error some
+// files may have been copied. Changes that tasks make are not copied back.
 func (a *Agent) CopyDirectory(ctx context.Context, dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -243,7 +243,7 @@ func (c *Client) Cancel(ctx context.Context, id string) (Record, error) {
 	return c.conn.cancel(ctx, id)
 }
 
-// List returns tasks of the caller's tenant, the latest submission first.
+// List returns the tasks of the caller's tenant that changed last, the latest submission first.
 func (c *Client) List(ctx context.Context, o ListOptions) ([]Record, error) {
 	return c.conn.list(ctx, o)
 }

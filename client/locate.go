@@ -15,7 +15,7 @@ import (
 )
 
 // ErrNoFleet is returned by Locate and LocateNATS if neither a file nor the environment names a fleet. LocateNATS also
-// returns it if the named file does not exist.
+// returns it if the named file does not exist, and so do the requests of a client that knows only Located.Path.
 var ErrNoFleet = errors.New("no fleet found: start one with `codefleet up`, or set CODEFLEET_URL " +
 	"(for its queue: CODEFLEET_NATS_URL)")
 

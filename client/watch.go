@@ -77,8 +77,8 @@ func (w *watcher) startsNewSeries() bool {
 }
 
 // stream reads the events of one connection until an error. The error is permanent if the task has ended (errEnded), if
-// fn returned it, or if the fleet refused the request. After other errors, such as a lost connection, another call
-// continues the stream.
+// fn returned it, if an event is too long, or if the fleet refused the request. After other errors, such as a lost
+// connection, another call continues the stream.
 func (w *watcher) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -284,7 +284,8 @@ func (a *app) lookup(name string) string {
 // useHTTP is the hint after an error that a fleet's HTTP interface would not cause.
 const useHTTP = "set CODEFLEET_URL=http://HOST:PORT, the address of the fleet, and CODEFLEET_TOKEN"
 
-// locate finds a fleet as client.Locate does.
+// locate finds a fleet as client.Locate does. It returns a usage error for a ws:// or wss:// address, which only queues
+// have.
 func (a *app) locate() (client.Options, error) {
 	a.noteUnusedToken()
 	defer countReading()()

@@ -50,7 +50,7 @@ func flagNames(names, separator string) string {
 
 // unknownCommand returns the error for a subcommand that c does not have.
 func unknownCommand(c *cobra.Command, name string) *failure {
-	const distance = 2 // as for commands
+	const distance = 2 // cobra's default for unknown commands of the root
 	c.SuggestionsMinimumDistance = distance
 	message := fmt.Sprintf("unknown command %q for %q", name, c.CommandPath())
 	return usage("%s", withSuggestions(message, c.SuggestionsFor(name))).try(c.CommandPath() + " --help")

@@ -63,7 +63,7 @@ and remove the second.
 func (h hostFix) confirmed() bool {
 	fmt.Fprint(h.question, "Change this host? [y/N] ")
 	line, err := bufio.NewReader(h.answer).ReadString('\n')
-	if err != nil { // it ends the answer, and the terminal has not begun a new line
+	if err != nil { // the input ended without a newline, so the terminal is still in the line of the question
 		fmt.Fprintln(h.question)
 	}
 	answer := strings.ToLower(strings.TrimSpace(line))

@@ -142,8 +142,8 @@ func storedTenants(ctx context.Context, bucket objects.Objects) ([]string, error
 	}
 }
 
-// openStore opens the object store of the fleet that --fleet or the environment names or that runs on this
-// host, or else that of the settings.
+// openStore opens the object store of the fleet that --fleet or the environment names, or else that of the settings, or
+// else that of the fleet that runs on this host.
 func (p *hostCheck) openStore() (*state.Store, error) {
 	c, err := p.app.loadFleet()
 	if err != nil {

@@ -96,7 +96,7 @@ func (a *app) limitsSetCommand() *cobra.Command {
 			return usage("limits set: want at least one limit").try("codefleet limits set --help")
 		}
 		if path, err := in.Check(); err != nil {
-			// The flag of /max_queued is --max-queued, that of /tool_rates is --tool-rate.
+			// The flag of /max_running is --max-running, that of /tool_rates is --tool-rate.
 			flag := strings.TrimSuffix(strings.ReplaceAll(strings.TrimPrefix(path, "/"), "_", "-"), "s")
 			return usage("--%s %v", flag, err).try("codefleet limits set --help")
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// outage is for commands that run until Ctrl-C. It tells the user when requests begin to fail, and when they succeed
-// again.
+// outage is for commands that go on while the fleet does not respond. It tells the user when requests begin to fail,
+// and when they succeed again.
 type outage struct {
 	*app
 	ongoing bool

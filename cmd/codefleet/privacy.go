@@ -92,9 +92,9 @@ func privacyTypes(names []string) ([]privacy.Type, error) {
 func (a *app) readForScan(name string) (string, error) {
 	in := a.stdin
 	if name != "-" {
-		read := countReading() // to open a pipe waits for a writer
+		opened := countReading() // opening a named pipe waits for a writer
 		f, err := os.Open(name)
-		read()
+		opened()
 		if err != nil {
 			return "", usage("%v", err)
 		}
@@ -110,7 +110,7 @@ func (a *app) readForScan(name string) (string, error) {
 	return string(data), explainFileError(err)
 }
 
-// matchesIn returns what d finds in the data of the file name.
+// matchesIn returns what d finds in data, the content of the file with this name.
 func matchesIn(d *privacy.Detector, name, data string) []privacyMatch {
 	var found []privacyMatch
 	line, column, from := 1, 1, 0

@@ -254,7 +254,8 @@ func (a *app) showSync(ws *client.Workspace, r client.SyncReport, verb, dir stri
 	})
 }
 
-// afterSync says whether both sides are equal after a pull or a push, and which command copies the other side's paths.
+// afterSync says whether both sides are equal after a pull or a push, and if not, which command copies the paths that
+// differ in the other direction.
 func afterSync(r client.SyncReport, verb, dir string) string {
 	other := "push"
 	if verb == "sent" {

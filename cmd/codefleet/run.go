@@ -85,11 +85,11 @@ func (a *app) runTask(ctx context.Context, s client.Submission) error {
 	return err
 }
 
-// foreground connects a command to a fleet, which it starts if none is found, and follows one task.
+// foreground connects a command to a fleet, which it starts if none is found. For `run`, it also follows the task.
 type foreground struct {
 	a              *app
 	client         *client.Client
-	private        *up.Fleet // started for this task; nil if a fleet was found
+	private        *up.Fleet // started for this command; nil if a fleet was found
 	flushTelemetry func()    // flushes private's telemetry; called after private has stopped
 
 	mu             sync.Mutex // held while printing, and while askDetach waits for the user
@@ -145,7 +145,7 @@ func (r *foreground) stale() bool {
 	return !r.a.namesFleet() && dir != "" && !up.Running(dir)
 }
 
-// startFleet starts a fleet for this task, or connects to a fleet that has started in the meantime.
+// startFleet starts a fleet for this command, or connects to a fleet that has started in the meantime.
 func (r *foreground) startFleet(ctx context.Context) error {
 	c, err := r.a.load()
 	if err != nil {

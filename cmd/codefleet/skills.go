@@ -347,8 +347,8 @@ func (a *app) skillsExportCommand() *cobra.Command {
 	return c
 }
 
-// writeSkill writes the files of a skill into a new directory, and nothing outside of it. After an error, it removes
-// the directory.
+// writeSkill writes the files of a skill into a new directory, and no file outside of it. It creates missing parent
+// directories. After an error, it removes the new directory.
 func writeSkill(dir string, k client.SkillContent) (err error) {
 	if err := skills.CheckName(k.Name); err != nil {
 		return err

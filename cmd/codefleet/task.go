@@ -178,8 +178,9 @@ func (f *taskFlags) acceptFileName(args []string, s *client.Submission) error {
 	return nil
 }
 
-// programOf returns the Python file that arguments run with others, as in `s.py 3` and `python s.py`, or that a shell
-// has split, as in `my script.py`. It returns "" if there is none. A sentence in quotation marks is one argument.
+// programOf returns the Python file that the arguments name beside other words, as in `s.py 3` and `python s.py`, or
+// whose name a shell has split, as in `my script.py`. It returns "" if there is none. A sentence in quotation marks is
+// one argument.
 func programOf(args []string) string {
 	words := args
 	if len(args) == 1 {

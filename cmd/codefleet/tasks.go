@@ -205,8 +205,8 @@ func (a *app) redriveCommand() *cobra.Command {
 	return c
 }
 
-// redrive redrives the tasks with the given ids, or all dead-lettered tasks with a cause if no id is given. It stops at
-// the first error.
+// redrive redrives all dead-lettered tasks with a cause, or if the cause is empty, the tasks with the given ids, or all
+// dead-lettered tasks if there are no ids. It stops at the first error.
 func redrive(
 	ctx context.Context, c *client.Client, cause string, ids []string,
 ) (redriven []client.RedrivenTask, err error) {

@@ -107,9 +107,9 @@ func (a localTools) catalogue(ctx context.Context) (*tools.Listing, error) {
 	return readCatalogue(ctx, c)
 }
 
-// loadTools reads the configuration for the commands that change the servers directory. If --fleet or the environment
-// names the fleet.json of a fleet of this host, the servers directory is that fleet's, unless execution.servers_dir is
-// set.
+// loadTools reads the configuration for the commands that check or change the servers directory. If --fleet or the
+// environment names the fleet.json of a fleet of this host, the servers directory is that fleet's, unless
+// execution.servers_dir is set.
 func (a *app) loadTools() (*config.Config, error) {
 	path, origin := a.fleet, "--fleet "+a.fleet
 	if path == "" {

@@ -95,7 +95,7 @@ func whyText(why client.Why) string {
 	return text
 }
 
-// noteStart prints a note if the task is not due yet, and reports whether it is not.
+// noteStart reports whether the task is not due yet. If so, it prints a note, except with -o json.
 func (a *app) noteStart(rec client.Record) bool {
 	left := time.Until(rec.NotBefore)
 	if left <= 0 || rec.Status.Terminal() {

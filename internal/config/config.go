@@ -1,7 +1,7 @@
 // Package config defines the fleet's settings, one struct per concern. The field comments are the manual: a test
 // renders config.example.yaml and docs/configuration.md from them. Load fills the structs from defaults, config.yaml,
-// .env, environment and flags, in this order. Only the commands, package assembly and its subpackages import this
-// package; all other packages take values.
+// .env, environment and flags, in this order. Only the commands and the packages that assemble, start or measure a
+// fleet import this package (see internal/arch); all other packages take values.
 //
 // To add a setting, add a field with a yaml tag, its default in Default and its checks in check.go, and run
 // `go test ./internal/config -update`. noeffect.go lists the settings that no code reads yet, and those

@@ -66,7 +66,8 @@ func badLine(text string) int {
 	return n
 }
 
-// apply sets the settings that vars name, and reports retired and unknown variables. An empty variable sets nothing.
+// apply sets the settings and adds the MCP servers that vars name, and reports retired and unknown variables. An empty
+// variable sets nothing.
 func (l *loader) apply(layer Layer, vars map[string]string) {
 	for _, k := range l.keys {
 		l.applyKey(layer, vars, k)

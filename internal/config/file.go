@@ -225,8 +225,8 @@ func hasKey(n *yaml.Node, name string) bool {
 	return false
 }
 
-// fromFile sets a secret from the content of a file, without white space around it, and returns it, or "" after an
-// error.
+// fromFile sets a secret from the content of a file, without white space around it, and returns it, or "" if the file
+// cannot be read.
 func (l *loader) fromFile(k key, path string, from Origin) (value string) {
 	l.stamp(path)
 	data, err := l.read(path)

@@ -12,7 +12,8 @@ import (
 )
 
 // CheckFiles checks that the files of the section execution without which a worker cannot start exist on this host. The
-// error is an *InvalidError. The warnings are about files without which only one of the two sandboxes cannot start.
+// error is an *InvalidError. With sandbox_type: auto, a problem of a file that only gVisor needs is a warning, because
+// microsandbox may work.
 func (c *Config) CheckFiles() (warnings []string, err error) {
 	k, gvisor, e := &checker{c: c}, &checker{c: c}, c.Execution
 	gvisor.executable("execution.runsc", e.Runsc)
@@ -30,7 +31,8 @@ func (c *Config) CheckFiles() (warnings []string, err error) {
 			warnings = append(warnings, p.String()+" (needed if microsandbox does not work)")
 		}
 	}
-	// A listed task pool has packages of its own, and may have an image of its own. Only gVisor needs one.
+	// A listed task pool has packages of its own, and may have an image of its own. If it has none, the image of the
+	// section execution is checked only if gVisor may run the boxes.
 	needs := func(needed func(Pool) bool) bool {
 		return slices.ContainsFunc(c.WorkerPools(), func(name string) bool {
 			pool, listed := c.Pools[name]
@@ -72,7 +74,8 @@ func (k *checker) executable(key, path string) {
 	}
 }
 
-// reason returns the error within an error of the file system, which repeats the path.
+// reason returns the error that an error of the file system wraps. The text of the outer error contains the path, which
+// the caller names already.
 func reason(err error) error {
 	if e, ok := errors.AsType[*exec.Error](err); ok {
 		err = e.Err

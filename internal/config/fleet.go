@@ -100,7 +100,8 @@ func (f FleetFile) Settings(name string) []Flag {
 }
 
 // Rejoin loads the settings again, with the addresses and credentials that are now in fleet.json: `codefleet up` may
-// have restarted with others. ok is false if there is no fleet.json, or if the settings cannot be loaded.
+// have restarted with others. ok is false if fleet.json does not exist or cannot be read, or if the settings cannot be
+// loaded.
 func (c *Config) Rejoin() (now *Config, ok bool) {
 	s := c.source
 	f, ok := c.FleetFile()

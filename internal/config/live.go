@@ -188,8 +188,8 @@ func isRoot(dir os.FileInfo) bool {
 	return err != nil || os.SameFile(root, dir)
 }
 
-// leadsThrough reports whether a path, as far as it exists, is a directory, is in it, or passes through it by way of
-// symbolic links: who can write in the directory can change where the path leads.
+// leadsThrough reports whether a path, as far as it exists, is the directory dir, is in dir, or passes through dir by
+// way of symbolic links: who can write in dir can change where the path leads.
 func leadsThrough(path string, dir os.FileInfo) bool {
 	wd, err := os.Getwd()
 	if err != nil {

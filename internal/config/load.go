@@ -211,8 +211,9 @@ func (l *loader) derive() {
 	}
 }
 
-// deriveModel selects the provider azure_openai if an Azure endpoint is given, unless llm.provider is set, and enables
-// the model if its key or endpoint is given, unless llm.enabled is set.
+// deriveModel selects the provider azure_openai if an Azure endpoint is given, unless llm.provider is set. It enables
+// the model if an Azure endpoint or, for the provider openai, another endpoint or a key is given, unless llm.enabled is
+// set.
 func (l *loader) deriveModel() {
 	c := l.cfg
 	if c.LLM.AzureEndpoint != "" && c.Origin("llm.provider").Layer == LayerDefault {

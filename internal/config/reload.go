@@ -7,8 +7,8 @@ import (
 )
 
 // Reloader loads settings again when the configuration file, or a file that contains the value of one setting, has
-// changed. It does not notice changes of .env and of files with tokens or encryption secrets. It is safe for concurrent
-// use.
+// changed. It does not notice changes of .env and of files with tokens or with secrets of the sections encryption and
+// privacy. It is safe for concurrent use.
 type Reloader struct {
 	mu     sync.Mutex
 	source Source

@@ -94,7 +94,7 @@ func (l *loader) warnTools(key string, known map[string][]string, patterns []str
 }
 
 // knownTools returns the tools of each server of the settings and of the servers directory, by the names that programs
-// import. The tools of MCP servers are unknown.
+// import. A servers directory that is missing or empty has the built-in servers. The tools of MCP servers are unknown.
 func (c *Config) knownTools() map[string][]string {
 	known, dir := map[string][]string{}, cmp.Or(c.Execution.ServersDir, filepath.Join(c.Data, "servers"))
 	add := func(modules fs.FS) {

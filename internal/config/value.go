@@ -181,8 +181,8 @@ func hidePath(s string) string { return urlPath.ReplaceAllString(hideQuery(s), "
 
 var (
 	isAddress  = regexp.MustCompile(`^[\w+.-]+://`)
-	isFlag     = regexp.MustCompile(`^(?:-[a-zA-Z]{1,3}|--[\w.-]+)$`)
-	anyFlag    = regexp.MustCompile(`^--?[\w.-]+$`) // a secret may be joined to a flag of one letter
+	isFlag     = regexp.MustCompile(`^(?:-[a-zA-Z]{1,3}|--[\w.-]+)$`) // not -pSECRET, a flag with its value
+	anyFlag    = regexp.MustCompile(`^--?[\w.-]+$`)
 	oneWord    = regexp.MustCompile(`^[-/]{0,2}\w[\w.-]*$`)
 	slashFlag  = regexp.MustCompile(`^/[\w-]+:`)                       // of Windows
 	isSwitch   = regexp.MustCompile(`^(?:-[yim]|-it|-ti|--yes|--rm)$`) // flags of npx, python and docker, before a name
@@ -197,8 +197,9 @@ var (
 
 const longWord = 20 // bytes; a shorter word with letters and digits may be a name
 
-// hideInArg hides what may be a secret in an argument of an MCP server's command: the path of an address, and values
-// of flags and variables unless they are plain. If the argument before is a flag, this one may be its value.
+// hideInArg hides what may be a secret in an argument of an MCP server's command: the path of an address, values of
+// flags and variables unless they are plain, long words of letters and digits, and words with characters that names and
+// paths rarely have. If the argument before is a flag, this one may be its value.
 func hideInArg(s, before string) string {
 	assigned := assignment.FindStringSubmatch(s)
 	isValue := anyFlag.MatchString(before) && !isSwitch.MatchString(before)

@@ -11,7 +11,7 @@ import (
 const (
 	// Pattern is the grammar for names of tenants, workspaces and sessions, such as session_001 and customer_A.
 	Pattern = `^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`
-	// SlugPattern is the grammar for names that operators choose: of task pools, model profiles, servers and pins.
+	// SlugPattern is the grammar for names of task pools, model profiles, MCP servers and pins.
 	SlugPattern = `^[a-z0-9][a-z0-9-]{0,62}$`
 )
 
@@ -31,7 +31,7 @@ var (
 // IsName reports whether s may name a tenant, workspace or session.
 func IsName(s string) bool { return name.MatchString(s) }
 
-// IsSlug reports whether s may name a task pool, model profile, server or pin.
+// IsSlug reports whether s may name a task pool, model profile, MCP server or pin.
 func IsSlug(s string) bool { return slug.MatchString(s) }
 
 // MatchPattern reports whether s matches a pattern of event types or sources, which may end with a *.

@@ -1,6 +1,6 @@
-// Package text prepares strings for people: it truncates them, makes untrusted strings printable, suggests
-// the nearest known name, and indents JSON within a bound. It also encodes and decodes tokens of JSON Pointers. All
-// functions are pure.
+// Package text prepares strings for people: it truncates them, makes untrusted strings printable, hides credentials in
+// addresses, suggests the nearest known name, and indents JSON within a bound. It also encodes and decodes tokens of
+// JSON Pointers. All functions are pure.
 package text
 
 import (
@@ -102,8 +102,9 @@ func Controls(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Bidi_Control)
 }
 
-// Hidden reports whether r is invisible to a reader: control characters other than tabs and line ends, format
-// characters (zero width, bidirectional, tags), variation selectors, fillers and private use.
+// Hidden reports whether a reader cannot see or recognise r: control characters other than tabs and line ends, format
+// characters (zero width, bidirectional, tags), line separators of Unicode, variation selectors, fillers, private use
+// and bytes that are not UTF-8.
 func Hidden(r rune) bool {
 	switch r {
 	case '\t', '\n', '\r':

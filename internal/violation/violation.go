@@ -156,8 +156,7 @@ func count(rule string, got, want int) string {
 	return fmt.Sprintf("%s: got %d, want %d", rule, got, want)
 }
 
-// Number writes a number without an exponent, unless it has more than 21 digits before the point or at least 6 zeros
-// directly after it.
+// Number writes a number without an exponent if it is 0, or if its absolute value is at least 1e-6 and below 1e21.
 func Number(r *big.Rat) string {
 	f, _ := r.Float64()
 	format := byte('f')
