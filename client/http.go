@@ -41,8 +41,8 @@ type location struct {
 
 func (d *httpConn) base() *url.URL { return d.at.Load().base }
 
-// relocate reads the fleet file, and stores the location in it. It reports whether that differs from the location
-// before.
+// relocate reads the fleet file. If the file names a location other than before, relocate uses that from now on, and
+// returns true.
 func (d *httpConn) relocate(before *location) bool {
 	if d.located.Path == "" {
 		return false

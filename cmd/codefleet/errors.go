@@ -24,7 +24,7 @@ import (
 )
 
 // retryTime is how long a command retries a request while the fleet does not respond. It is short because a user waits
-// at a prompt.
+// at a prompt. Commands that may start a fleet, such as run, have the client's default.
 const retryTime = 2 * time.Second
 
 // failure is an error with an exit code and a hint.
