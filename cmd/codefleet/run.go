@@ -119,8 +119,8 @@ func (a *app) begin(ctx context.Context, s client.Submission) (*foreground, clie
 	return r, rec, markCall(err)
 }
 
-// noteEarlier prints a note if the record of a submission with an idempotency key is that of an earlier submission whose
-// task is no longer queued.
+// noteEarlier prints a note if the record of a submission with an idempotency key is that of an earlier submission,
+// whose task is no longer queued.
 func (a *app) noteEarlier(rec client.Record) {
 	if rec.Status == client.Queued || a.output == "json" {
 		return
