@@ -68,7 +68,8 @@ const (
 	responseTimeout = 30 * time.Second
 	// byteTime is the time to send and handle a byte of a request's body over a slow connection.
 	byteTime = time.Second / (128 << 10)
-	// idleTimeout is how long an event stream may be silent. The fleet sends heartbeats more often.
+	// idleTimeout is how long the body of a streamed response, such as an artifact or an event stream, may bring no
+	// data. The fleet sends heartbeats in event streams more often.
 	idleTimeout = 60 * time.Second
 )
 
@@ -115,6 +116,9 @@ type httpRequest struct {
 }
 
 func (r *httpRequest) repeatable() bool { return r.isSpent == nil || !r.isSpent() }
+
+// bodyTime returns the time for the body.
+func (r *httpRequest) bodyTime() time.Duration { return time.Duration(len(r.body)) * byteTime }
 
 // onceReader notes whether it was read. It has no method Close, so that the transport does not close the reader.
 type onceReader struct {
@@ -258,7 +262,7 @@ func (d *httpConn) do(
 		}()
 		ctx := ctx
 		if timeout > 0 {
-			bounded, cancel := context.WithTimeout(ctx, timeout+time.Duration(len(r.body))*byteTime)
+			bounded, cancel := context.WithTimeout(ctx, timeout+r.bodyTime())
 			defer cancel()
 			ctx = bounded
 		}
@@ -291,7 +295,7 @@ func decoder(v any) func(http.Header, io.Reader) error {
 
 // open sends r, with retries, and returns the body of the response. The caller closes it.
 func (d *httpConn) open(ctx context.Context, r httpRequest) (io.ReadCloser, error) {
-	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.send(ctx, r) })
+	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.openOnce(ctx, r) })
 	if err != nil {
 		return nil, err
 	}
@@ -368,7 +372,8 @@ func (d *httpConn) sendTo(ctx context.Context, at *location, r httpRequest) (*ht
 		})
 	}
 	if err != nil {
-		err = fmt.Errorf("request to %s: %w", at.base.Host, unwrapURL(err))
+		// Over HTTP/2, the error after an end of ctx is context.Canceled, whatever the cause.
+		err = fmt.Errorf("request to %s: %w", at.base.Host, cmp.Or(context.Cause(ctx), unwrapURL(err)))
 		if r.once || !r.repeatable() {
 			err = backoff.Permanent(err)
 		}

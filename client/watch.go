@@ -80,22 +80,18 @@ func (w *watcher) startsNewSeries() bool {
 // fn returned it, if an event is too long, or if the fleet refused the request. After other errors, such as a lost
 // connection, another call continues the stream.
 func (w *watcher) stream(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	w.began = time.Time{}
 	header := http.Header{"Accept": {"text/event-stream"}}
 	if w.after > 0 {
 		header.Set("Last-Event-ID", strconv.FormatUint(w.after, 10))
 	}
-	resp, err := w.conn.send(ctx, httpRequest{path: []string{"v1", "tasks", w.id, "events"}, header: header})
+	resp, err := w.conn.openOnce(ctx, httpRequest{path: []string{"v1", "tasks", w.id, "events"}, header: header})
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	w.began = time.Now()
-	idle := time.AfterFunc(idleTimeout, func() { cancel(errors.New("no data from the event stream")) })
-	defer idle.Stop()
-	w.data = &activityReader{Reader: resp.Body, timer: idle}
+	w.data = &activityReader{Reader: resp.Body}
 	for e, err := range sse.Read(w.data, maxEvent) {
 		if err == nil {
 			err = w.dispatch(e)
@@ -140,18 +136,14 @@ func (w *watcher) dispatch(m sse.Event) error {
 	return nil
 }
 
-// activityReader restarts a timer whenever data arrives.
+// activityReader notes whether data has arrived.
 type activityReader struct {
 	io.Reader
-	timer   *time.Timer
-	arrived bool // whether data has arrived
+	arrived bool
 }
 
 func (r *activityReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
-	if n > 0 {
-		r.arrived = true
-		r.timer.Reset(idleTimeout)
-	}
+	r.arrived = r.arrived || n > 0
 	return n, err
 }

@@ -1,0 +1,50 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+)
+
+// errSilent ends a request when the fleet has sent no data within the time limit.
+var errSilent = errors.New("the fleet sent no data within the time limit")
+
+// openOnce sends r once, and returns the response, whose body may be read for any time. It cancels the request if the
+// response does not begin within responseTimeout, or if a read of the body gets no data within idleTimeout. To close
+// the body releases the request.
+func (d *httpConn) openOnce(ctx context.Context, r httpRequest) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	silent := time.AfterFunc(responseTimeout+r.bodyTime(), func() { cancel(errSilent) })
+	resp, err := d.send(ctx, r)
+	silent.Stop()
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = &streamBody{resp.Body, silent, cancel}
+	return resp, nil
+}
+
+// streamBody is the body of a response to openOnce.
+type streamBody struct {
+	io.ReadCloser
+	silent *time.Timer // cancels the request; runs during reads
+	cancel context.CancelCauseFunc
+}
+
+func (b *streamBody) Read(p []byte) (int, error) {
+	b.silent.Reset(idleTimeout)
+	n, err := b.ReadCloser.Read(p)
+	if !b.silent.Stop() && err != nil {
+		err = errSilent // instead of context.Canceled, which HTTP/2 returns
+	}
+	return n, err
+}
+
+func (b *streamBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel(nil)
+	return err
+}
