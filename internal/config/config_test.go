@@ -503,6 +503,8 @@ func TestModelFromVariables(t *testing.T) {
 		{[]string{"LLM_ENABLED=false", "LLM_API_KEY=k"}, false, "LLM_ENABLED", "openai"},
 		{[]string{"LLM_ENABLED=true", "LLM_PROVIDER=openai", endpoint}, true, "LLM_ENABLED", "openai"},
 		{[]string{"LLM_PROVIDER=azure_openai", "LLM_API_KEY=k"}, false, "", "azure_openai"}, // there is no endpoint
+		{[]string{"LLM_PROVIDER=openai", endpoint}, false, "", "openai"},
+		{[]string{"LLM_PROVIDER=openai", "LLM_API_KEY=k", endpoint}, true, "LLM_API_KEY", "openai"},
 	} {
 		got := load(t, config.Source{Env: c.env})
 		by := got.Origin("llm.enabled").Where
@@ -517,9 +519,7 @@ func TestModelFromVariables(t *testing.T) {
 func TestNoEffect(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "k", strings.Repeat("k", 32))
-	const noModel = "no effect: the rules write programs, because a key or an address is missing: " +
-		"set OPENAI_API_KEY, llm.base_url or llm.azure_endpoint"
-	const noAzure = "no effect: the rules write programs, because the address is missing: set llm.azure_endpoint"
+	const noModel = "no effect: the rules write programs; to use a model, set "
 	for _, c := range []struct {
 		file, env string
 		want      []string
@@ -569,9 +569,15 @@ func TestNoEffect(t *testing.T) {
 			"c.yaml:1: embeddings.dimensions: no effect: embeddings.model (or llm.azure_embedder_name) is missing",
 		}},
 		{"embeddings: {dimensions: 512}", "AZURE_OPENAI_EMBEDDER_NAME=e", nil},
-		{"llm: {model: gpt-4o}", "", []string{"c.yaml:1: llm.model: " + noModel}},
+		{"llm: {model: gpt-4o}", "", []string{
+			"c.yaml:1: llm.model: " + noModel + "OPENAI_API_KEY, llm.base_url or llm.azure_endpoint",
+		}},
+		{"llm: {provider: openai, model: gpt-4o, azure_endpoint: 'http://a'}", "", []string{
+			"c.yaml:1: llm.model: " + noModel + "OPENAI_API_KEY or llm.base_url",
+		}},
 		{"llm: {provider: azure_openai, azure_api_key: k}", "", []string{
-			"c.yaml:1: llm.provider: " + noAzure, "c.yaml:1: llm.azure_api_key: " + noAzure,
+			"c.yaml:1: llm.provider: " + noModel + "llm.azure_endpoint",
+			"c.yaml:1: llm.azure_api_key: " + noModel + "llm.azure_endpoint",
 		}},
 		{"llm: {model: gpt-4o, enabled: false}", "", nil},
 		{"llm: {model: gpt-4o, profiles: {p: {}}}", "", nil},

@@ -212,22 +212,24 @@ func (l *loader) derive() {
 }
 
 // deriveModel selects the provider azure_openai if an Azure endpoint is given, unless llm.provider is set. It enables
-// the model if an Azure endpoint or, for the provider openai, another endpoint or a key is given, unless llm.enabled is
-// set.
+// the model if the provider's endpoint or, for the provider openai, a key is given, unless llm.enabled is set.
 func (l *loader) deriveModel() {
 	c := l.cfg
 	if c.LLM.AzureEndpoint != "" && c.Origin("llm.provider").Layer == LayerDefault {
-		c.LLM.Provider, c.origins["llm.provider"] = "azure_openai", c.Origin("llm.azure_endpoint")
+		c.LLM.Provider, c.origins["llm.provider"] = azureProvider, c.Origin("llm.azure_endpoint")
 	}
 	if c.Origin("llm.enabled").Layer != LayerDefault {
 		return
 	}
-	given := map[string]string{"llm.azure_endpoint": c.LLM.AzureEndpoint}
-	if c.LLM.Provider == "openai" {
-		given["llm.base_url"] = c.LLM.BaseURL
-		given["llm.api_key"], given["llm.openai_api_key"] = string(c.LLM.APIKey), string(c.LLM.OpenAIAPIKey)
+	keys := []string{"llm.base_url", "llm.api_key", "llm.openai_api_key"}
+	if c.LLM.Provider == azureProvider {
+		keys = []string{"llm.azure_endpoint"}
 	}
-	for _, key := range []string{"llm.azure_endpoint", "llm.base_url", "llm.api_key", "llm.openai_api_key"} {
+	given := map[string]string{
+		"llm.azure_endpoint": c.LLM.AzureEndpoint, "llm.base_url": c.LLM.BaseURL,
+		"llm.api_key": string(c.LLM.APIKey), "llm.openai_api_key": string(c.LLM.OpenAIAPIKey),
+	}
+	for _, key := range keys {
 		if given[key] != "" {
 			c.LLM.Enabled, c.origins["llm.enabled"] = true, c.Origin(key)
 			return

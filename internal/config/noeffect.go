@@ -83,17 +83,8 @@ var dependents = []dependent{
 	},
 	{
 		[]string{"llm.provider", "llm.model", "llm.azure_deployment_name", "llm.azure_api_key"},
-		func(c *Config, _ string) bool {
-			return c.ModelWithoutKey() && !c.borrowsModel() && c.LLM.Provider != azureProvider
-		},
-		"no effect: the rules write programs, because a key or an address is missing: " + modelKeys,
-	},
-	{
-		[]string{"llm.provider", "llm.model", "llm.azure_deployment_name", "llm.azure_api_key"},
-		func(c *Config, _ string) bool {
-			return c.ModelWithoutKey() && !c.borrowsModel() && c.LLM.Provider == azureProvider
-		},
-		"no effect: the rules write programs, because the address is missing: " + azureKey,
+		func(c *Config, _ string) bool { return c.ModelWithoutKey() && !c.borrowsModel() },
+		noModel,
 	},
 	{
 		[]string{"execution.rootfs", "execution.runsc"},
@@ -132,16 +123,18 @@ var dependents = []dependent{
 
 const (
 	azureProvider = "azure_openai"
-	modelKeys     = "set OPENAI_API_KEY, llm.base_url or llm.azure_endpoint"
-	azureKey      = "set llm.azure_endpoint"
+	noModel       = "no effect: the rules write programs; to use a model, " // ends with ModelKeys
 )
 
 // ModelKeys says which settings enable a model of the provider.
 func (c *Config) ModelKeys() string {
-	if c.LLM.Provider == azureProvider {
-		return azureKey
+	switch {
+	case c.LLM.Provider == azureProvider:
+		return "set llm.azure_endpoint"
+	case c.Origin("llm.provider").Layer != LayerDefault:
+		return "set OPENAI_API_KEY or llm.base_url"
 	}
-	return modelKeys
+	return "set OPENAI_API_KEY, llm.base_url or llm.azure_endpoint"
 }
 
 // ModelWithoutKey reports whether the rules write programs only because the settings have no key and no address of a
@@ -208,9 +201,14 @@ func (l *loader) warnNoEffect() {
 			l.warn(settingOf(from, key), "no effect yet")
 		}
 		for _, d := range dependents {
-			if d.match(key) && d.idle(l.cfg, nameIn(key)) {
-				l.warn(settingOf(from, key), d.why)
+			if !d.match(key) || !d.idle(l.cfg, nameIn(key)) {
+				continue
 			}
+			why := d.why
+			if why == noModel {
+				why += l.cfg.ModelKeys()
+			}
+			l.warn(settingOf(from, key), why)
 		}
 	}
 }

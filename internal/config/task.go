@@ -167,8 +167,8 @@ func (o Optimizations) ReadyBoxes() int {
 
 // LLM configures the language model that writes programs.
 type LLM struct {
-	// Let the model write programs. If false, the rules write them. The default is true if an
-	// endpoint, or a key for the provider openai, is set.
+	// Let the model write programs. If false, the rules write them. The default is true if the
+	// provider's endpoint or, for the provider openai, a key is set.
 	Enabled bool `yaml:"enabled" env:"LLM_CODE_GENERATION,LLM_ENABLED"`
 	// openai or azure_openai. The default is azure_openai if azure_endpoint is set.
 	Provider string `yaml:"provider" env:"LLM_PROVIDER"`
