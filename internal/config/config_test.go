@@ -932,8 +932,14 @@ func TestCheckFiles(t *testing.T) {
 			"execution.requirements: no: no such file or directory",
 		},
 		"requirements: no}, pools: {a: {}}, worker: {pools: [a]": nil,
-		"sandbox_image: ./no}, pools: {default: {image: x}":      nil,
-		"sandbox_image: ./no}, pools: {default: {}": {
+		"sandbox_type: gvisor, sandbox_image: ./no}, pools: {default: {image: x}": nil,
+		"sandbox_type: gvisor, sandbox_image: ./no}, pools: {default: {}": {
+			"execution.sandbox_image: ./no: no such file or directory",
+		},
+		"sandbox_image: ./no}, pools: {default: {image: x}": {
+			"execution.sandbox_image: ./no: no such file or directory",
+		},
+		"sandbox_type: microsandbox, sandbox_image: ./no}, pools: {default: {}": {
 			"execution.sandbox_image: ./no: no such file or directory",
 		},
 	} {

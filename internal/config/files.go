@@ -31,8 +31,8 @@ func (c *Config) CheckFiles() (warnings []string, err error) {
 			warnings = append(warnings, p.String()+" (needed if microsandbox does not work)")
 		}
 	}
-	// A listed task pool has packages of its own, and may have an image of its own. If it has none, the image of the
-	// section execution is checked only if gVisor may run the boxes.
+	// A listed task pool has packages of its own, and may have an image of its own. Microsandbox boots a box with the
+	// image of the section execution when the worker starts, whatever the task pools have.
 	needs := func(needed func(Pool) bool) bool {
 		return slices.ContainsFunc(c.WorkerPools(), func(name string) bool {
 			pool, listed := c.Pools[name]
@@ -41,7 +41,7 @@ func (c *Config) CheckFiles() (warnings []string, err error) {
 	}
 	image := e.SandboxImage
 	if (strings.HasPrefix(image, "/") || strings.HasPrefix(image, ".")) &&
-		needs(func(p Pool) bool { return p.Image == "" && e.SandboxType != drivers.Microsandbox }) {
+		(e.SandboxType != drivers.GVisor || needs(func(p Pool) bool { return p.Image == "" })) {
 		k.exists("execution.sandbox_image", image)
 	}
 	if needs(func(Pool) bool { return false }) {
