@@ -151,11 +151,14 @@ func (k *checker) workspaces() {
 		{"workspaces.inactive", w.Inactive, 0},
 		{"workspaces.keep_deleted", w.KeepDeleted, minGrace},
 		{"workspaces.clean_every", w.CleanEvery, 0},
-		{"workspaces.grace", w.Grace, max(minGrace, 2*k.c.Guardrails.MaxExecutionTime)},
 	} {
 		if d.value < d.min {
 			k.bad(d.key, "%s is less than %s", d.value, d.min)
 		}
+	}
+	if least := max(minGrace, 2*k.c.maxTimeout()); w.Grace < least {
+		k.bad("workspaces.grace", "%s is less than %s: want at least %s, and twice guardrails.max_execution_time and each "+
+			"tenant's limits.timeout", w.Grace, least, minGrace)
 	}
 	if w.Inactive > 0 && w.Inactive < w.Grace {
 		k.bad("workspaces.inactive", "%s is less than workspaces.grace, %s", w.Inactive, w.Grace)

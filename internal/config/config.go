@@ -188,7 +188,8 @@ type Workspaces struct {
 	// Interval of garbage collection, which one of the workers runs. 0 disables it.
 	CleanEvery time.Duration `yaml:"clean_every"`
 	// Garbage collection marks unreferenced objects that are older than this, and deletes them
-	// after they have been marked for this long. At least 24h, and twice guardrails.max_execution_time.
+	// after they have been marked for this long. At least 24h, and twice guardrails.max_execution_time
+	// and each tenant's limits.timeout.
 	Grace time.Duration `yaml:"grace"`
 	// Whether HEAD may carry small commits of tasks, which makes such a commit one write. It needs
 	// s3.heads: s3-cas. Set it to false while a part of the fleet is too old to read such HEADs.

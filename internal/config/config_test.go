@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/guardrails/privacy"
 )
 
 // write writes a file in the working directory and returns its name.
@@ -336,11 +337,50 @@ func TestSecrets(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
-	write(t, ".env", "# x\nA='s3cr3t\n")
-	if got := problems(t, config.Source{}); len(got) != 1 || strings.Contains(got[0], "s3cr3t") ||
-		!strings.HasPrefix(got[0], ".env:2: ") {
-		t.Errorf("problems with a broken .env = %q; want one, in line 2 and without the secret", got)
+	for text, line := range map[string]string{
+		"# x\nA='s3cr3t\n": "2", "A=\"x\ny\"\nB='s3cr3t": "3", "A=1\n\ns3cr3t?\nB=2\n": "3",
+	} {
+		write(t, ".env", text)
+		if got := problems(t, config.Source{}); len(got) != 1 || strings.Contains(got[0], "s3cr3t") ||
+			!strings.HasPrefix(got[0], ".env:"+line+": ") {
+			t.Errorf("problems with %q = %q; want one, in line %s and without the secret", text, got, line)
+		}
 	}
+}
+
+// TestPrivacyTypes checks that an empty list of types selects all of them, like no list.
+func TestPrivacyTypes(t *testing.T) {
+	t.Chdir(t.TempDir())
+	builtIn := privacy.Types()
+	for text, want := range map[string][]privacy.Type{
+		"{}":                              builtIn,
+		"{types: []}":                     builtIn,
+		"{recognizer: {url: 'http://r'}}": append(privacy.Types(), privacy.Person, privacy.Place),
+		"{types: [], recognizer: {url: 'http://r'}}":   append(privacy.Types(), privacy.Person, privacy.Place),
+		"{types: [ip], recognizer: {url: 'http://r'}}": {"ip"},
+	} {
+		c := load(t, config.Source{File: write(t, "c.yaml", "privacy: "+text)})
+		if diff := cmp.Diff(want, c.PrivacyOptions().Fleet.Types); diff != "" {
+			t.Errorf("types with %s (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+// TestGrace checks that garbage collection waits for the longest task of any tenant.
+func TestGrace(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const want = "at least 24h0m0s, and twice guardrails.max_execution_time and each tenant's limits.timeout"
+	for text, least := range map[string]string{
+		"workspaces: {grace: 23h}":               "23h0m0s is less than 24h0m0s",
+		"guardrails: {max_execution_time: 13h}":  "24h0m0s is less than 26h0m0s",
+		"tenants: {a: {limits: {timeout: 72h}}}": "24h0m0s is less than 144h0m0s",
+	} {
+		got := problems(t, config.Source{File: write(t, "c.yaml", text)})
+		if len(got) != 1 || !strings.HasSuffix(got[0], "workspaces.grace: "+least+": want "+want) {
+			t.Errorf("problems with %s = %q, want one: %s", text, got, least)
+		}
+	}
+	load(t, config.Source{File: write(t, "c.yaml", "workspaces: {grace: 144h}\ntenants: {a: {limits: {timeout: 72h}}}")})
 }
 
 func TestTenants(t *testing.T) {
@@ -931,7 +971,7 @@ func TestCheckFiles(t *testing.T) {
 		"requirements: no}, pools: {a: {}": {
 			"execution.requirements: no: no such file or directory",
 		},
-		"requirements: no}, pools: {a: {}}, worker: {pools: [a]": nil,
+		"requirements: no}, pools: {a: {}}, worker: {pools: [a]":                  nil,
 		"sandbox_type: gvisor, sandbox_image: ./no}, pools: {default: {image: x}": nil,
 		"sandbox_type: gvisor, sandbox_image: ./no}, pools: {default: {}": {
 			"execution.sandbox_image: ./no: no such file or directory",

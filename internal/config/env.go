@@ -54,16 +54,17 @@ func (l *loader) readDotEnv(path string) {
 	}
 }
 
-// badLine returns the number, from 1, of the first line that cannot be parsed.
+// badLine returns the number, from 1, of the first line that cannot be parsed, also together with the lines after it:
+// a quoted value may have several lines.
 func badLine(text string) int {
-	n := 0
+	n, parsed, begin, end := 0, 0, 0, 0
 	for line := range strings.Lines(text) {
-		n++
-		if _, err := godotenv.Unmarshal(line); err != nil {
-			break
+		n, end = n+1, end+len(line)
+		if _, err := godotenv.Unmarshal(text[begin:end]); err == nil {
+			parsed, begin = n, end
 		}
 	}
-	return n
+	return parsed + 1
 }
 
 // apply sets the settings and adds the MCP servers that vars name, and reports retired and unknown variables. An empty

@@ -96,12 +96,13 @@ func (c *Config) PrivacyOptions() privacy.Options {
 		Key: []byte(p.Key), TTL: p.TTL, Tenants: map[string]privacy.Settings{},
 		Fleet: privacy.Settings{Mode: privacyModes[p.Mode], Types: typesOf(p.Types), Restore: p.Restore},
 	}
-	if o.Fleet.Types == nil {
+	all := len(p.Types) == 0
+	if all {
 		o.Fleet.Types = privacy.Types()
 	}
 	if r := p.Recognizer; r.URL != "" {
 		o.Recognizer = &privacy.Recognizer{URL: r.URL, Language: r.Language, Timeout: r.Timeout, MinScore: r.MinScore}
-		if p.Types == nil {
+		if all {
 			o.Fleet.Types = append(o.Fleet.Types, privacy.Person, privacy.Place)
 		}
 	}
