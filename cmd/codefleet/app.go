@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -32,7 +33,8 @@ type app struct {
 	stdout, stderr io.Writer
 	env            []string
 	signals        <-chan os.Signal
-	exit           func(int) // called at a signal that ends the process at once
+	exit           func(int)   // called at a signal that ends the process at once
+	editing        atomic.Bool // whether the user's editor runs
 
 	worker up.Worker // runs the worker of a fleet that `up` or `run` starts
 

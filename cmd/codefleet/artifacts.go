@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
@@ -191,12 +192,12 @@ func saveArtifact(
 	return nil
 }
 
-// artifactLine describes an artifact and how to download it. If the path has characters that a shell interprets, the
-// command leaves it out and downloads all artifacts.
+// artifactLine describes an artifact and how to download it. If the path would be printed differently, or read as a flag,
+// the command leaves it out and downloads all artifacts.
 func artifactLine(id string, f client.Artifact) string {
 	command := "codefleet artifacts get " + id
-	if !strings.ContainsAny(f.Path, " '\"\\$`*?;&|<>()#~!\t\n") {
-		command += " " + f.Path
+	if printable(f.Path) == f.Path && !strings.HasPrefix(f.Path, "-") {
+		command += " " + shellescape.Quote(f.Path)
 	}
 	return printable(fmt.Sprintf("artifact: %s (%s): %s", f.Path, text.Count(f.Bytes, "byte"), command))
 }

@@ -99,10 +99,14 @@ func (a *app) doctor(ctx context.Context, clean bool) error {
 			within(probeTime, p.store), within(probeTime, p.encryption), within(probeTime, p.model),
 			within(probeTime, p.fleet),
 		} {
-			results = append(results, check(ctx))
+			if results = append(results, check(ctx)); ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 		}
 		results = append(results, p.secretsInUse(ctx)...)
-		results = append(results, p.pools(ctx)...)
+		if results = append(results, p.pools(ctx)...); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 	}
 	for i := range results {
 		results[i].Fix = a.withFlags(results[i].Fix)
@@ -169,9 +173,17 @@ func (p *hostCheck) memory(context.Context) checkResult {
 	return r
 }
 
-// python checks the interpreter that boxes use: the system's Python, even if another one comes first in PATH.
+// python checks the interpreter that gVisor's boxes use: the system's Python, even if another one comes first in PATH. It
+// also installs packages.
 func (p *hostCheck) python(ctx context.Context) checkResult {
 	const name, path, install = "python", "/usr/bin/python3", "apt-get install python3  (or set execution.rootfs)"
+	installs := p.Execution.Requirements != ""
+	for _, pool := range p.Pools {
+		installs = installs || pool.Requirements != ""
+	}
+	if p.Execution.SandboxType == "microsandbox" && !installs {
+		return passed(name, "not needed: execution.sandbox_type is microsandbox")
+	}
 	if p.Execution.Rootfs != "" {
 		return passed(name, "from execution.rootfs, %s", p.Execution.Rootfs)
 	}

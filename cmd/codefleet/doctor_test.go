@@ -1,11 +1,40 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
 )
+
+// TestInterruptedDoctor checks that doctor prints no results of checks that an interrupt has cut off.
+func TestInterruptedDoctor(t *testing.T) {
+	t.Chdir(t.TempDir())
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errInterrupted)
+	var out strings.Builder
+	a := &app{output: "text", stdout: &out, env: []string{"CODEFLEET_DATA=" + t.TempDir()}}
+	if err := a.doctor(ctx, false); !errors.Is(err, errInterrupted) || out.Len() > 0 {
+		t.Errorf("doctor = %v and prints %q, want %v and nothing", err, out.String(), errInterrupted)
+	}
+}
+
+// TestDoctorPython checks that doctor requires the host's Python under microsandbox only to install packages.
+func TestDoctorPython(t *testing.T) {
+	const unneeded = "not needed: execution.sandbox_type is microsandbox"
+	for requirements, want := range map[string]bool{"": false, "r.txt": true} {
+		c := &config.Config{
+			Execution: config.Execution{SandboxType: "microsandbox"},
+			Pools:     map[string]config.Pool{"science": {Requirements: requirements}},
+		}
+		if r := (&hostCheck{Config: c}).python(t.Context()); (r.Detail != unneeded) != want {
+			t.Errorf("with requirements %q: %+v, needed: want %v", requirements, r, want)
+		}
+	}
+}
 
 // TestDoctorTenants checks that doctor accepts several tenants exactly if a worker does.
 func TestDoctorTenants(t *testing.T) {

@@ -51,8 +51,6 @@ func (a *app) guardCheckCommand() *cobra.Command {
 // guardCheck submits a task that only checks its program, and returns the findings. If no fleet is found, it starts one
 // for the task.
 func (a *app) guardCheck(ctx context.Context, s client.Submission) ([]client.Finding, error) {
-	ctx, stop := a.interruptible(ctx)
-	defer stop()
 	r, rec, err := a.begin(ctx, s)
 	if r != nil {
 		defer r.close()

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -69,6 +71,95 @@ func testInterrupt(t *testing.T, args string, stdin io.Reader, write io.Closer, 
 	<-done
 	if !strings.Contains(errs.String(), "interrupted") {
 		t.Errorf("%s prints %q, want interrupted", args, errs.String())
+	}
+}
+
+// TestInterruptInTheEditor checks that Ctrl-C in the editor of `rerun --edit` ends neither the editor nor the command.
+func TestInterruptInTheEditor(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "edit")
+	const text = `echo started >&2; read line; echo '{"code": "2"}' > "$1"`
+	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdin, keys, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	defer keys.Close()
+	signals := make(chan os.Signal)
+	a := &app{
+		stdin: stdin, env: []string{"EDITOR=sh " + script}, signals: signals,
+		exit: func(code int) { t.Errorf("the process ends with exit code %d, want that it goes on", code) },
+		stderr: writerFunc(func(p []byte) (int, error) { // the editor has started
+			signals <- os.Interrupt
+			signals <- os.Interrupt
+			_, err := keys.WriteString("\n")
+			return len(p), err
+		}),
+	}
+	ctx, stop := a.interruptible(t.Context())
+	defer stop()
+	s := client.Submission{Task: client.Task{Code: "1"}}
+	if err := a.edit(ctx, &s); err != nil || s.Code != "2" {
+		t.Errorf("edit = %v with the code %q, want the edited code 2", err, s.Code)
+	}
+}
+
+// TestInterruptOfACancellation checks that a second signal ends `run` while the fleet does not answer its request to
+// cancel the task.
+func TestInterruptOfACancellation(t *testing.T) {
+	signals := make(chan os.Signal, 2)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusAccepted)
+			_, _ = io.WriteString(w, `{"task_id": "task", "status": "running"}`)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		signals <- os.Interrupt // during the request for events, and then during the one that cancels the task
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	t.Setenv("CODEFLEET_URL", server.URL)
+	t.Setenv("CODEFLEET_TOKEN", "x")
+	var errs bytes.Buffer
+	a := &app{
+		stdin: strings.NewReader(""), stdout: io.Discard, stderr: &errs, env: os.Environ(), signals: signals,
+		exit: os.Exit,
+	}
+	code := a.main(t.Context(), []string{"run", "--code", "1"})
+	if code != errcode.ExitStopped || !strings.Contains(errs.String(), "the fleet has not confirmed") ||
+		!strings.Contains(errs.String(), "try: codefleet cancel task") {
+		t.Errorf("run: exit code %d, %s; want %d, and a hint to cancel the task", code, &errs, errcode.ExitStopped)
+	}
+}
+
+// TestInterruptOfToolsGenerate checks that a signal interrupts `tools generate`, instead of making each server fail.
+func TestInterruptOfToolsGenerate(t *testing.T) {
+	t.Chdir(t.TempDir())
+	signals := make(chan os.Signal, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case signals <- os.Interrupt:
+		default:
+		}
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	settings := fmt.Sprintf("mcp_servers: [{name: a, url: %q}, {name: b, url: %[1]q}]", server.URL)
+	if err := os.WriteFile("config.yaml", []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	a := &app{
+		stdin: strings.NewReader(""), stdout: io.Discard, stderr: &errs, env: []string{"CODEFLEET_DATA=data"},
+		signals: signals, exit: func(int) {},
+	}
+	code := a.main(t.Context(), []string{"tools", "generate"})
+	if want := "codefleet: interrupted\n"; code != errcode.ExitStopped || !strings.HasSuffix(errs.String(), want) {
+		t.Errorf("tools generate: exit code %d, %q; want %d, %q", code, &errs, errcode.ExitStopped, want)
 	}
 }
 

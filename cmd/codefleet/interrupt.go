@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"sync/atomic"
 
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -18,22 +19,33 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {
-		select {
-		case <-a.signals:
-			cancel(errInterrupted)
-			if reading.Load() > 0 { // nothing has begun that would have to end
-				a.exit(a.report(errInterrupted))
-			}
-		case <-done:
+		if !a.signalled(done) {
 			return
 		}
-		select {
-		case <-a.signals:
+		cancel(errInterrupted)
+		if reading.Load() > 0 { // nothing has begun that would have to end
+			a.exit(a.report(errInterrupted))
+		}
+		if a.signalled(done) {
 			a.exit(errcode.ExitKilled)
-		case <-done:
 		}
 	}()
 	return ctx, func() { close(done); cancel(nil) }
+}
+
+// signalled waits for a signal and returns true, or returns false once done is closed. While the user's editor runs, it
+// ignores interrupts: Ctrl-C in the editor is meant for the editor.
+func (a *app) signalled(done <-chan struct{}) bool {
+	for {
+		select {
+		case s := <-a.signals:
+			if s != os.Interrupt || !a.editing.Load() {
+				return true
+			}
+		case <-done:
+			return false
+		}
+	}
 }
 
 // interruptibly calls fn, which reads a command's input, and returns errInterrupted if a signal arrived meanwhile.

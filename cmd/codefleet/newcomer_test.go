@@ -208,7 +208,8 @@ func TestRunAt(t *testing.T) {
 	}
 }
 
-// TestWaitIsExplained checks that commands that wait for a task say what it waits for.
+// TestWaitIsExplained checks that commands that wait for a task say what it waits for, and that a second signal ends
+// them at once, except run, which cancels its task.
 func TestWaitIsExplained(t *testing.T) {
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
 		o.Skills = skills.NewLibrary(skills.Options{Bucket: mem.New(), Log: slog.New(slog.DiscardHandler)})
@@ -235,17 +236,29 @@ func TestWaitIsExplained(t *testing.T) {
 		{"skills save a -d b --file run.py", noWorker},
 		{"run --file run.py", noWorker},
 	} {
-		signals := make(chan os.Signal, 1)
+		signals, exited := make(chan os.Signal, 2), make(chan int, 1)
 		var once sync.Once
 		a := &app{
-			stdin: strings.NewReader(""), stdout: io.Discard, exit: os.Exit, signals: signals,
-			env: os.Environ(),
+			stdin: strings.NewReader(""), stdout: io.Discard, signals: signals,
+			env: os.Environ(), exit: func(code int) { exited <- code },
 			stderr: writerFunc(func(p []byte) (int, error) {
 				once.Do(func() {
 					if !strings.HasPrefix(string(p), c.want) {
 						t.Errorf("%q prints %q first, want %q", c.args, p, c.want)
 					}
 					signals <- syscall.SIGTERM
+					if strings.HasPrefix(c.args, "run") {
+						return
+					}
+					signals <- syscall.SIGTERM
+					select {
+					case code := <-exited:
+						if code != errcode.ExitKilled {
+							t.Errorf("%q: exit code %d after two signals, want %d", c.args, code, errcode.ExitKilled)
+						}
+					case <-time.After(ingesttest.WaitTimeout):
+						t.Errorf("%q goes on after two signals", c.args)
+					}
 				})
 				return len(p), nil
 			}),

@@ -240,7 +240,9 @@ func (a *app) edit(ctx context.Context, s *client.Submission) error {
 	if once, ok := a.stdin.(*onceReader); ok { // the editor inherits a file, and exec would copy another reader
 		c.Stdin = once.Reader
 	}
+	a.editing.Store(true)
 	err = c.Run()
+	a.editing.Store(false)
 	if errors.Is(err, exec.ErrNotFound) || isPathError(err) {
 		return usage("rerun --edit: the editor %s cannot be started: nothing was submitted", editor[0]).
 			try("EDITOR=vi codefleet rerun ID --edit")

@@ -244,7 +244,8 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 		final, watchErr = r.client.Watch(ctx, rec.TaskID, 0, r.show)
 	}()
 	unclaimed := time.After(claimTime)
-	cancelled := false
+	var stopped error // what a further signal returns, once the first one has cancelled the task
+	answered := make(chan error, 1)
 	for {
 		select {
 		case <-unclaimed:
@@ -255,19 +256,28 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 			r.line.clear()
 			return final, watchErr
 		case <-r.a.signals:
-			if cancelled {
-				return rec, &failure{
-					code: errcode.ExitStopped, message: "interrupted; the task is being cancelled",
-					hint: "codefleet status " + rec.TaskID,
-				}
+			if stopped != nil {
+				return rec, stopped
 			}
 			if r.askDetach() {
 				fmt.Fprintln(r.a.stderr, "detached, the task continues: codefleet logs -f", rec.TaskID)
 				return client.Record{}, nil
 			}
-			cancelled = true
-			if _, err := r.client.Cancel(ctx, rec.TaskID); err != nil {
+			stopped = &failure{
+				code: errcode.ExitStopped, message: "interrupted; the fleet has not confirmed that it cancels the task",
+				hint: "codefleet cancel " + rec.TaskID,
+			}
+			go func() {
+				_, err := r.client.Cancel(ctx, rec.TaskID)
+				answered <- err
+			}()
+		case err := <-answered:
+			if err != nil {
 				return rec, err
+			}
+			stopped = &failure{
+				code: errcode.ExitStopped, message: "interrupted; the task is being cancelled",
+				hint: "codefleet status " + rec.TaskID,
 			}
 		}
 	}

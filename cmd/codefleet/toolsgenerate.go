@@ -51,7 +51,11 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			}
 			var errs []error
 			for _, name := range names {
-				if err := a.generate(ctx, upstreams, dir, name); err != nil {
+				err := a.generate(ctx, upstreams, dir, name)
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				if err != nil {
 					errs = append(errs, fmt.Errorf("generate the tools of %s: %w%s", name, err, stderr.format(name)))
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -438,10 +439,11 @@ func (a *app) workflowAnswerCommand() *cobra.Command {
 			return err
 		}
 		in := client.WorkflowAnswer{Step: args[1], Values: bytes.TrimSpace(values)}
-		if step, item, ok := strings.Cut(strings.TrimSuffix(args[1], "]"), "["); ok {
-			n := 0
-			if _, err := fmt.Sscanf(item, "%d", &n); err != nil {
-				return usage("workflow answer: want STEP, or STEP[N] for an item of a loop")
+		if step, item, ok := strings.Cut(args[1], "["); ok {
+			number, closed := strings.CutSuffix(item, "]")
+			n, err := strconv.Atoi(number)
+			if err != nil || !closed {
+				return usage("workflow answer: %s: want STEP, or STEP[N] for an item of a loop", args[1])
 			}
 			in.Step, in.Item = step, &n
 		}
