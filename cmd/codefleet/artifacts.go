@@ -192,7 +192,7 @@ func saveArtifact(
 	return nil
 }
 
-// artifactLine describes an artifact and how to download it. If the path would be printed differently, or read as a flag,
+// artifactLine describes an artifact and how to download it. If the path is not printable, or would be read as a flag,
 // the command leaves it out and downloads all artifacts.
 func artifactLine(id string, f client.Artifact) string {
 	command := "codefleet artifacts get " + id

@@ -173,8 +173,8 @@ func (p *hostCheck) memory(context.Context) checkResult {
 	return r
 }
 
-// python checks the interpreter that gVisor's boxes use: the system's Python, even if another one comes first in PATH. It
-// also installs packages.
+// python checks the interpreter that gVisor's boxes use, and that installs packages: the system's Python, even if
+// another one comes first in PATH.
 func (p *hostCheck) python(ctx context.Context) checkResult {
 	const name, path, install = "python", "/usr/bin/python3", "apt-get install python3  (or set execution.rootfs)"
 	installs := p.Execution.Requirements != ""

@@ -157,8 +157,8 @@ func (k *checker) workspaces() {
 		}
 	}
 	if least := max(minGrace, 2*k.c.maxTimeout()); w.Grace < least {
-		k.bad("workspaces.grace", "%s is less than %s: want at least %s, and twice guardrails.max_execution_time and each "+
-			"tenant's limits.timeout", w.Grace, least, minGrace)
+		k.bad("workspaces.grace", "%s is less than %s: want at least %s, and twice guardrails.max_execution_time and "+
+			"each tenant's limits.timeout", w.Grace, least, minGrace)
 	}
 	if w.Inactive > 0 && w.Inactive < w.Grace {
 		k.bad("workspaces.inactive", "%s is less than workspaces.grace, %s", w.Inactive, w.Grace)

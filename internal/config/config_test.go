@@ -380,7 +380,8 @@ func TestGrace(t *testing.T) {
 			t.Errorf("problems with %s = %q, want one: %s", text, got, least)
 		}
 	}
-	load(t, config.Source{File: write(t, "c.yaml", "workspaces: {grace: 144h}\ntenants: {a: {limits: {timeout: 72h}}}")})
+	const long = "workspaces: {grace: 144h}\ntenants: {a: {limits: {timeout: 72h}}}"
+	load(t, config.Source{File: write(t, "c.yaml", long)})
 }
 
 func TestTenants(t *testing.T) {
