@@ -326,7 +326,10 @@ func TestRejectedCalls(t *testing.T) {
 		{"s", "put", `{"a":-9` + strings.Repeat("9", 4300) + "}", errcode.BadArguments, "more than 4300 digits"},
 		{"s", "open", `{"a":1,"A":2}`, errcode.Unknown, `unknown argument "A"; did you mean a`},
 		{"s", "new", `{}`, errcode.Forbidden, "tools approve s/new"},
-		{"s", "other", `{}`, errcode.ToolChanged, "changed after it was approved; it is now other(...)"},
+		{
+			"s", "other", `{}`, errcode.ToolChanged,
+			"after it was approved; it is now other(...) (an operator must approve the change: tools approve s/other)",
+		},
 		{"s", "local", `{}`, errcode.Unknown, "from servers.s import local"},
 		{"s", "set", `{}`, errcode.Forbidden, "policy denies"},
 	} {
@@ -351,8 +354,9 @@ func TestRejectedCalls(t *testing.T) {
 	_, err := e.Call(t.Context(),
 		broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`), Hash: "sha256:old"})
 	if code(err) != errcode.ToolChanged ||
-		!strings.Contains(err.Error(), "written for a different definition; it is now get(...)") {
-		t.Errorf("get with an old hash = %v, want tool_changed with the new signature", err)
+		!strings.HasSuffix(err.Error(), "written for a different definition; it is now get(...) "+
+			"(the module has the current definition: from servers.s import get)") {
+		t.Errorf("get with an old hash = %v, want tool_changed with the new signature and its module", err)
 	}
 }
 

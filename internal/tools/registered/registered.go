@@ -48,6 +48,7 @@ type Registry struct {
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
+	swept   time.Time // when expireTenants last checked all tenants
 }
 
 type tenant struct {
@@ -90,6 +91,7 @@ func (r *Registry) reservedDirs() []string {
 func (r *Registry) Update(tenantName, process string, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	now := time.Now()
 	t := r.tenants[tenantName]
 	if len(data) == 0 {
 		if t != nil {
@@ -100,12 +102,14 @@ func (r *Registry) Update(tenantName, process string, data []byte) {
 	}
 	if t == nil {
 		if len(r.tenants) >= maxTenants {
+			r.expireTenants(now)
+		}
+		if len(r.tenants) >= maxTenants {
 			return
 		}
 		t = &tenant{instances: map[string]*instance{}}
 		r.tenants[tenantName] = t
 	}
-	now := time.Now()
 	known := t.instances[process]
 	switch {
 	case known != nil && bytes.Equal(known.data, data):
@@ -122,6 +126,22 @@ func (t *tenant) expire(now time.Time) bool {
 	before := len(t.instances)
 	maps.DeleteFunc(t.instances, func(_ string, i *instance) bool { return now.Sub(i.updated) > instanceTTL })
 	return len(t.instances) < before
+}
+
+// expireTenants removes the tenants whose processes stopped sending offers. If there are still too many tenants, it logs
+// that their offers are dropped. It does this at most once per instanceTTL, because it checks all tenants.
+func (r *Registry) expireTenants(now time.Time) {
+	if now.Sub(r.swept) < instanceTTL {
+		return
+	}
+	r.swept = now
+	for name, t := range r.tenants {
+		t.expire(now)
+		r.deleteIfEmpty(name, t)
+	}
+	if len(r.tenants) >= maxTenants {
+		r.log.Warn("rejected process registrations: too many tenants have registered tools", "limit", maxTenants)
+	}
 }
 
 func (r *Registry) deleteIfEmpty(tenantName string, t *tenant) {
@@ -243,16 +263,17 @@ func mergeOffers(instances []*instance, reserved []string) (
 			about[o.Server] = o.About
 		}
 		for _, d := range o.Tools {
-			if _, known := servers[o.Server][d.Name]; !known {
-				count++
-			}
+			_, known := servers[o.Server][d.Name]
 			err := d.Check()
-			if err == nil && count > tools.MaxOffered {
+			if err == nil && !known && count == tools.MaxOffered {
 				err = fmt.Errorf("tool %q: the tenant's processes serve more than %d tools", d.Name, tools.MaxOffered)
 			}
 			if err != nil {
 				reject(o.Server, err.Error())
 				continue
+			}
+			if !known {
+				count++
 			}
 			if servers[o.Server] == nil {
 				servers[o.Server] = map[string]tools.OfferedTool{}

@@ -237,6 +237,47 @@ func TestTooManyProcesses(t *testing.T) {
 	})
 }
 
+// Rejected tools do not count towards the limit of tools, and a tool at the limit can still be redefined.
+func TestOnlyValidToolsCount(t *testing.T) {
+	r := newRegistry(nil)
+	var invalid, valid []string
+	for i := range tools.MaxOffered {
+		invalid, valid = append(invalid, fmt.Sprint("../", i)), append(valid, fmt.Sprint("f", i))
+	}
+	r.Update("acme", "invalid", offer(t, "crm", 1, invalid...))
+	r.Update("acme", "valid", offer(t, "crm", 2, valid...))
+	r.Update("acme", "new", offer(t, "crm", 3, "f0", "more"))
+	list := r.List("acme")
+	if len(list) != tools.MaxOffered || list[0].Definition.Description != "started at 3" {
+		t.Errorf("%d tools, the first is %+v, want %d with the latest definition", len(list), list[:min(len(list), 1)],
+			tools.MaxOffered)
+	}
+}
+
+// At the limit of tenants, those whose processes have died make room for others.
+func TestTooManyTenants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		r := registered.New(nil, slog.New(slog.NewTextHandler(&log, nil)), nil)
+		data := offer(t, "crm", 1, "find")
+		for i := range 10_000 {
+			r.Update(fmt.Sprint("t", i), "p", data)
+		}
+		for range 2 {
+			r.Update("acme", "p", data)
+		}
+		if r.Overlay("acme") != nil || strings.Count(log.String(), "too many tenants") != 1 {
+			t.Errorf("overlay of one tenant too many = %v, want none and one line in the log:\n%s",
+				r.Overlay("acme"), log.String())
+		}
+		time.Sleep(11 * time.Second) //nolint:forbidigo // virtual time, of synctest
+		r.Update("acme", "p", data)
+		if r.Overlay("acme") == nil {
+			t.Error("the tools of a tenant are missing after the others expired, want them")
+		}
+	})
+}
+
 func TestCall(t *testing.T) {
 	var replies []any // a string or an error
 	r := newRegistry(func(context.Context, string, string, string, []byte) ([]byte, error) {
