@@ -110,7 +110,7 @@ func isDrift(err error) bool {
 	return ok && ue.Reason == tools.Drifted
 }
 
-// classify converts an error of the SDK. It drops the connection if the connection was lost, if an HTTP response
+// classify converts an error of the SDK, whose text redactUpstream makes safe later. It drops the connection if the connection was lost, if an HTTP response
 // exceeded the limit, if the server sent too many requests, or if it responded with the HTTP status of an error. It
 // keeps the connection after a timeout, a cancelled context, an error response, a malformed message, or a message above
 // the limit from a process.
@@ -129,8 +129,7 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, httpRef
 		out.Reason, out.Err = tools.Protocol, errors.New(text.Printable(u.redactor.excerpt(wire.Message, maxMessage)))
 	case isWire && !transportCode(wire.Code):
 		s.invalidateTools()
-		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(text.Printable(text.Truncate(
-			u.redactor.redact(wire.Message), maxMessage)))
+		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(wire.Message)
 		if len(wire.Data) <= maxErrorData && string(wire.Data) != "null" {
 			out.Data = u.redactor.redactJSON(wire.Data)
 		}
@@ -151,8 +150,7 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, httpRef
 		out.Reason, out.Err = tools.Lost, errors.New(reason)
 		c.drop(s)
 	default:
-		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s",
-			text.Printable(text.Truncate(u.redactor.redact(s.endReason(err)), maxMessage)))
+		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s", s.endReason(err))
 		c.drop(s)
 	}
 	return out

@@ -324,6 +324,19 @@ func TestEndlessLists(t *testing.T) {
 	}
 }
 
+// A server's error message is truncated and printable, whichever request it answers.
+func TestLongErrors(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"start-error", "list-error"} {
+		m, _ := manager(t, hostileServer(t, mode))
+		_, _, err := m.Definitions(t.Context(), "hostile", "", "")
+		if reason(t, err) != tools.Down || len(err.Error()) > 2100 || !strings.Contains(err.Error(), "no<U+202E> xxx") {
+			t.Errorf("%s: Definitions = %d bytes, %.200v, want a printable error of at most 2100 bytes",
+				mode, len(err.Error()), err)
+		}
+	}
+}
+
 // The data of an error reaches the program with all digits, if it is small. A result may lack its content.
 func TestDataOfErrors(t *testing.T) {
 	t.Parallel()

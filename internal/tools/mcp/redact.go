@@ -17,6 +17,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -302,7 +303,7 @@ func secretsOf(u *url.URL) []string {
 	return parts
 }
 
-// redactUpstream redacts a *tools.UpstreamError in place.
+// redactUpstream applies redactError to a *tools.UpstreamError in place.
 func (r redactor) redactUpstream(err error) error {
 	if ue, ok := errors.AsType[*tools.UpstreamError](err); ok && ue.Err != nil {
 		ue.Err = r.redactError(ue.Err)
@@ -310,13 +311,14 @@ func (r redactor) redactUpstream(err error) error {
 	return err
 }
 
-// redactError returns an error with the text of err without secrets, or err itself if it contains none.
+// redactError returns an error with the text of err without secrets, printable and with at most maxMessage bytes, or err
+// itself if this is its text. Servers write parts of these texts.
 func (r redactor) redactError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if text := r.redact(err.Error()); text != err.Error() {
-		return errors.New(text)
+	if safe := text.Printable(text.Truncate(r.redact(err.Error()), maxMessage)); safe != err.Error() {
+		return errors.New(safe)
 	}
 	return err
 }
