@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/filelock"
 )
@@ -65,9 +66,15 @@ type FileCache struct {
 	mu   sync.Mutex
 	file *os.File
 	read int64 // bytes of the file that are in memory
+	// lockedOut is true after a wait for the file's lock was in vain. Until the lock is free again, nothing waits for it.
+	lockedOut bool
 }
 
-const maxDimensions = 1 << 14
+const (
+	maxDimensions = 1 << 14
+	openTimeout   = 5 * time.Second // for the file's lock, which another process holds while it reads the file
+	lockTimeout   = 50 * time.Millisecond
+)
 
 // OpenFileCache opens or creates the file at path. At most limit vectors are kept in memory.
 func OpenFileCache(path string, limit int) (*FileCache, error) {
@@ -76,31 +83,33 @@ func OpenFileCache(path string, limit int) (*FileCache, error) {
 		return nil, fmt.Errorf("open vector cache: %w", err)
 	}
 	c := &FileCache{memory: NewMemoryCache(limit), limit: int64(limit), file: file}
-	if err := c.refresh(); err != nil {
+	if err := c.refresh(openTimeout); err != nil && !errors.Is(err, errLockedOut) {
 		return nil, errors.Join(fmt.Errorf("read vector cache %s: %w", path, err), file.Close())
 	}
 	return c, nil
 }
 
-// Get returns a vector; callers must not change it. If the file cannot be read, only the vectors in memory are found.
+// Get returns a vector; callers must not change it. If the file cannot be read, or another process holds its
+// lock for too long, only the vectors in memory are found.
 func (c *FileCache) Get(key [sha256.Size]byte) ([]float32, bool) {
 	if v, ok := c.memory.Get(key); ok {
 		return v, true
 	}
-	if c.refresh() != nil {
+	if c.refresh(lockTimeout) != nil {
 		return nil, false
 	}
 	return c.memory.Get(key)
 }
 
-// Put adds a vector and appends it to the file. It does not sync the file, since a lost record only costs a request.
+// Put adds a vector and appends it to the file, unless another process holds the file's lock for too long. It does not
+// sync the file, since a lost record only costs a request.
 func (c *FileCache) Put(key [sha256.Size]byte, vector []float32) error {
 	record := binary.LittleEndian.AppendUint32(slices.Clone(key[:]), uint32(len(vector)))
 	for _, x := range vector {
 		record = binary.LittleEndian.AppendUint32(record, math.Float32bits(x))
 	}
 	record = binary.LittleEndian.AppendUint32(record, crc32.ChecksumIEEE(record))
-	err := c.locked(func() error {
+	err := c.locked(lockTimeout, func() error {
 		if c.read > 2*c.limit*int64(len(record)) {
 			c.read = 0
 		}
@@ -113,20 +122,30 @@ func (c *FileCache) Put(key [sha256.Size]byte, vector []float32) error {
 		}
 		return err
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errLockedOut) {
 		return fmt.Errorf("append to vector cache: %w", err)
 	}
 	return c.memory.Put(key, vector)
 }
 
 // refresh reads the file's new records.
-func (c *FileCache) refresh() error { return c.locked(func() error { return nil }) }
+func (c *FileCache) refresh(wait time.Duration) error { return c.locked(wait, func() error { return nil }) }
 
-// locked reads the file's new records and calls fn, while it holds the file's lock.
-func (c *FileCache) locked(fn func() error) error {
+// errLockedOut means that another process, which may be stopped, holds the file's lock.
+var errLockedOut = errors.New("another process holds the lock of the vector cache")
+
+// locked reads the file's new records and calls fn, while it holds the file's lock. The error is errLockedOut if it does
+// not get the lock within wait.
+func (c *FileCache) locked(wait time.Duration, fn func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := filelock.Lock(context.Background(), c.file); err != nil {
+	if c.lockedOut {
+		wait = 0
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), wait, errLockedOut)
+	defer cancel()
+	err := filelock.Lock(ctx, c.file)
+	if c.lockedOut = errors.Is(err, errLockedOut); err != nil {
 		return err
 	}
 	defer func() { _ = filelock.Unlock(c.file) }() // closing the file unlocks it too

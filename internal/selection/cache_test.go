@@ -5,7 +5,53 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/filelock"
 )
+
+// While another process holds the file's lock, for example because it is stopped, the cache works in memory.
+func TestFileCacheWithoutLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "vectors")
+		open := func() *FileCache {
+			t.Helper()
+			c, err := OpenFileCache(path, 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		}
+		key := func(i int) [sha256.Size]byte { return [sha256.Size]byte{byte(i)} }
+		c, other := open(), open()
+		if err := filelock.TryLock(other.file); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		err := c.Put(key(1), []float32{1})
+		_, unknown := c.Get(key(2))
+		v, known := c.Get(key(1))
+		if err != nil || unknown || !known || len(v) != 1 || time.Since(begin) != lockTimeout {
+			t.Errorf("without the lock: Put = %v, Get of an unknown key = %v, of the known one = %v, %v after %s, "+
+				"want only the known one after %s", err, unknown, v, known, time.Since(begin), lockTimeout)
+		}
+		begin = time.Now()
+		if open(); time.Since(begin) != openTimeout {
+			t.Errorf("OpenFileCache without the lock took %s, want %s", time.Since(begin), openTimeout)
+		}
+		if err := filelock.Unlock(other.file); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Put(key(3), []float32{3}); err != nil {
+			t.Error(err)
+		}
+		if v, ok := other.Get(key(3)); !ok || len(v) != 1 || v[0] != 3 {
+			t.Errorf("Get after the lock was released = %v, %v, want the other's vector", v, ok)
+		}
+	})
+}
 
 // If two processes share a file, each finds the other's vectors, even after one of them dies during a write.
 func TestFileCacheIsShared(t *testing.T) {

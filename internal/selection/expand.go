@@ -41,7 +41,7 @@ func parseSynonyms(s string) map[string][]string {
 type spelling struct {
 	words   []string
 	grams   map[string][]int32 // the words that contain a trigram, as positions in words
-	lengths []uint8            // the number of trigrams of each word
+	lengths []int              // the number of trigrams of each word
 }
 
 const (
@@ -58,7 +58,7 @@ func newSpelling(words []string) *spelling {
 		}
 		id := int32(len(s.words))
 		grams := trigrams(w)
-		s.words, s.lengths = append(s.words, w), append(s.lengths, uint8(len(grams)))
+		s.words, s.lengths = append(s.words, w), append(s.lengths, len(grams))
 		for _, g := range grams {
 			s.grams[g] = append(s.grams[g], id)
 		}
@@ -71,13 +71,15 @@ func spellable(w string) bool {
 	return len(w) >= minSpelling && strings.IndexFunc(w, func(r rune) bool { return r >= 0x80 }) < 0
 }
 
+// trigrams returns the distinct trigrams of a word.
 func trigrams(w string) []string {
 	w = "^" + w + "$"
 	out := make([]string, 0, len(w)-2)
 	for i := range len(w) - 2 {
 		out = append(out, w[i:i+3])
 	}
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // neighbour is a similar word. The similarity is between 0 and 1.
@@ -92,7 +94,7 @@ func (s *spelling) neighbours(word string) []neighbour {
 		return nil
 	}
 	grams := trigrams(word)
-	shared := map[int32]uint8{}
+	shared := map[int32]int{}
 	for _, g := range grams {
 		for _, id := range s.grams[g] {
 			shared[id]++
@@ -100,7 +102,7 @@ func (s *spelling) neighbours(word string) []neighbour {
 	}
 	var out []neighbour
 	for id, n := range shared {
-		similarity := 2 * float32(n) / float32(len(grams)+int(s.lengths[id]))
+		similarity := 2 * float32(n) / float32(len(grams)+s.lengths[id])
 		if similarity >= minSimilarity && s.words[id] != word {
 			out = append(out, neighbour{s.words[id], similarity})
 		}

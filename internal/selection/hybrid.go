@@ -128,24 +128,16 @@ func (h *Hybrid) dense(
 	if tools.missing == len(tools.vectors) {
 		return nil, "the tools have no embeddings yet"
 	}
-	if !h.breaker.closed() {
-		return nil, "the embedding endpoint failed several times in a row and is not used for half a minute"
-	}
 	texts := make([]string, len(queries))
 	for i, q := range queries {
 		texts[i] = text.OneLine(q)
 	}
 	vectors := make([][]float32, len(queries))
-	if err := embed(ctx, h.embedder, h.opts.Cache, texts, vectors, h.opts.Deadline); err != nil {
-		if ctx.Err() == nil { // otherwise the caller cancelled the search, which is not a failure of the endpoint
-			h.breaker.recordFailure()
-			if h.opts.OnTimeout != nil && errors.Is(err, context.DeadlineExceeded) {
-				h.opts.OnTimeout(texts)
-			}
+	if missing := fromCache(h.embedder, h.opts.Cache, texts, vectors); len(missing) > 0 {
+		if reason := h.request(ctx, texts, missing, vectors); reason != "" {
+			return nil, reason
 		}
-		return nil, "embed the query: " + reason(err)
 	}
-	h.breaker.recordSuccess()
 	lists := make([]denseList, len(queries))
 	for i, v := range vectors {
 		lists[i] = tools.list(v, rankDepth, allowed)
@@ -154,6 +146,26 @@ func (h *Hybrid) dense(
 		return lists, fmt.Sprintf("%d of %d tools have no embedding yet", tools.missing, len(tools.vectors))
 	}
 	return lists, ""
+}
+
+// request is like the function request, but asks the breaker, and informs it of the result. It returns the reason if the
+// vectors are missing.
+func (h *Hybrid) request(ctx context.Context, texts []string, missing []int, vectors [][]float32) string {
+	if !h.breaker.closed() {
+		return "the embedding endpoint failed several times in a row and is not used for half a minute"
+	}
+	err := request(ctx, h.embedder, h.opts.Cache, texts, missing, vectors, h.opts.Deadline)
+	if err == nil {
+		h.breaker.recordSuccess()
+		return ""
+	}
+	if ctx.Err() == nil { // otherwise the caller cancelled the search, which is not a failure of the endpoint
+		h.breaker.recordFailure()
+		if h.opts.OnTimeout != nil && errors.Is(err, context.DeadlineExceeded) {
+			h.opts.OnTimeout(texts)
+		}
+	}
+	return "embed the query: " + reason(err)
 }
 
 func reason(err error) string {
@@ -165,34 +177,48 @@ func reason(err error) string {
 
 // embed writes the texts' unit vectors to out. It requests vectors that are not in the cache from the embedder.
 func embed(ctx context.Context, e Embedder, cache Cache, texts []string, out [][]float32, timeout time.Duration) error {
-	model, dimensions := e.Model()
-	var missing []string
-	var positions []int // positions of the missing texts
-	for i, t := range texts {
-		if v, ok := cache.Get(contentKey(model, dimensions, t)); ok {
-			out[i] = v
-			continue
-		}
-		missing, positions = append(missing, t), append(positions, i)
+	if missing := fromCache(e, cache, texts, out); len(missing) > 0 {
+		return request(ctx, e, cache, texts, missing, out, timeout)
 	}
-	if len(missing) == 0 {
-		return nil
+	return nil
+}
+
+// fromCache writes the vectors that are in the cache to out, and returns the positions of the other texts.
+func fromCache(e Embedder, cache Cache, texts []string, out [][]float32) (missing []int) {
+	model, dimensions := e.Model()
+	for i, t := range texts {
+		var ok bool
+		if out[i], ok = cache.Get(contentKey(model, dimensions, t)); !ok {
+			missing = append(missing, i)
+		}
+	}
+	return missing
+}
+
+// request embeds the texts at the positions missing, and writes their vectors to out and to the cache.
+func request(
+	ctx context.Context, e Embedder, cache Cache, texts []string, missing []int, out [][]float32, timeout time.Duration,
+) error {
+	model, dimensions := e.Model()
+	batch := make([]string, len(missing))
+	for i, at := range missing {
+		batch[i] = texts[at]
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	vectors, err := e.Embed(ctx, missing)
+	vectors, err := e.Embed(ctx, batch)
 	if err != nil {
 		return err
 	}
-	if len(vectors) != len(missing) {
-		return fmt.Errorf("%s returned %d vectors for %d texts", model, len(vectors), len(missing))
+	if len(vectors) != len(batch) {
+		return fmt.Errorf("%s returned %d vectors for %d texts", model, len(vectors), len(batch))
 	}
 	for i, v := range vectors {
 		if len(v) != len(vectors[0]) || !normalise(v) {
 			return fmt.Errorf("%s returned an unusable vector of %d numbers", model, len(v))
 		}
-		out[positions[i]] = v
-		if err := cache.Put(contentKey(model, dimensions, missing[i]), v); err != nil {
+		out[missing[i]] = v
+		if err := cache.Put(contentKey(model, dimensions, batch[i]), v); err != nil {
 			return fmt.Errorf("cache a vector: %w", err)
 		}
 	}

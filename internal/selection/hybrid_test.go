@@ -118,6 +118,9 @@ func TestHybridDegrades(t *testing.T) {
 			}
 			return r.Degraded
 		}
+		if got := ask("known"); got != "" {
+			t.Errorf("working endpoint: degraded %q, want none", got)
+		}
 		e.hang = true
 		begin := time.Now()
 		if got := ask("read file a"); !strings.Contains(got, "deadline") || time.Since(begin) != 300*time.Millisecond {
@@ -125,6 +128,9 @@ func TestHybridDegrades(t *testing.T) {
 		}
 		e.hang, e.err = false, errors.New("the endpoint responded with status 500")
 		for _, query := range []string{"read file b", "read file again"} {
+			if got := ask("known"); got != "" { // neither sends a request nor resets the breaker
+				t.Errorf("failing endpoint, query in the cache: degraded %q, want none", got)
+			}
 			if got := ask(query); !strings.Contains(got, "500") {
 				t.Errorf("failing endpoint: degraded %q, want its status", got)
 			}
@@ -132,6 +138,9 @@ func TestHybridDegrades(t *testing.T) {
 		calls := e.calls.Load()
 		if got := ask("read file c"); !strings.Contains(got, "several times") || e.calls.Load() != calls {
 			t.Errorf("open breaker: degraded %q, %d more calls, want no call", got, e.calls.Load()-calls)
+		}
+		if got := ask("known"); got != "" {
+			t.Errorf("open breaker, query in the cache: degraded %q, want none", got)
 		}
 		e.err = nil
 		<-time.After(breakerOpen)
