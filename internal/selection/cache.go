@@ -129,7 +129,9 @@ func (c *FileCache) Put(key [sha256.Size]byte, vector []float32) error {
 }
 
 // refresh reads the file's new records.
-func (c *FileCache) refresh(wait time.Duration) error { return c.locked(wait, func() error { return nil }) }
+func (c *FileCache) refresh(wait time.Duration) error {
+	return c.locked(wait, func() error { return nil })
+}
 
 // errLockedOut means that another process, which may be stopped, holds the file's lock.
 var errLockedOut = errors.New("another process holds the lock of the vector cache")

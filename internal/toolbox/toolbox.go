@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/selection"
@@ -52,8 +53,11 @@ type Toolbox struct {
 	overlays   map[string]mergedOverlay // by tenant, for tenants with skills
 	// views are filtered catalogues. The key is the allow-list, or the tenant if it has registered tools or skills.
 	// Tenants that see the fleet's whole catalogue and nothing else have no view.
-	views map[string]view
+	views  map[string]view
+	logged time.Time // when base last logged an error of the source
 }
+
+const logInterval = time.Minute
 
 // view is the catalogue that a tenant sees, and what it was built from.
 type view struct {
@@ -178,10 +182,10 @@ func (b *Toolbox) Allow(ctx context.Context, tenant string) ([]string, error) {
 }
 
 // Read returns the tools that the tenant may call. It returns the same Listing until something changes. If the source
-// fails but still has an earlier catalogue, Read uses that.
+// fails but still has an earlier catalogue, Read uses that, and logs the error.
 func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, error) {
-	base, err := b.o.Source.Read(ctx)
-	if base == nil {
+	base, err := b.base(ctx)
+	if err != nil {
 		return nil, err
 	}
 	overlay, err := b.Overlay(ctx, tenant)
@@ -217,11 +221,33 @@ func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, erro
 	return v.listing, nil
 }
 
+// base returns the source's catalogue. If the source fails but still has an earlier one, base returns that, and logs the
+// error at most once per logInterval.
+func (b *Toolbox) base(ctx context.Context) (*tools.Listing, error) {
+	listing, err := b.o.Source.Read(ctx)
+	if listing == nil {
+		return nil, err
+	}
+	if err == nil || errors.Is(ctx.Err(), context.Canceled) { // a caller that leaves is not a failure of the source
+		return listing, nil
+	}
+	b.mu.Lock()
+	due := time.Since(b.logged) >= logInterval
+	if due {
+		b.logged = time.Now()
+	}
+	b.mu.Unlock()
+	if due {
+		b.o.Log.WarnContext(ctx, "read of catalogue failed; last version kept", "error", err)
+	}
+	return listing, nil
+}
+
 // All returns the fleet's tools and those that the tenant's processes have registered, also if the tenant may not call
 // them.
 func (b *Toolbox) All(ctx context.Context, tenant string) (*tools.Listing, error) {
-	base, err := b.o.Source.Read(ctx)
-	if base == nil {
+	base, err := b.base(ctx)
+	if err != nil {
 		return nil, err
 	}
 	overlay, err := b.Overlay(ctx, tenant)

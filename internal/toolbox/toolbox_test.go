@@ -1,13 +1,16 @@
 package toolbox_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -137,6 +140,42 @@ func TestTenantsShareListings(t *testing.T) {
 	if all, err := box.All(t.Context(), "a"); err != nil || len(all.Tools) != 11 {
 		t.Errorf("All = %+v, %v; want 11 tools, also those that the tenant may not call", all, err)
 	}
+}
+
+// failing is a source that has a catalogue from before it failed.
+type failing struct {
+	tools.Source
+	listing *tools.Listing
+}
+
+func (f failing) Read(context.Context) (*tools.Listing, error) {
+	return f.listing, errors.New("the bucket does not respond")
+}
+
+// If the source fails, its last catalogue is served, and the error is logged at most once a minute.
+func TestFailingSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		source := failing{listing: tools.NewListing([]tools.Tool{{Server: "crm", Name: "find"}})}
+		box := toolbox.New(toolbox.Options{
+			Source: source, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Allow: func(string) ([]string, bool) { return []string{"*"}, true },
+		})
+		defer box.Close()
+		for minute := range 2 {
+			for range 10 {
+				read, err := box.Read(t.Context(), "default")
+				all, errAll := box.All(t.Context(), "default")
+				if read != source.listing || all != source.listing || err != nil || errAll != nil {
+					t.Errorf("Read = %v, %v, All = %v, %v, want the last catalogue", read, err, all, errAll)
+				}
+			}
+			if n := strings.Count(log.String(), "the bucket does not respond"); n != minute+1 {
+				t.Errorf("the error was logged %d times in %d minutes, want once a minute:\n%s", n, minute+1, log.String())
+			}
+			<-time.After(time.Minute)
+		}
+	})
 }
 
 // A tenant may use tools only if the settings name it, or an operator has created it and has not removed it.
