@@ -145,6 +145,9 @@ func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
 	if s.tools, err = p.discover(ctx, t); err != nil {
 		return s.end(err)
 	}
+	if s.tools.dir != "" {
+		defer p.Tools.Catalogue.Hold(s.tools.dir)()
+	}
 	if s.draft, err = p.write(ctx, t, s.tools); err != nil {
 		return s.end(err)
 	}

@@ -23,6 +23,8 @@ type Catalogue interface {
 	// Kept returns a version that an earlier run of the task used, perhaps on another host. The error is
 	// fs.ErrNotExist if the version no longer exists.
 	Kept(ctx context.Context, tenant, version string) (tools.Installed, error)
+	// Hold keeps the directory of a version until release is called.
+	Hold(dir string) (release func())
 }
 
 // Tools are the catalogue and what handles calls. Without a Catalogue, tasks have no tools. With one,

@@ -23,7 +23,8 @@ type tenantVersions struct {
 	older     []Installed // in the order in which they stopped being current
 }
 
-// maxOldVersions is how many earlier versions of a tenant stay on this host. Kept rebuilds others.
+// maxOldVersions is how many earlier versions of a tenant stay on this host, in addition to those that tasks hold. Kept
+// rebuilds others.
 const maxOldVersions = 32
 
 func (t *tenantVersions) all() []Installed { return append(slices.Clone(t.older), t.Installed) }
@@ -67,16 +68,20 @@ func (s *VersionStore) extend(ctx context.Context, tenant string, o *Overlay) (*
 	return t, nil
 }
 
-// setCurrent makes t the tenant's current version. Of the older ones, it keeps the last maxOldVersions and removes the
-// others.
+// setCurrent makes t the tenant's current version. Of the older ones, it keeps the last maxOldVersions and those
+// that tasks hold, and removes the others.
 func (s *VersionStore) setCurrent(ctx context.Context, tenant string, t *tenantVersions) {
 	if old := s.tenants[tenant]; old != nil {
 		t.older = slices.DeleteFunc(old.all(), func(v Installed) bool { return v.ID == t.ID })
 	}
 	s.tenants[tenant] = t
-	for len(t.older) > maxOldVersions {
-		oldest := t.older[0]
-		t.older = slices.Delete(t.older, 0, 1)
+	for i := 0; i < len(t.older)-maxOldVersions; {
+		oldest := t.older[i]
+		if s.held(oldest) {
+			i++
+			continue
+		}
+		t.older = slices.Delete(t.older, i, i+1)
 		_, overlay, extended := strings.Cut(oldest.ID, ".")
 		if !extended {
 			continue

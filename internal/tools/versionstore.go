@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/codefleet/codefleet/internal/mutex"
 	"github.com/codefleet/codefleet/internal/objects"
@@ -53,6 +54,9 @@ type VersionStore struct {
 	baseListings map[string]*Listing // by version ID
 	tenants      map[string]*tenantVersions
 	dirPrefixes  map[string]string // by tenant; see dirPrefix
+
+	holdMu sync.Mutex
+	holds  map[string]int // number of tasks that use a version, by Installed.Dir; guarded by holdMu
 }
 
 // Installed is a version in a VersionStore's directory.
@@ -74,6 +78,7 @@ func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 	return &VersionStore{
 		opts: o, mu: mutex.New(), baseListings: map[string]*Listing{},
 		tenants: map[string]*tenantVersions{}, dirPrefixes: map[string]string{},
+		holds: map[string]int{},
 	}, nil
 }
 
@@ -144,6 +149,27 @@ func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (v Inst
 	v.Listing = listing
 	s.setCurrent(ctx, tenant, &tenantVersions{Installed: v}) // without a base, so the next Current extends it again
 	return v, nil
+}
+
+// Hold keeps the directory of a version from Current or Kept until release is called. A task calls it for as long as its
+// programs may import tools.
+func (s *VersionStore) Hold(dir string) (release func()) {
+	s.holdMu.Lock()
+	defer s.holdMu.Unlock()
+	s.holds[dir]++
+	return func() {
+		s.holdMu.Lock()
+		defer s.holdMu.Unlock()
+		if s.holds[dir]--; s.holds[dir] == 0 {
+			delete(s.holds, dir)
+		}
+	}
+}
+
+func (s *VersionStore) held(v Installed) bool {
+	s.holdMu.Lock()
+	defer s.holdMu.Unlock()
+	return s.holds[v.Dir] > 0
 }
 
 // refresh unpacks the source's current version and makes it the base, if the source has a new one.

@@ -174,17 +174,29 @@ func TestVersionsOfTenants(t *testing.T) {
 	if _, err := elsewhere.Kept(t.Context(), "other", v.ID); err == nil {
 		t.Error("Kept of another tenant's version = nil, want an error")
 	}
-	// Old versions of a tenant are removed.
-	var last tools.Installed
-	for i := range 40 {
-		module := fmt.Appendf(nil, "def find():\n    return %d\n", i)
-		overlays["acme"] = &tools.Overlay{Files: map[string][]byte{"crm/find.py": module}}
-		last = currentOf(t, here, "acme")
+	// Old versions of a tenant are removed, unless a task uses them.
+	update := func(from, to int) (last tools.Installed) {
+		for i := from; i < to; i++ {
+			module := fmt.Appendf(nil, "def find():\n    return %d\n", i)
+			overlays["acme"] = &tools.Overlay{Files: map[string][]byte{"crm/find.py": module}}
+			last = currentOf(t, here, "acme")
+		}
+		return last
 	}
+	releaseFirst, releaseSecond := here.Hold(v.Dir), here.Hold(v.Dir)
+	releaseFirst()
+	update(100, 140)
 	entries, err := os.ReadDir(here.Dir())
+	if err != nil || len(entries) != 2*34+1 || read(here, v, "crm/find.py") != find {
+		t.Errorf("%d directories after 41 versions, want two for each of the last 33 and the one in use, and the base: %v",
+			len(entries), err)
+	}
+	releaseSecond()
+	last := update(140, 141)
+	entries, err = os.ReadDir(here.Dir())
 	if err != nil || len(entries) != 2*33+1 ||
 		read(here, last, "crm/find.py") == "none" || read(here, v, "crm/find.py") != "none" {
-		t.Errorf("%d directories after 41 versions, want two for each of the last 33, and the base: %v",
+		t.Errorf("%d directories after 42 versions, want two for each of the last 33, and the base: %v",
 			len(entries), err)
 	}
 }
