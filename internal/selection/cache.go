@@ -66,7 +66,7 @@ type FileCache struct {
 	mu   sync.Mutex
 	file *os.File
 	read int64 // bytes of the file that are in memory
-	// lockedOut is true after a wait for the file's lock was in vain. Until the lock is free again, nothing waits for it.
+	// lockedOut is true after a wait for the file's lock was in vain. Until the lock is free, nothing waits for it.
 	lockedOut bool
 }
 
@@ -136,8 +136,8 @@ func (c *FileCache) refresh(wait time.Duration) error {
 // errLockedOut means that another process, which may be stopped, holds the file's lock.
 var errLockedOut = errors.New("another process holds the lock of the vector cache")
 
-// locked reads the file's new records and calls fn, while it holds the file's lock. The error is errLockedOut if it does
-// not get the lock within wait.
+// locked reads the file's new records and calls fn, while it holds the file's lock. The error is errLockedOut if it
+// does not get the lock within wait.
 func (c *FileCache) locked(wait time.Duration, fn func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

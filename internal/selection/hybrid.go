@@ -148,8 +148,8 @@ func (h *Hybrid) dense(
 	return lists, ""
 }
 
-// request is like the function request, but asks the breaker, and informs it of the result. It returns the reason if the
-// vectors are missing.
+// request is like the function request, but asks the breaker, and informs it of the result. It returns the reason if
+// the vectors are missing.
 func (h *Hybrid) request(ctx context.Context, texts []string, missing []int, vectors [][]float32) string {
 	if !h.breaker.closed() {
 		return "the embedding endpoint failed several times in a row and is not used for half a minute"

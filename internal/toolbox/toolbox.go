@@ -221,8 +221,8 @@ func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, erro
 	return v.listing, nil
 }
 
-// base returns the source's catalogue. If the source fails but still has an earlier one, base returns that, and logs the
-// error at most once per logInterval.
+// base returns the source's catalogue. If the source fails but still has an earlier one, base returns that, and logs
+// the error at most once per logInterval.
 func (b *Toolbox) base(ctx context.Context) (*tools.Listing, error) {
 	listing, err := b.o.Source.Read(ctx)
 	if listing == nil {

@@ -151,8 +151,8 @@ func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (v Inst
 	return v, nil
 }
 
-// Hold keeps the directory of a version from Current or Kept until release is called. A task calls it for as long as its
-// programs may import tools.
+// Hold keeps the directory of a version, which Current or Kept returned, until release is called. A task holds its
+// version while its programs may import tools.
 func (s *VersionStore) Hold(dir string) (release func()) {
 	s.holdMu.Lock()
 	defer s.holdMu.Unlock()

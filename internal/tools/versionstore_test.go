@@ -188,8 +188,8 @@ func TestVersionsOfTenants(t *testing.T) {
 	update(100, 140)
 	entries, err := os.ReadDir(here.Dir())
 	if err != nil || len(entries) != 2*34+1 || read(here, v, "crm/find.py") != find {
-		t.Errorf("%d directories after 41 versions, want two for each of the last 33 and the one in use, and the base: %v",
-			len(entries), err)
+		t.Errorf("%d directories after 41 versions, want two for each of the last 33 and the one in use, and the "+
+			"base: %v", len(entries), err)
 	}
 	releaseSecond()
 	last := update(140, 141)

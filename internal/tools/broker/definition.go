@@ -22,13 +22,17 @@ func definition(cfg Config) layer {
 			return Result{}, fail(c, errcode.Forbidden, "this tool is not approved").
 				hint("an operator must approve it: tools approve %s", t.ID())
 		case t.State == tools.Changed:
-			return Result{}, fail(c, errcode.ToolChanged, "its definition changed after it was approved; it is now %s",
-				t.Signature).hint("an operator must approve the change: tools approve %s", t.ID())
+			return Result{}, toolChanged(c, t, "its definition changed after it was approved").
+				hint("an operator must approve the change: tools approve %s", t.ID())
 		case c.Hash != "" && c.Hash != t.Hash:
-			return Result{}, fail(c, errcode.ToolChanged, "the program was written for a different definition; it is now %s",
-				t.Signature).hint("the module has the current definition: %s", t.Import())
+			return Result{}, toolChanged(c, t, "the program was written for a different definition").
+				hint("the module has the current definition: %s", t.Import())
 		}
 		c.def = t
 		return next(ctx, c)
 	}
+}
+
+func toolChanged(c Call, t tools.Tool, what string) *Error {
+	return fail(c, errcode.ToolChanged, "%s; it is now %s", what, t.Signature)
 }

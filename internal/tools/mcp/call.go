@@ -110,10 +110,10 @@ func isDrift(err error) bool {
 	return ok && ue.Reason == tools.Drifted
 }
 
-// classify converts an error of the SDK, whose text redactUpstream makes safe later. It drops the connection if the connection was lost, if an HTTP response
-// exceeded the limit, if the server sent too many requests, or if it responded with the HTTP status of an error. It
-// keeps the connection after a timeout, a cancelled context, an error response, a malformed message, or a message above
-// the limit from a process.
+// classify converts an error of the SDK. redactUpstream later removes secrets from its text and truncates it. classify
+// drops the connection if the connection was lost, if an HTTP response exceeded the limit, if the server sent too many
+// requests, or if it responded with the HTTP status of an error. It keeps the connection after a timeout, a cancelled
+// context, an error response, a malformed message, or a message above the limit from a process.
 func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, httpRefusal *refusal, err error) error {
 	status, reason := httpRefusal.explain(u.redactor)
 	out := &tools.UpstreamError{Server: u.Name, Sent: true}

@@ -311,8 +311,8 @@ func (r redactor) redactUpstream(err error) error {
 	return err
 }
 
-// redactError returns an error with the text of err without secrets, printable and with at most maxMessage bytes, or err
-// itself if this is its text. Servers write parts of these texts.
+// redactError returns an error whose text is that of err, but without secrets, printable, and truncated to maxMessage
+// bytes. It returns err itself if that changes nothing.
 func (r redactor) redactError(err error) error {
 	if err == nil {
 		return nil

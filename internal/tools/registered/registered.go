@@ -128,8 +128,8 @@ func (t *tenant) expire(now time.Time) bool {
 	return len(t.instances) < before
 }
 
-// expireTenants removes the tenants whose processes stopped sending offers. If there are still too many tenants, it logs
-// that their offers are dropped. It does this at most once per instanceTTL, because it checks all tenants.
+// expireTenants removes the tenants whose processes stopped sending offers. If there are still too many tenants, it
+// logs that the offers of others are dropped. It does this at most once per instanceTTL, because it checks all tenants.
 func (r *Registry) expireTenants(now time.Time) {
 	if now.Sub(r.swept) < instanceTTL {
 		return
