@@ -270,9 +270,10 @@ var tools = []Error{
 	row(OverBudget, "tool", "The task's tool calls exceed their limit on number, bytes or time, "+
 		"or waited too long for the tenant's `tool_rates`.",
 		"Make fewer calls, or ask the operator to raise the limits in `tools`."),
-	row(ToolChanged, "tool", "The tool's definition has changed since its approval.",
+	row(ToolChanged, "tool", "The tool's definition has changed since its approval, or since the program was written.",
 		"Run `codefleet tools generate SERVER` if the server has changed the definition, review the change with "+
-			"`codefleet tools approve`, then approve it with `codefleet tools approve SERVER/TOOL`."),
+			"`codefleet tools approve`, then approve it with `codefleet tools approve SERVER/TOOL`. "+
+			"If the message names the module that has the current definition, import the tool from there."),
 	row(ToolFailed, "tool", "The tool itself returned an error.", "Read the message, which the tool wrote."),
 	row(ToolTaken, "409", "A tool of this name exists already, and a registration would shadow it.",
 		"Register the tool under another server or another name."),

@@ -853,6 +853,26 @@ func TestUpstreamErrors(t *testing.T) {
 	}
 }
 
+// An operator approves the fleet's tools, but not those that a tenant's processes register.
+func TestHintsOfDriftedTools(t *testing.T) {
+	for state, want := range map[tools.State]string{
+		tools.Approved:   "an operator must generate the tools again, and approve the change",
+		tools.Registered: "submit the task again: it will use the definition that the tenant's processes register now",
+	} {
+		w := newWorld(t)
+		w.cfg.Catalogue = tools.NewListing([]tools.Tool{{
+			Server: "s", Name: "put", State: state, InputSchema: json.RawMessage(`{"type":"object"}`),
+		}})
+		w.reply["put"] = func(tools.Request) (tools.Result, error) {
+			return tools.Result{}, &tools.UpstreamError{Reason: tools.Drifted, Err: errors.New("because")}
+		}
+		_, err := w.call(w.open(), "put", `{}`)
+		if e, ok := errors.AsType[*broker.Error](err); !ok || e.Code != errcode.ToolChanged || e.Hint != want {
+			t.Errorf("%s tool that drifted: %v, want the hint %q", state, err, want)
+		}
+	}
+}
+
 // The error with which a server answers a call has its message and its data. They are tokenised, as a result is.
 func TestErrorsOfServers(t *testing.T) {
 	w := newWorld(t)

@@ -45,6 +45,9 @@ func upstreamError(ctx context.Context, conv *converter, err error) error {
 	switch u.Reason {
 	case tools.Drifted:
 		e.Hint = "an operator must generate the tools again, and approve the change"
+		if c.def.State == tools.Registered {
+			e.Hint = "submit the task again: it will use the definition that the tenant's processes register now"
+		}
 	case tools.Lost, tools.Timeout, tools.TooLarge, tools.Protocol:
 		if u.Sent && c.def.Annotations.Mutates() {
 			e.Hint = "the call may have taken effect"
