@@ -249,7 +249,8 @@ func notOverNATS(message string) error {
 }
 
 // queueError converts an error of the queue into the error that the HTTP interface would return, marked by
-// markForRetry. It returns errors of the caller's context unchanged.
+// markForRetry. If that would be `unavailable`, it wraps err instead, whose text says more, and which retry repeats. It
+// returns the errors of contexts unchanged.
 func queueError(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

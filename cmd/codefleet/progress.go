@@ -89,13 +89,13 @@ func (c *counter) Write(b []byte) (int, error) {
 // bytesText formats a number of bytes with an SI unit.
 func bytesText(n int64) string {
 	const step = 1000
-	const most = step - 0.05 // what %.1f prints as 1000.0
+	const tooLarge = step - 0.05 // from here on, %.1f prints 1000.0
 	if n < step {
 		return fmt.Sprintf("%d B", n)
 	}
 	size, unit := float64(n)/step, 0
 	units := []string{"kB", "MB", "GB", "TB"}
-	for ; size >= most && unit < len(units)-1; unit++ {
+	for ; size >= tooLarge && unit < len(units)-1; unit++ {
 		size /= step
 	}
 	return fmt.Sprintf("%.1f %s", size, units[unit])

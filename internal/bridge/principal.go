@@ -36,8 +36,10 @@ type principal struct {
 	mu         sync.Mutex
 	servers    map[string]*mcp.Server // by profile
 	transports map[string]*transports // for HTTP, by profile
-	checked    time.Time              // last time that the fleet confirmed the token
-	used       time.Time              // last request
+
+	// Bridge.mu guards these, once the principal is shared.
+	checked time.Time // last time that the fleet confirmed the token
+	used    time.Time // last request
 }
 
 // newPrincipal returns a principal for the options of a client, whose token it uses.
@@ -57,7 +59,7 @@ func (b *Bridge) newPrincipal(ctx context.Context, o client.Options) (*principal
 	}, nil
 }
 
-// identify reads the token's tenant and scopes from the fleet.
+// identify reads the token's tenant and scopes from the fleet. Call it before the principal is shared.
 func (p *principal) identify(ctx context.Context) error {
 	id, err := p.fleet.WhoAmI(ctx)
 	if err != nil {

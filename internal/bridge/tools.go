@@ -238,7 +238,8 @@ func itemsWithoutNulls(raw json.RawMessage, s *jsonschema.Schema, at string) (js
 // schemaOf returns the schema of T, a type of this package. The schema allows additional fields.
 func schemaOf[T any]() *jsonschema.Schema {
 	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-		// The schema of any value is true, which MCP does not allow for a property, unless it has a description.
+		// By default, the schema that permits any value is `true`, which MCP does not allow for a property. With a
+		// description it is an object.
 		reflect.TypeFor[json.RawMessage](): {Description: "any JSON value"},
 	}})
 	if err != nil {

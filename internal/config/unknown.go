@@ -16,7 +16,7 @@ import (
 )
 
 // warnUnknown warns of directories that do not exist, and of names of task pools, servers and tools that are probably
-// misspelt. The settings do not name all servers: programs register others while the fleet runs.
+// misspelt. The settings do not name all servers: other processes register more while the fleet runs.
 func (l *loader) warnUnknown() {
 	l.warnDirectories()
 	c := l.cfg
@@ -94,7 +94,8 @@ func (l *loader) warnTools(key string, known map[string][]string, patterns []str
 }
 
 // knownTools returns the tools of each server of the settings and of the servers directory, by the names that programs
-// import. A servers directory that is missing or empty has the built-in servers. The tools of MCP servers are unknown.
+// import. The default directory has the built-in servers, and so has one that is missing or empty: the fleet writes them
+// there. The tools of MCP servers are unknown.
 func (c *Config) knownTools() map[string][]string {
 	known, dir := map[string][]string{}, cmp.Or(c.Execution.ServersDir, filepath.Join(c.Data, "servers"))
 	add := func(modules fs.FS) {
@@ -117,8 +118,8 @@ func (c *Config) knownTools() map[string][]string {
 // moduleName returns the name under which programs import a server or tool with a simple name.
 func moduleName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "-", "_") }
 
-// sameModule reports whether a name may be that of a module: in another case, without the n before a leading digit, or
-// without the underscore after a word that Python uses.
+// sameModule reports whether a name may mean a module. The module's name may differ in case, and have an n before a
+// leading digit or an underscore after a reserved word of Python.
 func sameModule(name, module string) bool {
 	return strings.EqualFold(name, module) || strings.EqualFold(name+"_", module) || strings.EqualFold("n"+name, module)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // lane is the queue of one pool, priority and tenant. It has a durable consumer, whose MaxAckPending is the
-// tenant's cap.
+// number of tasks that the tenant may run at once.
 type lane struct{ pool, priority, tenant string }
 
 var priorities = []string{"high", "normal", "low"} // the order in which they get slots

@@ -41,15 +41,16 @@ func (c *Client) replicas(ctx context.Context) (int, error) {
 	err := c.provisionCursors(ctx, clusterReplicas) // fails if the cluster has too few servers
 	if isTooFewServers(err) {
 		c.warnReplicas.Do(func() {
-			c.opts.Log.WarnContext(ctx, "tasks stored on one server only: the NATS cluster has fewer than three")
+			c.opts.Log.WarnContext(ctx, "tasks stored on one server only: the NATS cluster has fewer than three "+
+				"servers that are online and have space")
 		})
 		return 1, nil
 	}
 	return clusterReplicas, err
 }
 
-// isTooFewServers reports whether the server refused a stream for want of enough suitable servers, such as servers that
-// are online and have space.
+// isTooFewServers reports whether the server refused a stream because too few servers are suitable: a suitable one is
+// online and has space, for example.
 func isTooFewServers(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && (api.ErrorCode == codeNoPeers || api.ErrorCode == codeInsufficientResources)
@@ -334,7 +335,7 @@ func (c *Client) remakeStep(
 		return true, nil
 	case original == nil && copied.Config.Mirror != nil: // an earlier version deleted the stream first
 		_, err = c.js.UpdateStream(ctx, ordinary(copied.Config, conf.Subjects))
-	case original == nil: // the copy is no mirror any more: the server refuses two mirrors of each other
+	case original == nil: // the copy is an ordinary stream: the server refuses two streams that mirror each other
 		_, err = c.js.CreateStream(ctx, mirrorOf(copied.Config.Name, conf))
 	case original.Config.Mirror != nil && copied == nil:
 		_, err = c.js.UpdateStream(ctx, conf)

@@ -45,12 +45,13 @@ type Chunk struct {
 	PromptTokens, CompletionTokens int // tokens of the whole request; zero except in the last chunk
 }
 
-// ErrIncomplete means that a stream ended with neither a finish_reason nor [DONE]. A server whose model was killed may
-// still end the stream properly.
+// ErrIncomplete means that a stream ended with neither a finish_reason nor [DONE]. Reading such a stream may give no
+// error: a server whose model was killed may end its response as usual.
 var ErrIncomplete = errors.New("the response is incomplete: it has no finish_reason")
 
 // Chat yields the chunks of the response as they arrive. An error ends the sequence. It is a *StatusError, a
-// *ConnectionError, a *json.SyntaxError, ErrTooLarge, ErrIncomplete, or another description of a wrong response.
+// *ConnectionError, a *json.SyntaxError, ErrTooLarge, ErrIncomplete, an error of reading the response (such as that of ctx), or a
+// description of a wrong response.
 func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		response, err := c.stream(ctx, r)

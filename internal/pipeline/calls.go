@@ -32,8 +32,8 @@ func (p *Pipeline) openCalls(
 	return broker.New(ctx, broker.Config{
 		Task: broker.Task{
 			ID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Allow: s.tools.allow,
-			Run:           max(1, r.Run) + len(s.attempts), // above 1 if there may be a journal to replay
-			RepeatInDoubt: s.draft.repairs > 0,             // failed programs left no call in doubt: see repairable
+			Run:       max(1, r.Run) + len(s.attempts), // above 1 if there may be a journal to replay
+			Corrected: s.draft.repairs > 0,
 		},
 		Catalogue: s.tools.index.Listing, Schemas: p.schemas,
 		Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,

@@ -17,11 +17,11 @@ import (
 // A Checker returns the syntax errors of the sources that are not valid Python, by their keys in sources.
 type Checker func(ctx context.Context, sources map[string][]byte) (map[string]Broken, error)
 
-// PythonChecker returns a Checker that compiles sources with the interpreter, without running them. It
-// starts one isolated process (-I) without site packages (-S), limited to 2 s of processor time and
-// 512 MiB. A file that exceeds these limits is broken and does not affect the others. Sources come from
-// the operator's servers directory, never from a tenant. interpreter is an absolute path. If it is
-// empty, PythonChecker uses /usr/bin/python3 or else the first python3 in PATH, and returns nil if there
+// PythonChecker returns a Checker that compiles sources with the interpreter, without running them. It compiles them in
+// one isolated process (-I) without site packages (-S), limited to 2 s of processor time and 512 MiB. If that process
+// fails, it compiles each file in a process of its own, so that a file that exceeds the limits is broken and does not
+// affect the others. Sources come from the operator's servers directory, never from a tenant. interpreter is an absolute
+// path. If it is empty, PythonChecker uses /usr/bin/python3 or else the first python3 in PATH, and returns nil if there
 // is none.
 func PythonChecker(interpreter string) Checker {
 	if interpreter == "" {

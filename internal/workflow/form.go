@@ -33,7 +33,7 @@ func (m *machine) applyAnswer(a *Answered) error {
 	i, ok := m.index[a.Step]
 	if !ok || i >= len(m.run.Steps) {
 		message := "there is no step " + text.Truncate(a.Step, 100) + m.suggestion(a.Step)
-		return &AnswerError{Code: errcode.UnknownStep, Message: message}
+		return &AnswerError{Code: errcode.UnknownStep, Message: message, Path: "/step"}
 	}
 	if m.steps[i].Ask == nil {
 		return &AnswerError{Code: errcode.NotWaiting, Message: "the step " + a.Step + " does not ask"}

@@ -124,8 +124,8 @@ func checkMountPoints(t *testing.T, workspace string) {
 	}
 }
 
-// describeViews returns everything that a program can read about the views, except when the host last changed what they
-// show: the kernel of a virtual machine rereads the time of a mount's root directory only on occasion.
+// describeViews returns everything that a program can read about the views, except the modification times of their root
+// directories, which the kernel of a virtual machine rereads only on occasion.
 const describeViews = `
 import os, stat
 found = []

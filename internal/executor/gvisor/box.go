@@ -137,8 +137,8 @@ func (b *box) enter(process *specs.Process) (*session, error) {
 	return launch(b.runsc("exec", "--process="+file, containerID), b.group)
 }
 
-// runsc returns a command of the engine. The engine's state is in the box's directory. The gofers of an owner's boxes,
-// which serve files to the sandboxes, share an empty network namespace.
+// runsc returns a command of the engine. The engine's state is in the box's directory. The gofers, which serve
+// files to the sandboxes, share an empty network namespace with those of all boxes of their owner (executor.Spec.Owner).
 func (b *box) runsc(args ...string) *exec.Cmd {
 	flags := []string{
 		"--root=" + b.dir, "--shared-root=" + filepath.Join(b.owner.dir, sharedDir),
@@ -155,7 +155,7 @@ func (b *box) runsc(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Limit sets the outer limits for the next program. Without cgroups it does nothing.
+// Limit sets the limits of the box's control group for the next program. Without cgroups it does nothing.
 func (b *box) Limit(_ context.Context, limits executor.Limits) error {
 	if len(b.group.dirs) == 0 {
 		return nil

@@ -232,7 +232,7 @@ func (d *Driver) abandon(spec executor.Spec) {
 }
 
 // Close unlocks the driver's owners and removes the files that their boxes shared. Call it after the boxes are
-// destroyed; boxes that are left run until a Sweep.
+// destroyed; boxes that are left run until this process ends or a Sweep removes them.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	names := slices.Collect(maps.Keys(d.owners))

@@ -98,7 +98,7 @@ func parseCarried(data []byte) ([]Carried, error) {
 		list, data = append(list, c), rest[n:]
 	}
 	if len(list) == 0 || !FitsHead(list) {
-		return nil, fmt.Errorf("HEAD carries %d objects", len(list))
+		return nil, fmt.Errorf("HEAD carries %d objects: none, or more than fit", len(list))
 	}
 	return list, nil
 }

@@ -54,7 +54,7 @@ func Repair(ctx context.Context, r *repo.Repo, ref format.Ref, opts RepairOption
 		repo: r.Fresh(), ref: ref, opts: opts,
 		readable: map[string]*repo.NamedManifest{}, bad: map[string]bool{}, known: map[int64]string{},
 	}
-	defer func() { _ = p.relocation.Stored() }() // also waits for uploads after an error
+	defer func() { _ = p.relocation.Stored() }() // uploads must not outlive the call
 	if err := p.run(ctx); err != nil {
 		return p.out, fmt.Errorf("repair %s: %w", ref, err)
 	}
@@ -121,8 +121,11 @@ func (r *repairer) survey(ctx context.Context) error {
 			return err
 		}
 		name := info.Key[len(prefix):]
-		r.names = append(r.names, name)
 		found, err := r.repo.ReadNamed(ctx, r.ref, name)
+		if errors.Is(err, objects.ErrNotFound) {
+			continue // garbage collection has removed it since the listing
+		}
+		r.names = append(r.names, name)
 		switch {
 		case format.IsDamage(err):
 			r.bad[name] = true

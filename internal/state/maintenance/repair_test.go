@@ -291,6 +291,30 @@ func TestRepairKeepsHistory(t *testing.T) {
 	}
 }
 
+// TestRepairDuringCollection checks that a version that garbage collection removes during a repair is not reported.
+func TestRepairDuringCollection(t *testing.T) {
+	bucket := mem.New()
+	w := statetest.Committed(t, bucket, 3)
+	w.Checkout()
+	for i := range 500 { // so many that the new version does not need the manifests before it
+		w.Write(fmt.Sprint("f", i), "x")
+	}
+	w.Commit("task-4")
+	removed := false
+	racing := interposed{bucket, func(op, key string) {
+		if op == "get" && statetest.KindOf(key) == "m" && !removed {
+			removed = true // the first manifest that is read
+			if err := bucket.Delete(t.Context(), key); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	out, err := maintenance.Repair(t.Context(), state.New(racing, state.Options{}).Repo(), ref, maintenance.RepairOptions{})
+	if err != nil || !removed || !out.Commit.NoChange || len(out.Problems) > 0 {
+		t.Errorf("Repair() = %+v, %v, removed %t, want no change and no problem", out, err, removed)
+	}
+}
+
 // TestRepairReadsNoMoreThanItNeeds checks that a damaged pack is read only once if another pack has its content.
 func TestRepairReadsNoMoreThanItNeeds(t *testing.T) {
 	bucket := mem.New()

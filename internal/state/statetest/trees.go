@@ -62,7 +62,7 @@ func testStrangeTree(t *testing.T, ws *workspace) {
 		t.Fatal(err)
 	}
 	if c := b.Commit("task-2"); !c.NoChange {
-		t.Errorf("Commit() = %+v, want reserved and excluded names left out, whatever has them", c)
+		t.Errorf("Commit() = %+v, want reserved and excluded names left out, whether of files, directories or links", c)
 	}
 	b.Checkout() // checks out the same version
 	b.Want(want)

@@ -118,7 +118,7 @@ type Task struct {
 	ID, Tenant, Session string
 	Run                 int      // from 1; later runs read the journal
 	Allow               []string // "server/tool", "server/*" or "*"; nil allows nothing. See Narrow
-	RepeatInDoubt       bool     // mutating calls in doubt may be made again
+	Corrected           bool     // the program was corrected after an earlier attempt, so it may make other calls
 }
 
 // Config configures an Execution. Task, Catalogue, Upstream, Journal and Audit are required.

@@ -18,13 +18,13 @@ func intent(cfg Config, rec *journalWriter) layer {
 		}
 		entry := JournalEntry{Key: c.key, State: Intended, Run: cfg.Task.Run, Version: c.version}
 		write := func() error { return rec.writeIntent(ctx, &entry) }
-		if c.repeatable(cfg) {
+		if c.repeatable() {
 			write = func() error { return rec.write(ctx, rec.journal.Record, entry) }
 		}
 		err := write()
 		if errors.Is(err, ErrOvertaken) {
 			return Result{}, fail(c, errcode.InDoubt, "another run may have made this call").
-				hint("check its effects, or let the task repeat calls in doubt")
+				hint(checkEffects)
 		}
 		if err != nil {
 			return Result{}, fail(c, errcode.Internal,
@@ -45,6 +45,6 @@ func intent(cfg Config, rec *journalWriter) layer {
 }
 
 // repeatable reports whether the call may be made although an earlier run may have made it.
-func (c Call) repeatable(cfg Config) bool {
-	return !c.def.Annotations.Mutates() || c.def.Annotations.Idempotent || cfg.Task.RepeatInDoubt
+func (c Call) repeatable() bool {
+	return !c.def.Annotations.Mutates() || c.def.Annotations.Idempotent
 }

@@ -91,6 +91,9 @@ func (l *replayLog) caughtUp(ctx context.Context) bool {
 	return l.unmatched == 0
 }
 
+// checkEffects is the hint for a call that an earlier run may have made.
+const checkEffects = "check its effects; to make the call again, submit the task again"
+
 // replay returns the recorded result of a call that an earlier run made. A call without a recorded result
 // is made, unless it may take effect a second time: then it is in doubt, and the program or the task's
 // author must decide.
@@ -104,14 +107,14 @@ func replay(cfg Config, log *replayLog) layer {
 			return recordedResult(ctx, cfg, c, recorded)
 		}
 		switch {
-		case c.repeatable(cfg):
+		case c.repeatable():
 		case found:
 			return Result{}, fail(c, errcode.InDoubt, "an earlier run may have made this call").
-				hint("check its effects, or let the task repeat calls in doubt")
-		case !log.caughtUp(ctx):
+				hint(checkEffects)
+		case !cfg.Task.Corrected && !log.caughtUp(ctx):
 			return Result{}, fail(c, errcode.InDoubt,
 				"this run makes different calls than the one before, so this call may be a repetition").
-				hint("make the program's calls the same in every run, or let the task repeat calls in doubt")
+				hint("make the program's calls the same in every run, or submit the task again")
 		}
 		return next(ctx, c)
 	}

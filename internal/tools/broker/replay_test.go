@@ -120,17 +120,17 @@ func (w *world) crash(tool, args string) {
 
 func TestInDoubt(t *testing.T) {
 	for _, test := range []struct {
-		tool   string
-		repeat bool
-		made   bool
-	}{{"put", false, false}, {"put", true, true}, {"set", false, true}, {"get", false, true}} {
+		tool      string
+		corrected bool
+		made      bool
+	}{{"put", false, false}, {"put", true, false}, {"set", false, true}, {"get", false, true}} {
 		w := newWorld(t)
 		w.crash(test.tool, `{"location":"x"}`)
-		w.cfg.Task.RepeatInDoubt = test.repeat
+		w.cfg.Task.Corrected = test.corrected
 		_, err := w.call(w.next(), test.tool, `{"location":"x"}`)
 		if (err == nil) != test.made || (len(w.made) == 1) != test.made ||
 			(err != nil && code(err) != errcode.InDoubt) {
-			t.Errorf("%s, repeat %t: %v, calls %v, want made %t", test.tool, test.repeat, err, w.made, test.made)
+			t.Errorf("%s, corrected %t: %v, calls %v, want made %t", test.tool, test.corrected, err, w.made, test.made)
 		}
 	}
 }
@@ -151,24 +151,20 @@ func TestUnmadeCallsAreMadeLater(t *testing.T) {
 
 // TestUnmadeCallsAreRecorded checks that a call that was certainly not sent is not in doubt, repeatable or not.
 func TestUnmadeCallsAreRecorded(t *testing.T) {
-	for _, c := range []struct {
-		tool   string
-		repeat bool
-	}{{"put", false}, {"put", true}, {"set", false}} {
+	for _, tool := range []string{"put", "set"} {
 		w := newWorld(t)
-		w.cfg.Task.RepeatInDoubt = c.repeat
-		w.reply[c.tool] = func(tools.Request) (tools.Result, error) {
+		w.reply[tool] = func(tools.Request) (tools.Result, error) {
 			return tools.Result{}, &tools.UpstreamError{Reason: tools.Down, Err: errors.New("refused")}
 		}
-		if _, err := w.call(w.open(), c.tool, `{}`); code(err) != errcode.Unavailable {
-			t.Errorf("Call(%s) = %v, want %s", c.tool, err, errcode.Unavailable)
+		if _, err := w.call(w.open(), tool, `{}`); code(err) != errcode.Unavailable {
+			t.Errorf("Call(%s) = %v, want %s", tool, err, errcode.Unavailable)
 		}
 		var states []broker.CallState
 		for _, e := range w.journal {
 			states = append(states, e.State)
 		}
 		if diff := cmp.Diff([]broker.CallState{broker.NotMade}, states); diff != "" {
-			t.Errorf("journal after %s, repeat %t (-want +got):\n%s", c.tool, c.repeat, diff)
+			t.Errorf("journal after %s (-want +got):\n%s", tool, diff)
 		}
 	}
 }
@@ -196,9 +192,9 @@ func TestDivergedRun(t *testing.T) {
 			t.Errorf("put, a recorded call = %s, %v, calls %v; want \"ok\" from the journal", got, err, w.made)
 		}
 		synctest.Wait()
-		w.cfg.Task.RepeatInDoubt = true
+		w.cfg.Task.Corrected = true
 		if _, err := w.call(w.next(), "put", `{"file":"12:02"}`); err != nil {
-			t.Errorf("put with RepeatInDoubt = %v, want nil", err)
+			t.Errorf("put of a corrected program = %v, want nil", err)
 		}
 	})
 }

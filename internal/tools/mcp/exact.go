@@ -235,7 +235,7 @@ func (b *exactBody) Read(p []byte) (int, error) {
 }
 
 func (b *exactBody) decodable(data []byte) ([]byte, error) {
-	out, err := decodable(bytes.TrimSpace(data), nil) // not counted: a request of ours has only one such response
+	out, err := decodable(bytes.TrimSpace(data), nil) // nil: this body is the response to one request of ours, so nothing is counted
 	switch {
 	case out != nil:
 		return out, nil

@@ -168,7 +168,8 @@ func newRedactors(s Server) (all, secrets redactor) {
 }
 
 // newRedactor returns a redactor for the URLs in a server's settings, and for those values of its headers and its
-// environment for which isSecret returns true.
+// environment for which isSecret returns true. In the environment it leaves out paths, and adds the passwords within
+// values whatever isSecret returns.
 func newRedactor(s Server, isSecret func(name, value string) bool) redactor {
 	replacements := map[string]string{}
 	add := func(text string) {
@@ -231,8 +232,9 @@ var (
 	plainWord    = regexp.MustCompile(`(?:^|[^A-Za-z0-9])[A-Z]?(?:[a-z]{3,}|[A-Z]{3,})(?:$|[^A-Za-z0-9])`)
 )
 
-// isSecret reports whether the value of a variable or header is a secret by its name, or by its form: 16 letters and
-// digits, or more characters without a word.
+// isSecret reports whether the value of a variable or header is a secret by its name, or by its form: it has at least 16
+// letters and digits in a row, both kinds among them, or at least 16 characters with a letter and a digit and no plain
+// word.
 func isSecret(name, value string) bool {
 	mixed := func(text string) bool {
 		return len(text) >= 16 &&
