@@ -402,8 +402,8 @@ func (r *foreground) save(ctx context.Context, res *client.Result, patterns []st
 	return nil
 }
 
-// makeDirs makes a directory of root and those above it. Unlike MkdirAll, it follows no links: the working directory may
-// be a copy of a workspace, in which a program has put a link.
+// makeDirs makes a directory of root and those above it. Unlike MkdirAll, it follows no links: the working directory
+// may be a copy of a workspace, in which a program has put a link.
 func makeDirs(root *os.Root, dir string) error {
 	if dir == "." {
 		return nil

@@ -4,10 +4,10 @@
 //	mcp-bridge [--transport http|sse|stdio] [--http ADDR] [--profile full|compact] [--config FILE] [--fleet FILE]
 //
 // It finds the fleet by --fleet or CODEFLEET_FLEET, else by CODEFLEET_URL, else by the fleet.json in CODEFLEET_DATA or
-// the default data directory (the setting data has no effect here). Over HTTP, each caller sends its own token; over stdio, the bridge uses the token in fleet.json or
-// CODEFLEET_TOKEN. Without a fleet it waits for one, and calls fail meanwhile. When it listens, it prints its address.
-// SIGTERM or SIGINT ends it; a second signal ends it at once.
-// Exit codes: 0 after a signal, after -h, and over stdio after the client has closed the connection; 1 if it could not
+// the default data directory (the setting data has no effect here). Over HTTP, each caller sends its own token; over
+// stdio, the bridge uses the token in fleet.json or CODEFLEET_TOKEN. Without a fleet it waits for one, and calls fail
+// meanwhile. When it listens, it prints its address. SIGTERM or SIGINT ends it; a second signal ends it at once. Exit
+// codes: 0 after a signal, after -h, and over stdio after the client has closed the connection; 1 if it could not
 // serve; 2 for usage, configuration, or an address that cannot be used.
 package main
 

@@ -94,8 +94,8 @@ func (l *loader) warnTools(key string, known map[string][]string, patterns []str
 }
 
 // knownTools returns the tools of each server of the settings and of the servers directory, by the names that programs
-// import. The default directory has the built-in servers, and so has one that is missing or empty: the fleet writes them
-// there. The tools of MCP servers are unknown.
+// import. The default directory has the built-in servers, and so has one that is missing or empty: the fleet writes
+// them there. The tools of MCP servers are unknown.
 func (c *Config) knownTools() map[string][]string {
 	known, dir := map[string][]string{}, cmp.Or(c.Execution.ServersDir, filepath.Join(c.Data, "servers"))
 	add := func(modules fs.FS) {

@@ -50,8 +50,8 @@ type Chunk struct {
 var ErrIncomplete = errors.New("the response is incomplete: it has no finish_reason")
 
 // Chat yields the chunks of the response as they arrive. An error ends the sequence. It is a *StatusError, a
-// *ConnectionError, a *json.SyntaxError, ErrTooLarge, ErrIncomplete, an error of reading the response (such as that of ctx), or a
-// description of a wrong response.
+// *ConnectionError, a *json.SyntaxError, ErrTooLarge, ErrIncomplete, an error of reading the response (such as that of
+// ctx), or a description of a wrong response.
 func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		response, err := c.stream(ctx, r)

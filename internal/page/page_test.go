@@ -1008,7 +1008,7 @@ func TestInbox(t *testing.T) {
 	call := task.Pending(time.Now())[0].Call
 	v.login(ingesttest.Agent) // without the scope approve
 	_, _, body := v.get("/inbox")
-	has(t, "the inbox", body, "crm/drop", `\u003ci\u003eann`, "may not answer")
+	has(t, "the inbox", body, "crm/drop", `\u003ci\u003eann`, "You cannot answer it here")
 	if status, _, body := v.post("/inbox", "task", task.TaskID, "call", call, "answer", "approve"); status != 403 ||
 		!strings.Contains(body, "forbidden") {
 		t.Errorf("an answer without the scope: status %d, want 403", status)

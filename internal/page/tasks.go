@@ -75,8 +75,8 @@ func getTasks(q *request) error {
 	return q.show("tasks", "Tasks", data)
 }
 
-// matches reports whether a task's id, summary, session, workspace, task pool or worker contains the text, which must be
-// in lower case.
+// matches reports whether a task's id, summary, session, workspace, task pool or worker contains the text, which must
+// be in lower case.
 func matches(t taskRow, text string) bool {
 	return slices.ContainsFunc([]string{t.TaskID, t.Summary, t.Session, t.Workspace, t.Pool, t.Worker},
 		func(s string) bool { return strings.Contains(strings.ToLower(s), text) })
@@ -134,8 +134,8 @@ func postTasks(q *request) (next, done string, err error) {
 	return "tasks?" + q.r.URL.RawQuery, done, nil
 }
 
-// getNewTask shows the form for a task. With the id of an earlier task, the form has that task's fields, and its program
-// in place of its description once a model or the rules have written it.
+// getNewTask shows the form for a task. With the id of an earlier task, the form has that task's fields, and its
+// program in place of its description once a model or the rules have written it.
 func getNewTask(q *request) error {
 	data := struct {
 		client.Submission

@@ -20,9 +20,9 @@ type Checker func(ctx context.Context, sources map[string][]byte) (map[string]Br
 // PythonChecker returns a Checker that compiles sources with the interpreter, without running them. It compiles them in
 // one isolated process (-I) without site packages (-S), limited to 2 s of processor time and 512 MiB. If that process
 // fails, it compiles each file in a process of its own, so that a file that exceeds the limits is broken and does not
-// affect the others. Sources come from the operator's servers directory, never from a tenant. interpreter is an absolute
-// path. If it is empty, PythonChecker uses /usr/bin/python3 or else the first python3 in PATH, and returns nil if there
-// is none.
+// affect the others. Sources come from the operator's servers directory, never from a tenant. interpreter is an
+// absolute path. If it is empty, PythonChecker uses /usr/bin/python3 or else the first python3 in PATH, and returns nil
+// if there is none.
 func PythonChecker(interpreter string) Checker {
 	if interpreter == "" {
 		interpreter = "/usr/bin/python3"

@@ -138,7 +138,8 @@ func (b *box) enter(process *specs.Process) (*session, error) {
 }
 
 // runsc returns a command of the engine. The engine's state is in the box's directory. The gofers, which serve
-// files to the sandboxes, share an empty network namespace with those of all boxes of their owner (executor.Spec.Owner).
+// files to the sandboxes, share an empty network namespace with those of all boxes of their owner
+// (executor.Spec.Owner).
 func (b *box) runsc(args ...string) *exec.Cmd {
 	flags := []string{
 		"--root=" + b.dir, "--shared-root=" + filepath.Join(b.owner.dir, sharedDir),

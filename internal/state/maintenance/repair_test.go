@@ -309,7 +309,8 @@ func TestRepairDuringCollection(t *testing.T) {
 			}
 		}
 	}}
-	out, err := maintenance.Repair(t.Context(), state.New(racing, state.Options{}).Repo(), ref, maintenance.RepairOptions{})
+	out, err := maintenance.Repair(t.Context(), state.New(racing, state.Options{}).Repo(), ref,
+		maintenance.RepairOptions{})
 	if err != nil || !removed || !out.Commit.NoChange || len(out.Problems) > 0 {
 		t.Errorf("Repair() = %+v, %v, removed %t, want no change and no problem", out, err, removed)
 	}

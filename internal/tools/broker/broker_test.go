@@ -1129,7 +1129,8 @@ func TestOverlappingRuns(t *testing.T) {
 				t.Errorf("%s of the first run = %v, want nil", tool, err)
 			}
 			err := w.callFor(second, time.Minute, tool, `{}`)
-			if e, ok := errors.AsType[*broker.Error](err); (err == nil) != (made == 2) || ok && e.Code != errcode.InDoubt {
+			e, ok := errors.AsType[*broker.Error](err)
+			if (err == nil) != (made == 2) || ok && e.Code != errcode.InDoubt {
 				t.Errorf("%s of the second run = %v, want it in doubt unless it may be repeated", tool, err)
 			}
 			if len(w.made) != made {

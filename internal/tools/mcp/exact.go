@@ -235,7 +235,8 @@ func (b *exactBody) Read(p []byte) (int, error) {
 }
 
 func (b *exactBody) decodable(data []byte) ([]byte, error) {
-	out, err := decodable(bytes.TrimSpace(data), nil) // nil: this body is the response to one request of ours, so nothing is counted
+	// Nothing is counted: this body is the response to one request of ours.
+	out, err := decodable(bytes.TrimSpace(data), nil)
 	switch {
 	case out != nil:
 		return out, nil

@@ -232,9 +232,9 @@ var (
 	plainWord    = regexp.MustCompile(`(?:^|[^A-Za-z0-9])[A-Z]?(?:[a-z]{3,}|[A-Z]{3,})(?:$|[^A-Za-z0-9])`)
 )
 
-// isSecret reports whether the value of a variable or header is a secret by its name, or by its form: it has at least 16
-// letters and digits in a row, both kinds among them, or at least 16 characters with a letter and a digit and no plain
-// word.
+// isSecret reports whether the value of a variable or header is a secret by its name, or by its form: it has at least
+// 16 letters and digits in a row, both kinds among them, or at least 16 characters with a letter and a digit and no
+// plain word.
 func isSecret(name, value string) bool {
 	mixed := func(text string) bool {
 		return len(text) >= 16 &&
