@@ -113,7 +113,8 @@ type NATS struct {
 	// Address of the embedded server of `codefleet up`.
 	Addr string `yaml:"addr"`
 	// URL of the server, nats://host:4222 or tls://host:4222. Several URLs are separated by commas.
-	// `codefleet up` ignores it: it always uses its embedded server.
+	// `codefleet up` ignores it, and the credentials and certificates below: it always uses its embedded
+	// server.
 	URL string `yaml:"url"`
 	// Credentials file (JWT and seed).
 	Creds string `yaml:"creds"`
@@ -141,8 +142,8 @@ type NATS struct {
 type S3 struct {
 	// Address of the embedded store of `codefleet up`.
 	Addr string `yaml:"addr"`
-	// URL of the store, such as https://host or http://host:9000. `codefleet up` ignores it: it always
-	// uses its embedded store.
+	// URL of the store, such as https://host or http://host:9000. `codefleet up` ignores it, and the
+	// region and keys below: it always uses its embedded store.
 	Endpoint string `yaml:"endpoint"`
 	// Name of the bucket. The bucket must exist, except in the embedded store.
 	Bucket string `yaml:"bucket"`

@@ -637,14 +637,50 @@ func TestNoEffect(t *testing.T) {
 			"c.yaml:1: optimizations.sandbox_pool_size: no effect: no boxes are kept ready, " +
 				"because optimizations.enabled or optimizations.sandbox_pooling is false",
 		}},
-		{"tools: {approval_timeout: 1h, call_timeout: 2h}", "", []string{
+		{"tools: {approval_timeout: 1h, call_timeout: 2h, destructive: approve}", "", []string{
 			"c.yaml:1: tools.approval_timeout: no effect: calls end before this time: raise tools.call_timeout and " +
 				"guardrails.max_execution_time, which include it",
 		}},
-		{"tools: {approval_timeout: 1h, call_timeout: 2h}\ntenants: {a: {}, b: {limits: {timeout: 1h}}}", "", nil},
+		{"tools: {approval_timeout: 1h, call_timeout: 2h, policy: {git/*: approve}}\n" +
+			"tenants: {a: {}, b: {limits: {timeout: 1h}}}", "", nil},
+		{"tools: {approval_timeout: 1s, destructive: deny, policy: {git/*: deny}}", "", []string{
+			"c.yaml:1: tools.approval_timeout: no effect: no call waits for approval unless tools.destructive " +
+				"or a policy of tools.policy is approve",
+		}},
+		{"workspaces:\n  clean_every: 0\n  keep_newest: 3\n  inactive: 500h", "", []string{
+			"c.yaml:3: workspaces.keep_newest: no effect: nothing is removed, because workspaces.clean_every is 0",
+			"c.yaml:4: workspaces.inactive: no effect: nothing is removed, because workspaces.clean_every is 0",
+		}},
+		{"workspaces: {keep_newest: 3}", "", nil},
+		{"guardrails: {level: advise}\nprivacy: {mode: egress}\ntenants:\n" +
+			"  a: {guardrails: {level: 'off'}, privacy: {mode: 'off'}}\n" +
+			"  b: {guardrails: {level: advise}, privacy: {mode: broker}}", "", []string{
+			"c.yaml:4: tenants.a.guardrails.level: no effect: the fleet's guardrails are stricter, " +
+				"and a tenant's level cannot weaken them",
+			"c.yaml:4: tenants.a.privacy.mode: no effect: privacy.mode replaces more, " +
+				"and a tenant's mode cannot weaken it",
+		}},
+		{
+			"limits: {workspace_mb: 100}\ntenants: {a: {limits: {workspace_mb: 101}}, b: {limits: {workspace_mb: 100}}}",
+			"",
+			[]string{
+				"c.yaml:2: tenants.a.limits.workspace_mb: no effect: limits.workspace_mb, the upper bound, is less",
+			},
+		},
+		{"llm: {enabled: false, daily_tokens: 5000}\ntenants: {a: {token_rate: 5/s}}", "", []string{
+			"c.yaml:2: tenants.a.token_rate: no effect: the rules write programs, because llm.enabled is false",
+			"c.yaml:1: llm.daily_tokens: no effect: the rules write programs, because llm.enabled is false",
+		}},
+		{"llm: {azure_deployment_name: d, task_tokens: 5}", "", []string{
+			"c.yaml:1: llm.azure_deployment_name: " + noModel + "OPENAI_API_KEY, llm.base_url or llm.azure_endpoint",
+			"c.yaml:1: llm.task_tokens: " + noModel + "OPENAI_API_KEY, llm.base_url or llm.azure_endpoint",
+		}},
+		{"llm: {enabled: false, daily_tokens: 5000, profiles: {p: {}}}", "", nil},
+		{"llm: {daily_tokens: 5000}", "OPENAI_API_KEY=k", nil},
 		{"tools: {call_timeout: 1m}", "", nil},
-		{"page: {enabled: false, read_only: true}", "", []string{
+		{"page: {enabled: false, read_only: true, prefix: /x}", "", []string{
 			"c.yaml:1: page.read_only: no effect: page.enabled is false",
+			"c.yaml:1: page.prefix: no effect: page.enabled is false",
 		}},
 		{"auth: {enabled: false, operators: [{file: k}]}", "", []string{
 			"c.yaml:1: auth.operators: no effect: no request needs a token, because auth.enabled is false",
@@ -654,6 +690,42 @@ func TestNoEffect(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("warnings of %s %s (-want +got):\n%s", c.file, c.env, diff)
 		}
+	}
+}
+
+// TestOtherStores checks the warnings of settings that `codefleet up` replaces with those of its own servers.
+func TestOtherStores(t *testing.T) {
+	t.Chdir(t.TempDir())
+	file := "nats:\n  addr: 127.0.0.1:1\n  token: t\ns3: {region: eu, bucket: b}"
+	c := load(t, config.Source{File: write(t, "c.yaml", file), Env: []string{
+		"CODEFLEET_NATS_URL=tls://h", "CODEFLEET_NATS_CREDS=k", "CODEFLEET_NATS_TLS_CA=k",
+		"CODEFLEET_NATS_TLS_CERT=k", "CODEFLEET_NATS_TLS_KEY=k",
+	}})
+	want := []string{
+		"CODEFLEET_NATS_URL, CODEFLEET_NATS_CREDS, c.yaml:3: nats.token, CODEFLEET_NATS_TLS_CA, " +
+			"CODEFLEET_NATS_TLS_CERT, CODEFLEET_NATS_TLS_KEY: no effect: `codefleet up` uses its embedded queue",
+		"c.yaml:4: s3.region: no effect: `codefleet up` uses its embedded object store",
+	}
+	if diff := cmp.Diff(want, c.OtherStores()); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+	f := config.FleetFile{
+		NATS: config.FleetNATS{URL: "nats://up", User: "u", Password: "p"},
+		S3:   config.FleetS3{Endpoint: "http://up", Bucket: "b", AccessKey: "a", SecretKey: "s"},
+	}
+	c.UseEmbedded(f)
+	nats, s3 := config.Default().NATS, config.Default().S3
+	nats.Addr, nats.URL, nats.User, nats.Password = "127.0.0.1:1", "nats://up", "u", "p"
+	s3.Bucket, s3.Endpoint, s3.AccessKey, s3.SecretKey, s3.Embedded = "b", "http://up", "a", "s", true
+	if c.NATS != nats || c.S3 != s3 {
+		t.Errorf("after UseEmbedded: %+v, %+v; want %+v, %+v", c.NATS, c.S3, nats, s3)
+	}
+	joined := load(t, config.Source{File: "c.yaml", Flags: f.Settings("--fleet f.json"), Env: []string{
+		"CODEFLEET_NATS_CREDS=k", "CODEFLEET_NATS_TLS_CA=k", "CODEFLEET_S3_BUCKET=c",
+	}})
+	s3.Embedded = false
+	if joined.NATS != nats || joined.S3 != s3 {
+		t.Errorf("a worker that joins with %+v, %+v; want %+v, %+v", joined.NATS, joined.S3, nats, s3)
 	}
 }
 

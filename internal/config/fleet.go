@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -92,7 +93,13 @@ func (f FleetFile) Settings(name string) []Flag {
 		{"nats.url", f.NATS.URL, name},
 		{"nats.user", f.NATS.User, name},
 		{"nats.password", f.NATS.Password, name},
+		{"nats.token", "", name},
+		{"nats.creds", "", name},
+		{"nats.tls_ca", "", name},
+		{"nats.tls_cert", "", name},
+		{"nats.tls_key", "", name},
 		{"s3.endpoint", f.S3.Endpoint, name},
+		{"s3.region", Default().S3.Region, name},
 		{"s3.bucket", f.S3.Bucket, name},
 		{"s3.access_key", f.S3.AccessKey, name},
 		{"s3.secret_key", f.S3.SecretKey, name},
@@ -123,4 +130,39 @@ func (c *Config) FleetFile() (f FleetFile, ok bool) {
 	}
 	f, err := ReadFleetFile(c.source.Fleet)
 	return f, err == nil
+}
+
+// otherStores are the settings of a queue and an object store that `codefleet up` does not use: it has its own.
+var otherStores = []string{
+	"nats.url", "nats.creds", "nats.user", "nats.password", "nats.token", "nats.tls_ca", "nats.tls_cert", "nats.tls_key",
+	"s3.endpoint", "s3.region", "s3.access_key", "s3.secret_key",
+}
+
+// OtherStores returns a warning for each section whose settings name a queue or an object store that `codefleet up`
+// does not use.
+func (c *Config) OtherStores() []string {
+	given := map[string][]string{}
+	for _, key := range otherStores {
+		if from := c.Origin(key); from.Layer != LayerDefault {
+			section, _, _ := strings.Cut(key, ".")
+			given[section] = append(given[section], settingOf(from, key))
+		}
+	}
+	var warnings []string
+	for section, own := range map[string]string{"nats": "queue", "s3": "object store"} {
+		if keys := given[section]; len(keys) > 0 {
+			warnings = append(warnings, strings.Join(keys, ", ")+": no effect: `codefleet up` uses its embedded "+own)
+		}
+	}
+	slices.Sort(warnings)
+	return warnings
+}
+
+// UseEmbedded replaces the settings of otherStores with those of the embedded servers of `codefleet up`.
+func (c *Config) UseEmbedded(f FleetFile) {
+	n, s := &c.NATS, &c.S3
+	n.URL, n.User, n.Password, n.Token, n.Creds = f.NATS.URL, f.NATS.User, Secret(f.NATS.Password), "", ""
+	n.TLSCA, n.TLSCert, n.TLSKey = "", "", ""
+	s.Endpoint, s.AccessKey, s.SecretKey = f.S3.Endpoint, f.S3.AccessKey, Secret(f.S3.SecretKey)
+	s.Region, s.Embedded = Default().S3.Region, true
 }

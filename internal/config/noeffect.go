@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -44,6 +45,13 @@ var dependents = []dependent{
 		"no effect: programs and tools get values unless the mode of the tenant's privacy or privacy.mode is broker",
 	},
 	{
+		[]string{"tenants.*.privacy.mode"},
+		func(c *Config, tenant string) bool {
+			return privacyModes[c.Tenants[tenant].Privacy.Mode] < privacyModes[c.Privacy.Mode]
+		},
+		"no effect: privacy.mode replaces more, and a tenant's mode cannot weaken it",
+	},
+	{
 		[]string{"guardrails.enabled", "guardrails.strict_mode", "guardrails.security_checks"},
 		func(c *Config, _ string) bool { return c.Guardrails.Level != "" },
 		"no effect: guardrails.level decides",
@@ -72,6 +80,29 @@ var dependents = []dependent{
 		"no effect: programs are not checked, because the guardrails of the tenant and of the fleet are off",
 	},
 	{
+		[]string{"tenants.*.guardrails.level"},
+		func(c *Config, tenant string) bool {
+			return guardrailLevels[c.Tenants[tenant].Guardrails.Level] <
+				guardrailLevels[c.Guardrails.EffectiveLevel()]
+		},
+		"no effect: the fleet's guardrails are stricter, and a tenant's level cannot weaken them",
+	},
+	{
+		[]string{"tenants.*.limits.workspace_mb"},
+		func(c *Config, tenant string) bool {
+			return c.Tenants[tenant].Limits.WorkspaceMB > c.Limits.WorkspaceMB
+		},
+		"no effect: limits.workspace_mb, the upper bound, is less",
+	},
+	{
+		[]string{
+			"workspaces.keep_newest", "workspaces.keep_all", "workspaces.keep_days", "workspaces.inactive",
+			"workspaces.keep_deleted", "workspaces.grace",
+		},
+		func(c *Config, _ string) bool { return c.Workspaces.CleanEvery == 0 },
+		"no effect: nothing is removed, because workspaces.clean_every is 0",
+	},
+	{
 		[]string{"telemetry.logs", "telemetry.sample"},
 		func(c *Config, _ string) bool { return c.Telemetry.Endpoint == "" },
 		"no effect: nothing is sent without telemetry.endpoint",
@@ -85,6 +116,16 @@ var dependents = []dependent{
 		[]string{"llm.provider", "llm.model", "llm.azure_deployment_name", "llm.azure_api_key"},
 		func(c *Config, _ string) bool { return c.ModelWithoutKey() && !c.borrowsModel() },
 		noModel,
+	},
+	{
+		[]string{"llm.daily_tokens", "llm.task_tokens", "tenants.*.daily_tokens", "tenants.*.token_rate"},
+		func(c *Config, _ string) bool { return c.ModelWithoutKey() && len(c.LLM.Profiles) == 0 },
+		noModel,
+	},
+	{
+		[]string{"llm.daily_tokens", "llm.task_tokens", "tenants.*.daily_tokens", "tenants.*.token_rate"},
+		func(c *Config, _ string) bool { return !c.LLM.Enabled && len(c.LLM.Profiles) == 0 },
+		"no effect: the rules write programs, because llm.enabled is false",
 	},
 	{
 		[]string{"execution.rootfs", "execution.runsc"},
@@ -104,13 +145,20 @@ var dependents = []dependent{
 	{
 		[]string{"tools.approval_timeout"},
 		func(c *Config, _ string) bool {
+			return c.Tools.Destructive != approve && !slices.Contains(slices.Collect(maps.Values(c.Tools.Policy)), approve)
+		},
+		"no effect: no call waits for approval unless tools.destructive or a policy of tools.policy is approve",
+	},
+	{
+		[]string{"tools.approval_timeout"},
+		func(c *Config, _ string) bool {
 			return c.Tools.ApprovalTimeout > min(c.Tools.CallTimeout, c.maxTimeout())
 		},
 		"no effect: calls end before this time: raise tools.call_timeout and guardrails.max_execution_time, " +
 			"which include it",
 	},
 	{
-		[]string{"page.read_only"},
+		[]string{"page.read_only", "page.prefix"},
 		func(c *Config, _ string) bool { return !c.Page.Enabled },
 		"no effect: page.enabled is false",
 	},
@@ -122,6 +170,7 @@ var dependents = []dependent{
 }
 
 const (
+	approve       = "approve" // a policy for calls of tools
 	azureProvider = "azure_openai"
 	noModel       = "no effect: the rules write programs; to use a model, " // ends with ModelKeys
 )
@@ -209,6 +258,7 @@ func (l *loader) warnNoEffect() {
 				why += l.cfg.ModelKeys()
 			}
 			l.warn(settingOf(from, key), why)
+			break
 		}
 	}
 }

@@ -102,7 +102,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range warnings {
+	for _, w := range append(warnings, o.Config.OtherStores()...) {
 		o.Telemetry.Logger.WarnContext(ctx, "doubtful setting", "setting", w)
 	}
 	if n := o.Config.NATS.Replicas; n > 1 {
@@ -366,10 +366,7 @@ func (f *Fleet) setAddresses() {
 	f.File.URL = scheme + addressOf(f.listener, c.HTTP.Addr)
 	f.File.NATS.URL = f.nats.URL()
 	f.File.S3.Endpoint = "http://" + f.s3.Load().Endpoint()
-	c.NATS.URL, c.NATS.User, c.NATS.Password = f.File.NATS.URL, f.File.NATS.User, config.Secret(f.File.NATS.Password)
-	c.S3.Embedded = true
-	c.S3.Endpoint = f.File.S3.Endpoint
-	c.S3.AccessKey, c.S3.SecretKey = f.File.S3.AccessKey, config.Secret(f.File.S3.SecretKey)
+	c.UseEmbedded(f.File)
 }
 
 // addressOf returns the address of a listener. For an unspecified address it keeps the host of the setting, because the

@@ -52,10 +52,13 @@ func startFleet(t *testing.T, spans *tracetest.SpanRecorder, log io.Writer) (f *
 	})
 }
 
-// TestDoubtfulFiles checks that a fleet that may start without a file of the settings logs that it is missing.
+// TestDoubtfulFiles checks that a fleet that may start without a file of the settings logs that it is missing, and that
+// it starts with settings of another queue and object store.
 func TestDoubtfulFiles(t *testing.T) {
 	conf, tel, log := uptest.Config(t), uptest.Telemetry(), &logtest.Log{}
 	conf.Execution.Runsc = "./none"
+	// The credentials of another queue have no effect.
+	conf.NATS.Token, conf.NATS.Creds, conf.NATS.TLSCA, conf.S3.Region = "t", "./none", "./none", "eu-north-1"
 	tel.Logger = slog.New(slog.NewTextHandler(log, nil))
 	uptest.Start(t, up.Options{Config: conf, Telemetry: tel})
 	const want = "execution.runsc: ./none: no such file or directory (needed if microsandbox does not work)"
