@@ -21,9 +21,9 @@ func (a *app) configCommand() *cobra.Command {
 		},
 		&cobra.Command{
 			Use: "check", Short: "Report all problems in the settings",
-			Long: "Report all problems in the settings. This also checks that the files of the section\n" +
-				"execution exist on this host, and reads the files with settings. Images, addresses and\n" +
-				"the files of task pools are checked when the fleet starts.",
+			Long: "Report all problems in the settings. This also checks that the files of the sections\n" +
+				"execution and nats exist on this host, and reads the files with settings. Images,\n" +
+				"addresses and the files of task pools are checked when the fleet starts.",
 			RunE: a.do(a.configCheck),
 		},
 	)
@@ -54,7 +54,7 @@ func (a *app) configCheck(context.Context, []string) error {
 	var ofFiles []string
 	if err == nil {
 		ofFiles, err = c.CheckFiles()
-		found = []error{c.CheckLiveFolder(), err}
+		found = []error{c.CheckLiveFolder(), err, c.CheckQueueFiles()}
 	}
 	report := configReport{Problems: []config.Problem{}, Warnings: []string{}}
 	for _, err := range found {

@@ -90,6 +90,10 @@ func TestUsage(t *testing.T) {
 			[]string{"CODEFLEET_EXECUTION_REQUIREMENTS=none.txt"},
 			"execution.requirements: none.txt: no such file or directory",
 		},
+		"no credentials": {
+			[]string{"-nats", "nats://127.0.0.1:1"}, []string{"CODEFLEET_NATS_CREDS=none.creds"},
+			"CODEFLEET_NATS_CREDS: nats.creds: none.creds: no such file or directory",
+		},
 		"address in use": {
 			[]string{"-nats", "nats://127.0.0.1:1"},
 			[]string{

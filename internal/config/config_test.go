@@ -1073,6 +1073,26 @@ func TestCheckFiles(t *testing.T) {
 	}
 }
 
+// TestCheckQueueFiles checks that files for the queue that cannot be read are found before a process connects, unless
+// the settings name no queue.
+func TestCheckQueueFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "file", "x")
+	const files = "creds: none, tls_ca: ., tls_cert: file, tls_key: file"
+	for nats, want := range map[string]error{
+		files: nil, "url: nats://h, creds: file": nil, "url: nats://h": nil,
+		"url: nats://h, " + files: &config.InvalidError{Problems: []config.Problem{
+			{Where: "c.yaml:1", Key: "nats.creds", Message: "none: no such file or directory"},
+			{Where: "c.yaml:1", Key: "nats.tls_ca", Message: ". is a directory"},
+		}},
+	} {
+		c := load(t, config.Source{File: write(t, "c.yaml", "nats: {"+nats+"}")})
+		if diff := cmp.Diff(want, c.CheckQueueFiles()); diff != "" {
+			t.Errorf("CheckQueueFiles with %s (-want +got):\n%s", nats, diff)
+		}
+	}
+}
+
 // TestImageWithPackages checks that a root file system is refused beside an image, and that packages are refused beside
 // an image if the sandbox is surely gVisor.
 func TestImageWithPackages(t *testing.T) {

@@ -45,15 +45,48 @@ func (c *Config) CheckFiles() (warnings []string, err error) {
 		k.exists("execution.sandbox_image", image)
 	}
 	if needs(func(Pool) bool { return false }) {
-		k.exists("execution.requirements", e.Requirements)
-		if info, err := os.Stat(e.Requirements); err == nil && info.IsDir() {
-			k.bad("execution.requirements", "%s is a directory", e.Requirements)
+		k.file("execution.requirements", e.Requirements)
+	}
+	return warnings, k.invalid()
+}
+
+// CheckQueueFiles checks that the files with credentials and certificates for the queue can be read on this host. The
+// error is an *InvalidError. Without nats.url they are not used.
+func (c *Config) CheckQueueFiles() error {
+	k, n := &checker{c: c}, c.NATS
+	if n.URL != "" {
+		k.file("nats.creds", n.Creds)
+		k.file("nats.tls_ca", n.TLSCA)
+		k.file("nats.tls_cert", n.TLSCert)
+		k.file("nats.tls_key", n.TLSKey)
+	}
+	return k.invalid()
+}
+
+// invalid returns the problems as an *InvalidError, or nil if there are none.
+func (k *checker) invalid() error {
+	if len(k.problems) == 0 {
+		return nil
+	}
+	return &InvalidError{Problems: k.problems}
+}
+
+// file reports a file that does not exist, is a directory or cannot be read.
+func (k *checker) file(key, path string) {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		k.bad(key, "%s is a directory", path)
+	case err == nil && info.Mode().IsRegular():
+		f, err := os.Open(path)
+		if err != nil {
+			k.bad(key, "%s: %v", path, reason(err))
+			return
 		}
+		f.Close()
+	default:
+		k.exists(key, path)
 	}
-	if len(k.problems) > 0 {
-		return warnings, &InvalidError{Problems: k.problems}
-	}
-	return warnings, nil
 }
 
 func (k *checker) exists(key, path string) {

@@ -150,6 +150,9 @@ func (p *Process) readSettings(ctx context.Context) error {
 		err = errors.New("the address of the queue is missing: give --nats, nats.url or --fleet; " +
 			"`codefleet up` needs none of them")
 	}
+	if err == nil && !p.program.NoQueue {
+		err = p.Config.CheckQueueFiles()
+	}
 	if err != nil {
 		return UsageError(err)
 	}
