@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/codefleet/codefleet/internal/limited"
 	"github.com/codefleet/codefleet/internal/text"
@@ -97,6 +98,9 @@ func decodeFleetFile(path string, v any) error {
 	data, err := limited.ReadFile(path, maxFleetFile)
 	if errors.Is(err, fs.ErrNotExist) { // the fleet may not have started yet
 		return fmt.Errorf("read fleet file: %w", err)
+	}
+	if errors.Is(err, syscall.EISDIR) {
+		return &OptionsError{"fleet file " + path, fmt.Errorf("%w: want its fleet.json", syscall.EISDIR)}
 	}
 	if err != nil {
 		return &OptionsError{"read fleet file", err}

@@ -133,6 +133,9 @@ func chosenArtifacts(list []client.Artifact, id string, paths []string) ([]clien
 func (a *app) getArtifacts(
 	ctx context.Context, c *client.Client, id, dir string, force bool, list []client.Artifact,
 ) error {
+	if err := requireDir(dir); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

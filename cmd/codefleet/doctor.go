@@ -184,7 +184,7 @@ func (p *hostCheck) python(ctx context.Context) checkResult {
 	if p.Execution.SandboxType == "microsandbox" && !installs {
 		return passed(name, "not needed: execution.sandbox_type is microsandbox")
 	}
-	if p.Execution.Rootfs != "" {
+	if p.Execution.Rootfs != "" && !installs {
 		return passed(name, "from execution.rootfs, %s", p.Execution.Rootfs)
 	}
 	out, err := exec.CommandContext(ctx, path, "-I", "-c",

@@ -26,11 +26,13 @@ func TestInterruptedDoctor(t *testing.T) {
 func TestDoctorPython(t *testing.T) {
 	const unneeded = "not needed: execution.sandbox_type is microsandbox"
 	for requirements, want := range map[string]bool{"": false, "r.txt": true} {
+		const rootfs = "/srv/rootfs" // only gVisor uses it
 		c := &config.Config{
-			Execution: config.Execution{SandboxType: "microsandbox"},
+			Execution: config.Execution{SandboxType: "microsandbox", Rootfs: rootfs},
 			Pools:     map[string]config.Pool{"science": {Requirements: requirements}},
 		}
-		if r := (&hostCheck{Config: c}).python(t.Context()); (r.Detail != unneeded) != want {
+		if r := (&hostCheck{Config: c}).python(t.Context()); (r.Detail != unneeded) != want ||
+			strings.Contains(r.Detail, rootfs) {
 			t.Errorf("with requirements %q: %+v, needed: want %v", requirements, r, want)
 		}
 	}

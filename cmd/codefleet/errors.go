@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"al.essio.dev/pkg/shellescape"
@@ -40,13 +41,18 @@ func (f *failure) Error() string {
 	if f.err == nil {
 		return f.message
 	}
-	return f.message + ": " + f.err.Error()
+	return f.message + ": " + inWords(f.err)
 }
 
 func (f *failure) Unwrap() error { return f.err }
 
 // usage returns an error with the exit code for a wrong command line.
 func usage(format string, args ...any) *failure {
+	for i, arg := range args {
+		if err, ok := arg.(error); ok {
+			args[i] = inWords(err)
+		}
+	}
 	return &failure{code: errcode.ExitUsage, message: fmt.Sprintf(format, args...)}
 }
 
@@ -55,6 +61,9 @@ func (f *failure) try(hint string) *failure {
 	f.hint = hint
 	return f
 }
+
+// whereFleetFile is the hint about a wrong path of a fleet.json.
+const whereFleetFile = "check the path: `codefleet up` writes the file into its data directory"
 
 // noFleet adds an exit code and a hint to an error of finding a fleet or of client.New. It returns an APIError,
 // an OptionsError and a failure unchanged, because these do not mean that there is no fleet. explain handles them.
@@ -73,7 +82,7 @@ func noFleet(err error) error {
 		f.message, f.err = "no fleet found", nil
 	case errors.Is(err, fs.ErrNotExist):
 		f.code = errcode.ExitUsage
-		f.hint = "check the path: `codefleet up` writes the file into its data directory"
+		f.hint = whereFleetFile
 	case errors.Is(err, jobs.ErrServerTooOld): // it responds
 		f.hint = "upgrade the server to " + jobs.MinServer + " or newer"
 	default: // the queue does not respond
@@ -209,8 +218,11 @@ func explain(err error) *failure {
 		return &failure{code: errcode.ExitOfRefusal(e.Code, e.Status), err: e, message: message, hint: hint}
 	}
 	if e, ok := errors.AsType[*client.OptionsError](err); ok {
-		return usage("find a fleet: %v", e).
-			try("name a fleet with --fleet FILE, or with CODEFLEET_URL and CODEFLEET_TOKEN")
+		hint := "name a fleet with --fleet FILE, or with CODEFLEET_URL and CODEFLEET_TOKEN"
+		if errors.Is(e, syscall.EISDIR) {
+			hint = whereFleetFile
+		}
+		return usage("find a fleet: %v", e).try(hint)
 	}
 	if e, ok := errors.AsType[*config.InvalidError](err); ok {
 		return usage("%v", e).try("codefleet config check")
@@ -232,7 +244,7 @@ func explain(err error) *failure {
 		}
 	}
 	if e, ok := errors.AsType[*runError](err); ok {
-		return &failure{code: errcode.ExitFailed, message: e.Error()}
+		return &failure{code: errcode.ExitFailed, message: inWords(e)}
 	}
 	return unknownInRoot(err) // the remaining errors are cobra's, such as an unknown command
 }

@@ -331,15 +331,21 @@ func TestHintsNameTheTask(t *testing.T) {
 	for _, c := range []struct{ args, editor, want string }{
 		{"retry " + id, "", "try: codefleet status " + id + "; codefleet rerun " + id + " also runs"},
 		{"rerun --edit " + id, "", "no editor is known\n  try: EDITOR=vi codefleet rerun " + id + " --edit\n"},
+		{"rerun --edit " + id, "false", "rerun --edit: the editor false failed: nothing was submitted: exit status 1\n" +
+			"  try: EDITOR=vi codefleet rerun " + id + " --edit\n"},
 		{"rerun --edit " + id, "nosucheditor", "the editor nosucheditor cannot be started: nothing was submitted\n" +
 			"  try: EDITOR=vi codefleet rerun " + id + " --edit\n"},
 		{"rerun --edit " + id, "/nosuch/editor", "the editor /nosuch/editor cannot be started"},
 	} {
 		t.Setenv("EDITOR", c.editor)
 		code, out, errs := command(t, f, strings.Fields(c.args)...)
-		if code != errcode.ExitUsage || !strings.Contains(errs, c.want) {
+		wantCode := errcode.ExitUsage
+		if c.editor == "false" { // it has started
+			wantCode = errcode.ExitFailed
+		}
+		if code != wantCode || !strings.Contains(errs, c.want) {
 			t.Errorf("%s with the editor %q: exit code %d, %s%s, want %d and %q", c.args, c.editor, code, out, errs,
-				errcode.ExitUsage, c.want)
+				wantCode, c.want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"al.essio.dev/pkg/shellescape"
@@ -206,11 +207,41 @@ func explainFileError(err error) error {
 			return usage("%v", err)
 		}
 	}
-	f := &failure{code: errcode.ExitFailed, message: err.Error()}
+	f := &failure{code: errcode.ExitFailed, message: inWords(err)}
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		f.hint = "free space, then the same command again"
 	}
 	return f
+}
+
+// wrongPath is what is wrong with a path that the user gave.
+type wrongPath string
+
+func (w wrongPath) Error() string { return string(w) }
+
+// reasonOf returns what is wrong with the path of an error, without the path, for a caller that names it. It returns
+// other errors unchanged.
+func reasonOf(err error) error {
+	switch {
+	case !isPathError(err):
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return wrongPath("no such file")
+	case errors.Is(err, fs.ErrPermission):
+		return wrongPath("permission denied")
+	case errors.Is(err, syscall.EISDIR):
+		return wrongPath("is a directory")
+	}
+	return err
+}
+
+// inWords returns the text of an error. If a path is wrong, it replaces Go's text, which names the system call.
+func inWords(err error) string {
+	e, ok := errors.AsType[*fs.PathError](err)
+	if _, wrong := errors.AsType[wrongPath](reasonOf(err)); !ok || !wrong {
+		return err.Error()
+	}
+	return strings.Replace(err.Error(), e.Error(), e.Path+": "+reasonOf(err).Error(), 1)
 }
 
 // isPathError reports whether err names a local file. Errors of the network do not.

@@ -248,7 +248,10 @@ func (a *app) edit(ctx context.Context, s *client.Submission) error {
 			try("EDITOR=vi codefleet rerun ID --edit")
 	}
 	if err != nil {
-		return &failure{code: errcode.ExitFailed, message: "edit the submission: nothing was submitted", err: err}
+		return &failure{
+			code: errcode.ExitFailed, message: "rerun --edit: the editor " + editor[0] + " failed: nothing was submitted",
+			err: err, hint: "EDITOR=vi codefleet rerun ID --edit",
+		}
 	}
 	if data, err = readFile(file.Name()); err != nil {
 		return err

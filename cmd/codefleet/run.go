@@ -52,6 +52,10 @@ func (a *app) runCommand() *cobra.Command {
 			s, err = flags.submission(args, a.stdin)
 			return err
 		})
+		if err == nil && a.explain && s.Description == "" {
+			err = usage("--explain has no effect on a task that has a program: it prints an unfinished one").
+				try("the same command without --explain")
+		}
 		if err != nil {
 			return err
 		}

@@ -164,7 +164,9 @@ func (a *app) saveSkill(
 
 // smokeTasks returns the unfinished tasks of smoke runs.
 func smokeTasks(ctx context.Context, c *client.Client) []client.Record {
-	active, err := c.List(ctx, client.ListOptions{Status: []client.Status{client.Queued, client.Running}})
+	active, err := c.List(ctx, client.ListOptions{
+		Status: []client.Status{client.Queued, client.Running, client.RetryWait},
+	})
 	if err != nil {
 		return nil
 	}

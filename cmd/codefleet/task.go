@@ -266,7 +266,7 @@ func readText(name, path string, stdin io.Reader) (string, error) {
 	case errors.Is(err, errTooLarge):
 		return "", usage("%s %v", name, err)
 	case err != nil:
-		return "", usage("%s: %v", name, err)
+		return "", usage("%s: %v", name, reasonOf(err))
 	case !utf8.Valid(data):
 		return "", usage("%s is not UTF-8 text", name)
 	}

@@ -23,6 +23,10 @@ func (a *app) toolServerCommand() *cobra.Command {
 			if errors.Is(err, io.EOF) || ctx.Err() != nil {
 				return nil //nolint:nilerr // the client has closed the connection, or ctx has ended
 			}
+			if err != nil && !isPathError(err) { // else standard output cannot be written
+				return usage("standard input has no message of an MCP client: want JSON-RPC 2.0, one message per line").
+					try("codefleet tools call --help, or let an MCP client start this command")
+			}
 			return err
 		}),
 	}

@@ -3,11 +3,13 @@ package config
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -56,6 +58,9 @@ const FleetFileName = "fleet.json"
 func ReadFleetFile(path string) (FleetFile, error) {
 	var f FleetFile
 	data, err := readSmall(path)
+	if errors.Is(err, syscall.EISDIR) {
+		return f, fmt.Errorf("fleet file %s: %w: want its fleet.json", path, syscall.EISDIR)
+	}
 	if err != nil {
 		return f, fmt.Errorf("read fleet file: %w", err)
 	}

@@ -92,6 +92,11 @@ func postTasks(q *request) (next, done string, err error) {
 		return "", "", errManyTasks
 	}
 	changed, refused, ended := 0, 0, 0
+	progress := func() string {
+		return map[string]string{
+			"cancel": "Requested the cancellation of", "redrive": "Redrove", "retry": "Retried",
+		}[verb] + fmt.Sprintf(" %d of %s.", changed, text.Count(len(ids), "task"))
+	}
 	for _, id := range ids {
 		var r client.Record
 		switch verb {
@@ -105,7 +110,13 @@ func postTasks(q *request) (next, done string, err error) {
 			return "", "", errNoPage
 		}
 		refusal := new(client.APIError)
-		if errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError &&
+		isRefusal := errors.As(err, &refusal)
+		if isRefusal && refusal.Status == http.StatusTooManyRequests { // so would be the other tasks
+			stopped := *refusal
+			stopped.Cause = strings.TrimSpace(progress() + " " + refusal.Cause)
+			return "", "", &stopped
+		}
+		if isRefusal && refusal.Status < http.StatusInternalServerError &&
 			refusal.Status != http.StatusUnauthorized && refusal.Status != http.StatusForbidden {
 			refused++
 			continue
@@ -119,9 +130,7 @@ func postTasks(q *request) (next, done string, err error) {
 		}
 		changed++
 	}
-	done = map[string]string{
-		"cancel": "Requested the cancellation of", "redrive": "Redrove", "retry": "Retried",
-	}[verb] + fmt.Sprintf(" %d of %s.", changed, text.Count(len(ids), "task"))
+	done = progress()
 	if ended > 0 {
 		done += fmt.Sprintf(" %d had already ended.", ended)
 	}

@@ -52,15 +52,20 @@ func (p *Process) provision(ctx context.Context) error {
 }
 
 // AwaitStore waits until the object store responds. It fails at once after an error that is not temporary, such as
-// wrong credentials, and when ctx ends.
+// wrong credentials, which are an ErrUsage, and when ctx ends.
 func (p *Process) AwaitStore(ctx context.Context, store *state.Store) error {
 	name := "the object store " + text.HideCredentials(p.Config.S3.Endpoint)
-	return wait(ctx, p.Telemetry.Logger, name, temporaryStoreError,
+	err := wait(ctx, p.Telemetry.Logger, name, temporaryStoreError,
 		func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, checkLimit)
 			defer cancel()
 			return objects.Responds(ctx, store.Repo().Bucket)
 		})
+	if errors.Is(err, objects.ErrDenied) {
+		return UsageError(fmt.Errorf("%s refuses access to the bucket %s: check s3.access_key and s3.secret_key: %w",
+			name, p.Config.S3.Bucket, err))
+	}
+	return err
 }
 
 func temporaryStoreError(err error) bool {
