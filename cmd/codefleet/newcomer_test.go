@@ -115,7 +115,7 @@ func TestNewcomer(t *testing.T) {
 		{"workspace|repair|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
 		{"workspace|fork|--to|x|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
 		{"workspace|rm|--all|--yes|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
-		{"privacy|scan|.", 2, "codefleet: read .: is a directory"},
+		{"privacy|scan|.", 2, "codefleet: .: is a directory\n"},
 		{"workspace|pin|../x", 2, `bad_name: "../x" is not a valid name`},
 		{"workspace|pin|..", 2, `bad_name: ".." is not a valid name`},
 		{"workspace|pin|", 2, "argument 1 is empty"},

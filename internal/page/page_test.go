@@ -34,6 +34,7 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // visitor is a browser without scripts.
@@ -957,6 +958,30 @@ func TestBulkAndDead(t *testing.T) {
 			t.Errorf("%s %v: status %d, want %d", verb, ids, status, want)
 		}
 	}
+}
+
+// TestBulkLimit checks that retrying a list of tasks stops when the backlog is full, and says how far it came.
+func TestBulkLimit(t *testing.T) {
+	f, v := start(t, 1, Options{})
+	v.login(ingesttest.Token)
+	ids := []string{"verb", "retry"}
+	for range 3 {
+		failed := submit(t, f, ingesttest.Token, "fail once").TaskID
+		awaitSubmission(t, f, failed)
+		ids = append(ids, "id", failed)
+	}
+	if _, err := f.Jobs.Pause(t.Context(), schemas.Pause{Target: schemas.PauseFleet}); err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := f.Jobs.SetLimits(t.Context(), "default", schemas.TenantLimits{Backlog: new(1)}); err != nil {
+		t.Fatal(err)
+	}
+	status, _, body := v.post("/tasks", ids...)
+	if status != http.StatusTooManyRequests {
+		t.Errorf("status %d, want 429", status)
+	}
+	has(t, "the error", body, "Retried 1 of 3 tasks.", errcode.BacklogFull)
 }
 
 // TestBulkCancel checks that exactly the selected tasks of the person's tenant are cancelled.
