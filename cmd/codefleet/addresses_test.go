@@ -94,7 +94,10 @@ func TestWrongAddresses(t *testing.T) {
 		{dead, "", "--fleet cut.json mcp", 2, "find a fleet: cut.json is not a fleet.json: unexpected end of JSON"},
 		{dead, "", "--fleet scheme.json tasks", 2, `find a fleet: fleet address "ftp://127.0.0.1"`},
 		{dead, "", "--fleet empty.json tools", 2, "find a fleet: read fleet file empty.json: url is missing"},
-		{dead, "", "--fleet . tasks", 2, "find a fleet: fleet file .: is a directory: want its fleet.json\n  try: check the path"},
+		{
+			dead, "", "--fleet . tasks", 2,
+			"find a fleet: fleet file .: is a directory: want its fleet.json\n  try: check the path",
+		},
 		{dead, "", "--fleet absent.json tasks", 2, "find a fleet: read fleet file: absent.json: no such file\n"},
 		{dead, "", "--fleet token.json tasks", 2, "find a fleet: token in token.json contains a newline"},
 		{

@@ -331,7 +331,7 @@ func TestHintsNameTheTask(t *testing.T) {
 	for _, c := range []struct{ args, editor, want string }{
 		{"retry " + id, "", "try: codefleet status " + id + "; codefleet rerun " + id + " also runs"},
 		{"rerun --edit " + id, "", "no editor is known\n  try: EDITOR=vi codefleet rerun " + id + " --edit\n"},
-		{"rerun --edit " + id, "false", "rerun --edit: the editor false failed: nothing was submitted: exit status 1\n" +
+		{"rerun --edit " + id, "false", "the editor false failed: nothing was submitted: exit status 1\n" +
 			"  try: EDITOR=vi codefleet rerun " + id + " --edit\n"},
 		{"rerun --edit " + id, "nosucheditor", "the editor nosucheditor cannot be started: nothing was submitted\n" +
 			"  try: EDITOR=vi codefleet rerun " + id + " --edit\n"},
@@ -376,6 +376,34 @@ func TestNoArtifacts(t *testing.T) {
 		if code != 0 || out != "" || errs != "note: the task has no artifacts\n" {
 			t.Errorf("artifacts %s: exit code %d, output %q, %q, want 0 and a note", sub, code, out, errs)
 		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errs := command(t, f, "artifacts", "get", task.TaskID, "--dir", file)
+	if code != errcode.ExitUsage || !strings.Contains(errs, file+" is not a directory\n") {
+		t.Errorf("artifacts get into a file: exit code %d, %s, want %d", code, errs, errcode.ExitUsage)
+	}
+}
+
+// TestSmokeTasks checks that the notes about smoke runs also concern tasks that wait for another attempt.
+func TestSmokeTasks(t *testing.T) {
+	var asked string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.RawQuery
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `[]`)
+	}))
+	defer server.Close()
+	c, err := client.New(t.Context(), client.Options{URL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	smokeTasks(t.Context(), c)
+	if !strings.Contains(asked, string(client.RetryWait)) {
+		t.Errorf("smokeTasks asks for %s, want also %s", asked, client.RetryWait)
 	}
 }
 

@@ -214,10 +214,10 @@ func explainFileError(err error) error {
 	return f
 }
 
-// wrongPath is what is wrong with a path that the user gave.
-type wrongPath string
+// pathError is what is wrong with a path that the user gave.
+type pathError string
 
-func (w wrongPath) Error() string { return string(w) }
+func (e pathError) Error() string { return string(e) }
 
 // reasonOf returns what is wrong with the path of an error, without the path, for a caller that names it. It returns
 // other errors unchanged.
@@ -226,11 +226,11 @@ func reasonOf(err error) error {
 	case !isPathError(err):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
-		return wrongPath("no such file")
+		return pathError("no such file")
 	case errors.Is(err, fs.ErrPermission):
-		return wrongPath("permission denied")
+		return pathError("permission denied")
 	case errors.Is(err, syscall.EISDIR):
-		return wrongPath("is a directory")
+		return pathError("is a directory")
 	}
 	return err
 }
@@ -238,7 +238,7 @@ func reasonOf(err error) error {
 // inWords returns the text of an error. If a path is wrong, it replaces Go's text, which names the system call.
 func inWords(err error) string {
 	e, ok := errors.AsType[*fs.PathError](err)
-	if _, wrong := errors.AsType[wrongPath](reasonOf(err)); !ok || !wrong {
+	if _, wrong := errors.AsType[pathError](reasonOf(err)); !ok || !wrong {
 		return err.Error()
 	}
 	return strings.Replace(err.Error(), e.Error(), e.Path+": "+reasonOf(err).Error(), 1)

@@ -249,8 +249,9 @@ func (a *app) edit(ctx context.Context, s *client.Submission) error {
 	}
 	if err != nil {
 		return &failure{
-			code: errcode.ExitFailed, message: "rerun --edit: the editor " + editor[0] + " failed: nothing was submitted",
-			err: err, hint: "EDITOR=vi codefleet rerun ID --edit",
+			code: errcode.ExitFailed, err: err,
+			message: "rerun --edit: the editor " + editor[0] + " failed: nothing was submitted",
+			hint:    "EDITOR=vi codefleet rerun ID --edit",
 		}
 	}
 	if data, err = readFile(file.Name()); err != nil {

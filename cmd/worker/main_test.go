@@ -91,7 +91,8 @@ func TestUsage(t *testing.T) {
 			"execution.requirements: none.txt: no such file or directory",
 		},
 		"no credentials": {
-			[]string{"-nats", "nats://127.0.0.1:1"}, []string{"CODEFLEET_NATS_CREDS=none.creds"},
+			[]string{"-nats", "nats://127.0.0.1:1"},
+			[]string{"CODEFLEET_NATS_CREDS=none.creds"},
 			"CODEFLEET_NATS_CREDS: nats.creds: none.creds: no such file or directory",
 		},
 		"address in use": {

@@ -661,7 +661,7 @@ func TestNoEffect(t *testing.T) {
 				"and a tenant's mode cannot weaken it",
 		}},
 		{
-			"limits: {workspace_mb: 100}\ntenants: {a: {limits: {workspace_mb: 101}}, b: {limits: {workspace_mb: 100}}}",
+			"limits: {workspace_mb: 9}\ntenants: {a: {limits: {workspace_mb: 10}}, b: {limits: {workspace_mb: 9}}}",
 			"",
 			[]string{
 				"c.yaml:2: tenants.a.limits.workspace_mb: no effect: limits.workspace_mb, the upper bound, is less",

@@ -139,7 +139,8 @@ func (c *Config) FleetFile() (f FleetFile, ok bool) {
 
 // otherStores are the settings of a queue and an object store that `codefleet up` does not use: it has its own.
 var otherStores = []string{
-	"nats.url", "nats.creds", "nats.user", "nats.password", "nats.token", "nats.tls_ca", "nats.tls_cert", "nats.tls_key",
+	"nats.url", "nats.creds", "nats.user", "nats.password", "nats.token",
+	"nats.tls_ca", "nats.tls_cert", "nats.tls_key",
 	"s3.endpoint", "s3.region", "s3.access_key", "s3.secret_key",
 }
 

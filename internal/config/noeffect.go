@@ -145,7 +145,8 @@ var dependents = []dependent{
 	{
 		[]string{"tools.approval_timeout"},
 		func(c *Config, _ string) bool {
-			return c.Tools.Destructive != approve && !slices.Contains(slices.Collect(maps.Values(c.Tools.Policy)), approve)
+			policies := slices.Collect(maps.Values(c.Tools.Policy))
+			return c.Tools.Destructive != approve && !slices.Contains(policies, approve)
 		},
 		"no effect: no call waits for approval unless tools.destructive or a policy of tools.policy is approve",
 	},
