@@ -44,7 +44,7 @@ func (p *Plan) Effects(
 	var out []Effect
 	var failed error
 	m.each(func(i, item int, x *schemas.StepRun) {
-		if x.Status != schemas.WorkflowRunning || failed != nil ||
+		if x.Status != schemas.WorkflowRunning || m.steps[i].Wait != nil || m.steps[i].Ask != nil || failed != nil ||
 			!x.Cancelled && skip(Place{m.steps[i].ID, item, x.Attempt}) {
 			return
 		}

@@ -80,12 +80,19 @@ func (e *Engine) follow(
 }
 
 // effectsOf returns what an applied event makes attempts begin or cancel. An event that ends the run cancels what still
-// runs.
+// runs, also if it was applied earlier.
 func effectsOf(
 	ctx context.Context, plan *workflow.Plan, a applied, load workflow.Load,
 ) ([]workflow.Effect, error) {
-	if a.changed && a.after.Status.Ended() {
-		return plan.Effects(ctx, interrupted(a.before, a.after), func(workflow.Place) bool { return true }, load)
+	if a.after.Status.Ended() {
+		before := a.before
+		switch {
+		case a.late:
+			return nil, nil
+		case !a.changed:
+			before = resumed(a.after)
+		}
+		return plan.Effects(ctx, interrupted(before, a.after), func(workflow.Place) bool { return true }, load)
 	}
 	begun := map[workflow.Place]bool{}
 	if a.changed { // else everything that runs is begun again
@@ -95,8 +102,7 @@ func effectsOf(
 }
 
 // interrupted returns the record of a run before it ended, in which those running attempts are cancelled that the
-// run's end cancelled: at the deadline of the steps under finally, or because the record was too large. The record
-// after the end may lack the items of loops.
+// run's end cancelled: at the deadline of the steps under finally, or because the record was too large.
 func interrupted(before, after schemas.WorkflowRun) schemas.WorkflowRun {
 	before.Steps = slices.Clone(before.Steps)
 	for i := range before.Steps {
@@ -104,13 +110,33 @@ func interrupted(before, after schemas.WorkflowRun) schemas.WorkflowRun {
 		s.Cancelled = end.Status == schemas.WorkflowCancelled
 		s.Items = slices.Clone(s.Items)
 		for k := range s.Items {
-			s.Items[k].Cancelled = s.Cancelled
-			if k < len(end.Items) {
-				s.Items[k].Cancelled = end.Items[k].Status == schemas.WorkflowCancelled
-			}
+			s.Items[k].Cancelled = end.Items[k].Status == schemas.WorkflowCancelled
 		}
 	}
 	return before
+}
+
+// resumed returns the record of a run in which the attempts that were cancelled run.
+func resumed(run schemas.WorkflowRun) schemas.WorkflowRun {
+	return eachAttempt(run, func(x *schemas.StepRun) {
+		if x.Status == schemas.WorkflowCancelled && x.Attempt > 0 {
+			x.Status = schemas.WorkflowRunning
+		}
+	})
+}
+
+// eachAttempt returns a copy of a run in which fn has changed the steps and the items of loops.
+func eachAttempt(run schemas.WorkflowRun, fn func(*schemas.StepRun)) schemas.WorkflowRun {
+	run.Steps = slices.Clone(run.Steps)
+	for i := range run.Steps {
+		s := &run.Steps[i]
+		fn(s)
+		s.Items = slices.Clone(s.Items)
+		for k := range s.Items {
+			fn(&s.Items[k])
+		}
+	}
+	return run
 }
 
 // running returns the places of a run whose attempts run. The value is false for an attempt that is being cancelled.
@@ -134,6 +160,7 @@ type applied struct {
 	before, after schemas.WorkflowRun
 	rev           uint64 // revision of the record
 	changed       bool
+	late          bool // the event is the end of an attempt that the end of the run has cancelled
 	narrow        bool // the alarm may ring less often once what follows from the event has begun
 }
 
@@ -151,7 +178,11 @@ func (e *Engine) apply(
 			return a, err
 		}
 		if !change.Changed {
-			a.after, a.narrow = change.Run, true
+			// The end of a run makes cancelled attempts end. If these cancelled the others again, the ends of many
+			// attempts would cost their square. The alarm stays: it repeats the end of the run.
+			a.after = change.Run
+			a.late = a.after.Status.Ended() && ev.Ended != nil && ev.Ended.Status == schemas.WorkflowCancelled
+			a.narrow = !a.late
 			return a, nil
 		}
 		old := alarmOf(plan, a.before)
@@ -201,15 +232,18 @@ func (e *Engine) write(
 	return run, next, err
 }
 
-// tooLarge returns a run that ends because its record does not fit.
+// tooLarge returns a run that ends because its record does not fit. The record of its end keeps the attempts that the
+// end cancels, and is little larger than the record before.
 func tooLarge(run schemas.WorkflowRun, size int, now time.Time) schemas.WorkflowRun {
-	run.Steps = slices.Clone(run.Steps)
-	for i := range run.Steps {
-		run.Steps[i].Items = nil
-		if !run.Steps[i].Status.Ended() {
-			run.Steps[i].Status, run.Steps[i].EndedAt = schemas.WorkflowCancelled, now
+	run = eachAttempt(run, func(x *schemas.StepRun) {
+		switch {
+		case x.Status.Ended():
+		case x.ID == "": // an item
+			*x = schemas.StepRun{Status: schemas.WorkflowCancelled, Attempt: x.Attempt}
+		default:
+			x.Status, x.EndedAt, x.Due, x.Message = schemas.WorkflowCancelled, now, time.Time{}, ""
 		}
-	}
+	})
 	run.Status, run.EndedAt, run.Stopping = schemas.WorkflowFailed, now, ""
 	run.Error = &schemas.WorkflowError{
 		Code:    errcode.WorkflowTooLarge,

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -64,57 +65,95 @@ func TestCancelUnwanted(t *testing.T) {
 }
 
 // TestEndCancelsTasks checks that the end of a run cancels the tasks that still run or are queued: those of steps under
-// finally at their deadline, and all tasks if the record gets too large.
+// finally at their deadline, and all tasks if the record gets too large. If the process that ended the run is lost
+// before it cancels them, the next alarm does.
 func TestEndCancelsTasks(t *testing.T) {
 	const tasks = `{"id":"b","needs":[],"code":"1"},{"id":"c","needs":[],"for_each":{"in":[1]},"code":"1"}`
 	const form = `"form":{"type":"object","properties":{"ok":{"type":"boolean"}}}`
 	for _, c := range []struct {
 		definition string
-		end        func(e *Engine, id string) error
+		ahead      time.Duration
+		end        workflow.Event
 		code       string
+		lost       bool
 	}{
 		{
-			`{"name":"w","steps":[{"id":"a","when":"false","code":"1"}],"finally":[` + tasks + `]}`,
-			func(e *Engine, id string) error {
-				e.mu.Lock()
-				e.ahead += 48 * time.Hour
-				e.mu.Unlock()
-				return e.Tick(t.Context(), "acme", id, time.Now())
-			}, "",
+			definition: `{"name":"w","steps":[{"id":"a","when":"false","code":"1"}],"finally":[` + tasks + `]}`,
+			ahead:      48 * time.Hour,
 		},
 		{
-			`{"name":"w","steps":[` + tasks + `,{"id":"q","needs":[],"ask":{` + form + `}},
+			definition: `{"name":"w","steps":[` + tasks + `,{"id":"q","needs":[],"ask":{` + form + `}},
 				{"id":"l","for_each":{"in":[1` + strings.Repeat(",1", 99) + `],"parallel":100},
 				"ask":{"message":"` + strings.Repeat("x", 4000) + `",` + form + `}}]}`,
-			func(e *Engine, id string) error {
-				in := schemas.WorkflowAnswer{Step: "q", Values: json.RawMessage("{}")}
-				_, err := e.Answer(t.Context(), "acme", id, in)
-				return err
-			}, errcode.WorkflowTooLarge,
+			end:  workflow.Event{Answered: &workflow.Answered{Step: "q", Item: -1, Values: json.RawMessage("{}")}},
+			code: errcode.WorkflowTooLarge,
 		},
 	} {
-		e := newEngine(t)
-		run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(c.definition)})
-		if err == nil {
-			err = c.end(e, run.RunID)
-		}
-		if err == nil {
-			run, _, err = e.read(t.Context(), "acme", run.RunID)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		code := ""
-		if run.Error != nil {
-			code = run.Error.Code
-		}
-		if !run.Status.Ended() || code != c.code {
-			t.Errorf("run is %s, %v, want it to end with the code %q", run.Status, run.Error, c.code)
-		}
-		list, err := e.queue.List(t.Context(), "acme", jobs.ListOptions{})
-		if err != nil || len(list) != 2 || list[0].Status != schemas.Cancelled || list[1].Status != schemas.Cancelled {
-			t.Errorf("tasks after the end of the run with %.70s: %+v, %v, want two cancelled tasks", c.definition, list,
-				err)
+		for _, c.lost = range []bool{false, true} {
+			e := newEngine(t)
+			run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(c.definition)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.mu.Lock()
+			e.ahead += c.ahead
+			e.mu.Unlock()
+			if c.lost {
+				err = loseEnd(t, e, run.RunID, c.end)
+			} else {
+				_, err = e.advance(t.Context(), "acme", run.RunID, c.end)
+			}
+			if err == nil {
+				run, _, err = e.read(t.Context(), "acme", run.RunID)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			code := ""
+			if run.Error != nil {
+				code = run.Error.Code
+			}
+			if !run.Status.Ended() || code != c.code {
+				t.Errorf("run is %s, %v, want it to end with the code %q", run.Status, run.Error, c.code)
+			}
+			list, err := e.queue.List(t.Context(), "acme", jobs.ListOptions{})
+			if err != nil || len(list) != 2 || list[0].Status != schemas.Cancelled ||
+				list[1].Status != schemas.Cancelled {
+				t.Errorf("tasks after the end of the run with %.70s, lost %v: %+v, %v, want two cancelled tasks",
+					c.definition, c.lost, list, err)
+			}
 		}
 	}
+}
+
+// loseEnd applies an event that ends a run, but does not do what follows from it. Then one of the run's tasks ends, and
+// the run's alarm rings.
+func loseEnd(t *testing.T, e *Engine, id string, ev workflow.Event) error {
+	plan, err := e.plan(t.Context(), "acme", id)
+	if err != nil {
+		return err
+	}
+	load := e.load(t.Context(), "acme", id, map[string]json.RawMessage{})
+	if _, err := e.apply(t.Context(), plan, "acme", id, ev, load); err != nil {
+		return err
+	}
+	place := workflow.Place{Step: "b", Item: -1, Attempt: 1}
+	cancelled := workflow.Event{Ended: &workflow.Ended{Place: place, Status: schemas.WorkflowCancelled}}
+	if _, err := e.advance(t.Context(), "acme", id, cancelled); err != nil {
+		return err
+	}
+	store, err := e.automations(t.Context())
+	if err != nil {
+		return err
+	}
+	if _, err := store.Get(t.Context(), KindAlarm, "acme", id); err != nil {
+		return err
+	}
+	if err := e.Tick(t.Context(), "acme", id, time.Now()); err != nil {
+		return err
+	}
+	if _, err := store.Get(t.Context(), KindAlarm, "acme", id); !errors.Is(err, jobs.ErrAutomationNotFound) {
+		t.Errorf("alarm after the end: %v, want none", err)
+	}
+	return nil
 }
