@@ -1032,7 +1032,7 @@ func TestCheckFiles(t *testing.T) {
 		"sandbox_type: gvisor, runsc: none":              {"execution.runsc: none: executable file not found in $PATH"},
 		"sandbox_type: microsandbox, msb: ./none":        {"execution.msb: ./none: no such file or directory"},
 		"sandbox_type: gvisor, rootfs: file":             {"execution.rootfs: file is not a directory"},
-		"rootfs: file":                                   {"warning: file is not a directory (needed if microsandbox does not work)"},
+		"rootfs: file":                                   {"warning: execution.rootfs: file is not a directory (needed if microsandbox does not work)"},
 		"requirements: .":                                {"execution.requirements: . is a directory"},
 		"sandbox_image: ./no":                            {"execution.sandbox_image: ./no: no such file or directory"},
 		"sandbox_image: 'python:3.12', msb: ./none":      nil, // gVisor is chosen if msb does not work
@@ -1050,6 +1050,9 @@ func TestCheckFiles(t *testing.T) {
 			"execution.sandbox_image: ./no: no such file or directory",
 		},
 		"sandbox_image: ./no}, pools: {default: {image: x}": {
+			"warning: execution.sandbox_image: ./no: no such file or directory (needed by microsandbox)",
+		},
+		"sandbox_type: microsandbox, sandbox_image: ./no}, pools: {default: {image: x}": {
 			"execution.sandbox_image: ./no: no such file or directory",
 		},
 		"sandbox_type: microsandbox, sandbox_image: ./no}, pools: {default: {}": {
@@ -1065,7 +1068,7 @@ func TestCheckFiles(t *testing.T) {
 			}
 		}
 		for _, w := range warnings {
-			got = append(got, "warning: "+strings.TrimPrefix(w, "c.yaml:1: execution.rootfs: "))
+			got = append(got, "warning: "+strings.TrimPrefix(w, "c.yaml:1: "))
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("CheckFiles with %s (-want +got):\n%s", execution, diff)

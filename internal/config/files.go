@@ -12,8 +12,8 @@ import (
 )
 
 // CheckFiles checks that the files of the section execution without which a worker cannot start exist on this host. The
-// error is an *InvalidError. With sandbox_type: auto, a problem of a file that only gVisor needs is a warning, because
-// microsandbox may work.
+// error is an *InvalidError. With sandbox_type: auto, a problem of a file that only one of the drivers needs is a
+// warning, because the other one may work.
 func (c *Config) CheckFiles() (warnings []string, err error) {
 	k, gvisor, e := &checker{c: c}, &checker{c: c}, c.Execution
 	gvisor.executable("execution.runsc", e.Runsc)
@@ -39,10 +39,17 @@ func (c *Config) CheckFiles() (warnings []string, err error) {
 			return !listed || needed(pool)
 		})
 	}
-	image := e.SandboxImage
-	if (strings.HasPrefix(image, "/") || strings.HasPrefix(image, ".")) &&
-		(e.SandboxType != drivers.GVisor || needs(func(p Pool) bool { return p.Image == "" })) {
-		k.exists("execution.sandbox_image", image)
+	image := &checker{c: c}
+	if strings.HasPrefix(e.SandboxImage, "/") || strings.HasPrefix(e.SandboxImage, ".") {
+		image.exists("execution.sandbox_image", e.SandboxImage)
+	}
+	switch {
+	case e.SandboxType == drivers.Microsandbox || needs(func(p Pool) bool { return p.Image == "" }):
+		k.problems = append(k.problems, image.problems...)
+	case e.SandboxType != drivers.GVisor:
+		for _, p := range image.problems {
+			warnings = append(warnings, p.String()+" (needed by microsandbox)")
+		}
 	}
 	if needs(func(Pool) bool { return false }) {
 		k.file("execution.requirements", e.Requirements)
