@@ -45,22 +45,22 @@ const decoderMemory = 128 << 20
 func (u *unpacker) applyLayer(ctx context.Context, l layer) error {
 	compressed, err := l.open()
 	if err != nil {
-		return layerError(l.name, err)
+		return layerError(ctx, l.name, err)
 	}
 	defer compressed.Close()
 	archive, done, err := decompress(compressed)
 	if err != nil {
-		return layerError(l.name, err)
+		return layerError(ctx, l.name, err)
 	}
 	defer done()
 	sum := sha256.New()
 	stream := io.TeeReader(&bounded{ctx: ctx, from: archive, u: u}, sum)
 	u.written = map[string]bool{}
 	if err := u.applyArchive(ctx, tar.NewReader(stream)); err != nil {
-		return layerError(l.name, err)
+		return layerError(ctx, l.name, err)
 	}
 	if _, err := io.Copy(io.Discard, stream); err != nil { // the digest includes what follows the archive's end
-		return layerError(l.name, err)
+		return layerError(ctx, l.name, err)
 	}
 	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != l.diffID {
 		return fmt.Errorf("%w: the digest is %s; want %.100s", ErrBroken, got, l.diffID)
@@ -319,8 +319,11 @@ func (u *unpacker) hardLink(ctx context.Context, target, at string) error {
 }
 
 // layerError returns err, with ErrBroken and the layer's name unless its cause is the registry, the image's size, a
-// full disk or the context.
-func layerError(name string, err error) error {
+// full disk or a time limit. After the end of ctx it returns the cause instead.
+func layerError(ctx context.Context, name string, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	for _, other := range []error{
 		ErrMissing, ErrTooLarge, syscall.ENOSPC, context.Canceled, context.DeadlineExceeded,
 	} {

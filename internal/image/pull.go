@@ -105,24 +105,30 @@ func remoteError(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrBroken, err)
 }
 
-// registryTransport marks the errors of reading a response with ErrMissing: a connection that ends early does not mean
-// that the image is broken. Where the response is used, its errors have many types, and some are not exported.
+// registryTransport marks the errors of reading a response with ErrMissing, unless the request's context has ended: a
+// connection that ends early does not mean that the image is broken. Where the response is used, its errors have many types, and some are not exported.
 type registryTransport struct{ http.RoundTripper }
 
 func (t registryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.RoundTripper.RoundTrip(r)
 	if err == nil {
-		response.Body = responseBody{response.Body}
+		response.Body = responseBody{r.Context(), response.Body}
 	}
 	return response, err
 }
 
-type responseBody struct{ io.ReadCloser }
+type responseBody struct {
+	ctx context.Context //nolint:containedctx // of the request
+	io.ReadCloser
+}
 
 func (b responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = fmt.Errorf("%w: %w", ErrMissing, err)
+	switch {
+	case err == nil || errors.Is(err, io.EOF):
+		return n, err
+	case b.ctx.Err() != nil:
+		return n, context.Cause(b.ctx)
 	}
-	return n, err
+	return n, fmt.Errorf("%w: %w", ErrMissing, err)
 }

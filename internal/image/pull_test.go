@@ -100,13 +100,14 @@ func TestPull(t *testing.T) {
 type cutWriter struct {
 	http.ResponseWriter
 	left int
+	cut  func()
 }
 
 func (w *cutWriter) Write(p []byte) (int, error) {
 	if len(p) > w.left {
 		_, _ = w.ResponseWriter.Write(p[:w.left])
 		_ = http.NewResponseController(w.ResponseWriter).Flush()
-		panic(http.ErrAbortHandler)
+		w.cut()
 	}
 	w.left -= len(p)
 	return w.ResponseWriter.Write(p)
@@ -122,7 +123,7 @@ func TestPullFails(t *testing.T) {
 		case path == "" || r.Method != http.MethodGet || !strings.Contains(r.URL.Path, path):
 			registry.ServeHTTP(w, r)
 		case cut > 0:
-			registry.ServeHTTP(&cutWriter{w, cut}, r)
+			registry.ServeHTTP(&cutWriter{w, cut, func() { panic(http.ErrAbortHandler) }}, r)
 		default:
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, body)
@@ -167,19 +168,26 @@ func TestPullFails(t *testing.T) {
 	}
 }
 
-// TestPullCancelled checks that a registry that stalls does not hold up a worker that stops.
+// TestPullCancelled checks that a registry that stalls, in a manifest or in a layer, does not hold up a worker that
+// stops, and that the error is why it stops.
 func TestPullCancelled(t *testing.T) {
-	ctx, stop := context.WithCancelCause(t.Context())
-	why := errors.New("the worker stops")
-	addr := startRegistry(t, func(w http.ResponseWriter, r *http.Request, registry http.Handler) {
-		if strings.Contains(r.URL.Path, "/manifests/") {
-			stop(why)
-			<-r.Context().Done()
+	for path, left := range map[string]int{"/manifests/": 0, "/blobs/": 500} {
+		ctx, stop := context.WithCancelCause(t.Context())
+		why := errors.New("the worker stops")
+		addr := startRegistry(t, func(w http.ResponseWriter, r *http.Request, registry http.Handler) {
+			if r.Method == http.MethodGet && strings.Contains(r.URL.Path, path) {
+				w = &cutWriter{w, left, func() {
+					stop(why)
+					<-r.Context().Done()
+					panic(http.ErrAbortHandler)
+				}}
+			}
+			registry.ServeHTTP(w, r)
+		})
+		push(t, addr+"/a:1", archiveOf(t, entry{name: "big", text: strings.Repeat("x", 2<<20)}))
+		_, err := image.Unpack(ctx, image.Options{Path: addr + "/a:1", Dir: filepath.Join(t.TempDir(), "i"), MaxMB: 9})
+		if !errors.Is(err, why) || errors.Is(err, image.ErrMissing) || errors.Is(err, image.ErrBroken) {
+			t.Errorf("Unpack = %v after the end of the context within %s, want %v", err, path, why)
 		}
-		registry.ServeHTTP(w, r)
-	})
-	_, err := image.Unpack(ctx, image.Options{Path: addr + "/a:1", Dir: filepath.Join(t.TempDir(), "i")})
-	if !errors.Is(err, why) || errors.Is(err, image.ErrMissing) {
-		t.Errorf("Unpack = %v, want %v", err, why)
 	}
 }

@@ -196,7 +196,7 @@ func openLayoutArchive(ctx context.Context, file *os.File, temp string, maxMB in
 	remove := func() { _ = hostdir.Remove(dir) } // if this fails, a later Unpack removes it
 	var src source
 	if err = Untar(ctx, dir, file, maxMB); err != nil {
-		err = layerError(filepath.Base(file.Name()), err)
+		err = layerError(ctx, filepath.Base(file.Name()), err)
 	} else {
 		src, err = openLayout(dir)
 	}
