@@ -297,7 +297,6 @@ func (d *dispatcher) scan(ctx context.Context) {
 		subjects, err := d.w.c.taskSubjects(ctx)
 		out.report(ctx, err)
 		counts, invalid := byLane(subjects)
-		d.w.sweep(ctx, invalid)
 		maps.DeleteFunc(counts, func(l lane, _ int) bool { return !d.w.accepts(l) })
 		if len(counts) > 0 {
 			select {
@@ -305,6 +304,7 @@ func (d *dispatcher) scan(ctx context.Context) {
 			case <-ctx.Done():
 			}
 		}
+		d.w.sweep(ctx, invalid)
 		select {
 		case <-every.C:
 		case <-connected:

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -20,17 +21,17 @@ func (w *Worker) sweep(ctx context.Context, subjects []string) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.logError(ctx, "message on an invalid subject not removed", w.sweepFirst(ctx, subject))
+		w.logError(ctx, "message on an invalid subject not removed", w.sweepOne(ctx, subject))
 	}
 }
 
-// sweepFirst dead-letters the first message on a subject and removes it from TASKS.
-func (w *Worker) sweepFirst(ctx context.Context, subject string) error {
+// sweepOne dead-letters the last message on a subject and removes it from TASKS.
+func (w *Worker) sweepOne(ctx context.Context, subject string) error {
 	stream, err := w.c.js.Stream(ctx, streamTasks)
 	if err != nil {
 		return err
 	}
-	m, seq, err := w.c.firstOn(ctx, subject)
+	m, seq, err := w.c.lastOn(ctx, subject)
 	if err != nil || m == nil { // if m is nil, another worker was faster
 		return err
 	}
@@ -44,17 +45,22 @@ func (w *Worker) sweepFirst(ctx context.Context, subject string) error {
 	return stream.DeleteMsg(ctx, seq)
 }
 
-// firstOn returns the first message in TASKS on a subject, and its sequence, or nil. A message's subject may contain
-// wildcards. The server takes them as a filter and returns the messages of other subjects, too, which firstOn skips.
-func (c *Client) firstOn(ctx context.Context, subject string) (found *nats.Msg, seq uint64, err error) {
-	for next, more := uint64(1), true; more && found == nil && err == nil; {
-		query := map[string]any{"seq": next, "next_by_subj": subject, "batch": 1}
+// lastOn returns the last message in TASKS on a subject, and its sequence, or nil. A message's subject may contain
+// wildcards. The server takes them as a filter and also returns the last message on each lane that matches, which
+// lastOn skips: however many tasks are queued there, it reads one of them.
+func (c *Client) lastOn(ctx context.Context, subject string) (found *nats.Msg, seq uint64, err error) {
+	for next, more := uint64(1), true; more && err == nil; {
+		query := map[string]any{"seq": next, "multi_last": []string{subject}, "batch": readBatch}
 		next, more, err = c.directGet(ctx, streamTasks, query, func(m *nats.Msg, at uint64) error {
 			if m.Header.Get(jetstream.SubjectHeader) == subject {
 				found, seq = m, at
+				return errFound
 			}
 			return nil
 		})
+	}
+	if errors.Is(err, errFound) {
+		err = nil
 	}
 	return found, seq, err
 }
