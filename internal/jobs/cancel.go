@@ -144,7 +144,7 @@ func (c *Client) queuedMessage(
 		return nil, nil, err
 	}
 	if r.QueueSeq != 0 {
-		m, err := stream.GetMsg(ctx, r.QueueSeq)
+		m, err := c.getMsg(ctx, name, r.QueueSeq)
 		return m, func() error { return stream.DeleteMsg(ctx, r.QueueSeq) }, err
 	}
 	subject := delayedSubject(r.Tenant, r.TaskID, r.Run)

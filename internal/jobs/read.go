@@ -139,6 +139,23 @@ func (c *Client) lastOfEach(ctx context.Context, stream string, subjects []strin
 	return nil
 }
 
+// getMsg returns message seq of a stream. Unlike the method of jetstream.Stream, it does not take a header of the
+// message's publisher for one of the server. The error is jetstream.ErrMsgNotFound if there is no such message.
+func (c *Client) getMsg(ctx context.Context, stream string, seq uint64) (*jetstream.RawStreamMsg, error) {
+	var found *jetstream.RawStreamMsg
+	query := map[string]any{"seq": seq, "batch": 1} // the server returns the next message if there is no such one
+	_, _, err := c.directGet(ctx, stream, query, func(m *nats.Msg, at uint64) error {
+		if at == seq {
+			found = &jetstream.RawStreamMsg{Sequence: seq, Header: m.Header, Data: m.Data}
+		}
+		return nil
+	})
+	if err == nil && found == nil {
+		err = jetstream.ErrMsgNotFound
+	}
+	return found, err
+}
+
 // onlyServerHeaders removes the values that a message's publisher gave to headers of the server. The server adds its
 // own behind them.
 func onlyServerHeaders(h nats.Header) {

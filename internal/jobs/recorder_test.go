@@ -279,6 +279,28 @@ func TestReadsLargeMessages(t *testing.T) {
 	}
 }
 
+// TestLastOn checks that one request finds a message on a subject with wildcards, however many tasks are queued on the
+// lanes that match it.
+func TestLastOn(t *testing.T) {
+	f := newFleet(t)
+	const stray = "tasks.*.*.acme"
+	f.publish(t, stray, nil, "stray")
+	for range 2 * readBatch {
+		f.publish(t, "tasks.default.normal.acme", nil, "")
+	}
+	before := f.nc.Stats().OutMsgs
+	m, seq, err := f.lastOn(t.Context(), stray)
+	if err != nil || seq != 1 || string(m.Data) != "stray" {
+		t.Errorf("lastOn = %v, %d, %v, want the first message", m, seq, err)
+	}
+	if n := f.nc.Stats().OutMsgs - before; n != 1 {
+		t.Errorf("lastOn has sent %d requests, want 1", n)
+	}
+	if m, _, err := f.lastOn(t.Context(), "tasks.*.high.acme"); err != nil || m != nil {
+		t.Errorf("lastOn of a subject without messages = %v, %v, want none", m, err)
+	}
+}
+
 // A server that is restarted loses the bucket of workers, which is in memory. Workers create it again.
 func TestPresenceAfterRestart(t *testing.T) {
 	f := newFleet(t)
@@ -324,4 +346,33 @@ func TestForeignServerHeaders(t *testing.T) {
 	}
 	f.publish(t, "tasks.default.normal.acme", h, string(data)) // while tasks are recorded
 	f.awaitRecord(t, f.publishTask(t, "default.normal", "later"))
+}
+
+// TestForeignServerHeadersInQueue checks that headers which a producer sets do not count as the server's when a queued
+// task is cancelled and when its submission is read.
+func TestForeignServerHeadersInQueue(t *testing.T) {
+	f := newFleet(t)
+	f.record(t)
+	h, data, err := encodeNATS(taskEvent("1", `{"code":"x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Set("Nats-Sequence", "x")
+	h.Set("Nats-Time-Stamp", "x")
+	f.publish(t, "tasks.default.normal.acme", h, string(data))
+	id := TaskID("acme", "/test", "1")
+	f.awaitRecord(t, id)
+	if _, ev, err := f.Submitted(t.Context(), "acme", id); err != nil || string(ev.Data()) != string(data) {
+		t.Errorf("Submitted = %v, %v, want the event", ev, err)
+	}
+	if rec, err := f.Cancel(t.Context(), "acme", id); err != nil || rec.Status != schemas.Cancelled {
+		t.Errorf("Cancel = %s, %v, want a cancelled task", rec.Status, err)
+	}
+	f.publish(t, "tasks.default.normal.acme", nats.Header{"Status": {"404"}}, "")
+	if m, err := f.getMsg(t.Context(), streamTasks, 1); !errors.Is(err, jetstream.ErrMsgNotFound) {
+		t.Errorf("getMsg of the cancelled task's message = %v, %v, want none", m, err)
+	}
+	if m, err := f.getMsg(t.Context(), streamTasks, 2); err != nil || m.Sequence != 2 || len(m.Data) != 0 {
+		t.Errorf("getMsg of a message with the header Status = %v, %v, want the message", m, err)
+	}
 }

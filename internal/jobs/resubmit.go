@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -53,7 +54,7 @@ func (c *Client) Submitted(ctx context.Context, tenant, id string) (schemas.Reco
 }
 
 // submittedEvent returns the event that submitted a task, and its data. The error is a *NotRetryableError if one of
-// them is no longer kept.
+// them is no longer kept, or if the event is not valid.
 func (c *Client) submittedEvent(ctx context.Context, rec storedRecord) (s submission, err error) {
 	gone := &NotRetryableError{
 		Reason: "the submission of task " + rec.TaskID + " is no longer kept", Hint: "submit the task again",
@@ -77,11 +78,16 @@ func (c *Client) submittedEvent(ctx context.Context, rec storedRecord) (s submis
 		id:   rec.TaskID, event: ev, data: ev.Data(),
 	}
 	err = c.fetchData(ctx, &s)
-	if _, refused := errors.AsType[*RefusedError](err); refused {
+	refused, ok := errors.AsType[*RefusedError](err)
+	switch {
+	case !ok:
+		return s, err
+	case refused.Code == errcode.BadData:
 		gone.Reason += fmt.Sprintf(": its data is above %d KiB", inlineMax>>10)
-		return s, gone
+	default:
+		gone.Reason = "the submission of task " + rec.TaskID + " is not valid: " + refused.Message
 	}
-	return s, err
+	return s, gone
 }
 
 // submittedMessage returns the message of a task: from the queue while the task has not ended, later from the stream of

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -80,4 +81,24 @@ func TestSubmissionOfAMovingTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("ended")
+}
+
+// TestSubmissionIsNotValid checks that the error of a submission with both data and a reference says so.
+func TestSubmissionIsNotValid(t *testing.T) {
+	f := newFleet(t)
+	f.record(t)
+	ev := taskEvent("1", `{"code":"x"}`)
+	h, data, err := encodeNATS(ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Set("ce-dataref", objectRef("acme/x"))
+	f.publish(t, "tasks.default.normal.acme", h, string(data))
+	id := TaskID("acme", ev.Source(), ev.ID())
+	f.awaitRecord(t, id)
+	_, _, err = f.Submitted(t.Context(), "acme", id)
+	want := "the submission of task " + id + " is not valid: the event has both data and a reference to data"
+	if e, ok := errors.AsType[*NotRetryableError](err); !ok || e.Reason != want {
+		t.Errorf("Submitted = %v, want %q", err, want)
+	}
 }

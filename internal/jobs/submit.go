@@ -197,10 +197,6 @@ func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 // refersElsewhere reports whether message seq in TASKS refers to other data than header. It does if the server took our
 // message for a duplicate: then seq is the earlier submission's message, and our data is not needed.
 func (c *Client) refersElsewhere(ctx context.Context, seq uint64, header nats.Header) bool {
-	tasks, err := c.js.Stream(ctx, streamTasks)
-	if err != nil {
-		return false
-	}
-	m, err := tasks.GetMsg(ctx, seq)
+	m, err := c.getMsg(ctx, streamTasks, seq)
 	return err == nil && m.Header.Get("ce-dataref") != header.Get("ce-dataref")
 }
