@@ -175,7 +175,7 @@ func statOf(info fs.FileInfo) stat {
 }
 
 // open opens a regular file for reading. It does not block on pipes. A Root follows links despite O_NOFOLLOW, so open
-// also looks at the path itself.
+// also looks at the path itself, which must name the file that is open: it may have been a link a moment before.
 func (f *Folder) open(p string) (*os.File, error) {
 	file, err := f.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -186,7 +186,7 @@ func (f *Folder) open(p string) (*os.File, error) {
 	if err == nil {
 		named, err = f.root.Lstat(p)
 	}
-	if err == nil && (!info.Mode().IsRegular() || !named.Mode().IsRegular()) {
+	if err == nil && (!info.Mode().IsRegular() || !os.SameFile(info, named)) {
 		err = fmt.Errorf("open %q: not a regular file", p)
 	}
 	if err != nil {
