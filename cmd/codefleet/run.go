@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/text"
@@ -406,25 +406,6 @@ func (r *foreground) save(ctx context.Context, res *client.Result, patterns []st
 	return nil
 }
 
-// makeDirs makes a directory of root and those above it. Unlike MkdirAll, it follows no links: the working directory
-// may be a copy of a workspace, in which a program has put a link.
-func makeDirs(root *os.Root, dir string) error {
-	if dir == "." {
-		return nil
-	}
-	if err := makeDirs(root, path.Dir(dir)); err != nil {
-		return err
-	}
-	info, err := root.Lstat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return root.Mkdir(dir, 0o755)
-	case err == nil && !info.IsDir():
-		return usage("%s is not a directory but a link or a file", printable(dir)).try("another working directory")
-	}
-	return err
-}
-
 // saveOne writes an artifact to a temporary file and renames that, so that an existing file is replaced only by the
 // complete artifact.
 func (r *foreground) saveOne(ctx context.Context, root *os.Root, id string, a client.Artifact) error {
@@ -433,7 +414,11 @@ func (r *foreground) saveOne(ctx context.Context, root *os.Root, id string, a cl
 		return err
 	}
 	defer from.Close()
-	if err := makeDirs(root, path.Dir(a.Path)); err != nil {
+	err = dirsync.MakeDirs(root, path.Dir(a.Path), nil)
+	if errors.Is(err, dirsync.ErrNotDir) {
+		return usage("%v", err).try("another working directory")
+	}
+	if err != nil {
 		return err
 	}
 	temp := path.Join(path.Dir(a.Path), ".codefleet-tmp-"+strings.ToLower(rand.Text()))

@@ -26,7 +26,7 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 	if err := f.readUmask(); err != nil {
 		return err
 	}
-	f.meter = meter{report: f.o.Progress}
+	f.meter, f.made = meter{report: f.o.Progress}, map[string]bool{}
 	for _, d := range slices.Backward(todo) {
 		if d.there == nil || d.here != nil && d.here.kind != d.there.Kind && (!d.ours || policy != KeepBoth) {
 			if d.there == nil && d.ours && policy == KeepBoth {
@@ -213,20 +213,36 @@ func (f *Folder) writeDir(d difference, r *Report, generation int64) error {
 	return nil
 }
 
-// makeDir makes a directory and those above it. Unlike MkdirAll, it does not follow links.
+// makeDir makes a directory and those above it, once per apply.
 func (f *Folder) makeDir(dir string) error {
-	if dir == "." {
+	err := MakeDirs(f.root, dir, f.made)
+	if errors.Is(err, ErrNotDir) {
+		err = fmt.Errorf("%w; remove it, or synchronise again", err)
+	}
+	return err
+}
+
+// ErrNotDir is the error of MakeDirs if a file or a link has the name of a directory.
+var ErrNotDir = errors.New("a file or link has its name")
+
+// MakeDirs makes a directory of root and those above it. Unlike MkdirAll, it follows no links: a program may have put
+// them into the workspace. If made is not nil, MakeDirs adds the directories to it, and skips those that it has.
+func MakeDirs(root *os.Root, dir string, made map[string]bool) error {
+	if dir == "." || made[dir] {
 		return nil
 	}
-	if err := f.makeDir(path.Dir(dir)); err != nil {
+	if err := MakeDirs(root, path.Dir(dir), made); err != nil {
 		return err
 	}
-	l, err := f.lstat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return f.root.Mkdir(dir, 0o755)
+	info, err := root.Lstat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = root.Mkdir(dir, 0o755)
+	case err == nil && !info.IsDir():
+		err = fmt.Errorf("make directory %q: %w", dir, ErrNotDir)
 	}
-	if err == nil && (l == nil || l.kind != Dir) {
-		err = fmt.Errorf("make directory %q: a file or link has its name; remove it, or synchronise again", dir)
+	if err == nil && made != nil {
+		made[dir] = true
 	}
 	return err
 }

@@ -171,6 +171,7 @@ type Folder struct {
 	umask  fs.FileMode // set by apply
 	meter  meter       // of the current transfer
 
+	made   map[string]bool      // directories that the current apply has made or checked
 	pushed map[string]hash.Hash // SHA-256 of the files that the current push has read, by path
 	behind bool                 // whether the version that the last push made has changes that the directory lacks
 
