@@ -146,6 +146,30 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// TestShortWaitOverNATS checks that a call with a short wait waits that long if the bridge may not watch the task.
+func TestShortWaitOverNATS(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	cs, _ := stdio(t, bridge.Options{Fleet: client.Options{
+		URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword,
+	}}, nil)
+	task, _ := invoke(t, cs, "submit_task", map[string]any{"code": "block"})
+	get := map[string]any{"task_id": task["task_id"], "wait_ms": 0}
+	for status := any(nil); status != "running"; { // until the task runs
+		got, _ := invoke(t, cs, "get_task", get)
+		status = got["status"]
+	}
+	get["wait_ms"] = 400
+	begun := time.Now()
+	got, failed := invoke(t, cs, "get_task", get)
+	if took := time.Since(begun); failed || took < 400*time.Millisecond {
+		t.Errorf("get_task = %v after %v, want 400 ms", got, took)
+	}
+	cs, _ = stdio(t, options(f, ingesttest.Token), nil)
+	if got, failed := invoke(t, cs, "cancel_task", map[string]any{"task_id": task["task_id"]}); failed {
+		t.Errorf("cancel_task = %v", got)
+	}
+}
+
 // TestDescribedWaits checks that the descriptions of wait_ms have the settings' times.
 func TestDescribedWaits(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)

@@ -87,6 +87,7 @@ func (c *call) follow(
 		return nil
 	})
 	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.HTTPOnly {
+		peek.Stop()
 		final, err = c.fleet.WaitForApproval(watching, id, wait, skip...)
 	}
 	if err == nil {
