@@ -1029,10 +1029,12 @@ func TestCheckFiles(t *testing.T) {
 			"execution.runsc: ./none: no such file or directory",
 			"execution.requirements: none.txt: no such file or directory",
 		},
-		"sandbox_type: gvisor, runsc: none":              {"execution.runsc: none: executable file not found in $PATH"},
-		"sandbox_type: microsandbox, msb: ./none":        {"execution.msb: ./none: no such file or directory"},
-		"sandbox_type: gvisor, rootfs: file":             {"execution.rootfs: file is not a directory"},
-		"rootfs: file":                                   {"warning: execution.rootfs: file is not a directory (needed if microsandbox does not work)"},
+		"sandbox_type: gvisor, runsc: none":       {"execution.runsc: none: executable file not found in $PATH"},
+		"sandbox_type: microsandbox, msb: ./none": {"execution.msb: ./none: no such file or directory"},
+		"sandbox_type: gvisor, rootfs: file":      {"execution.rootfs: file is not a directory"},
+		"rootfs: file": {
+			"warning: execution.rootfs: file is not a directory (needed if microsandbox does not work)",
+		},
 		"requirements: .":                                {"execution.requirements: . is a directory"},
 		"sandbox_image: ./no":                            {"execution.sandbox_image: ./no: no such file or directory"},
 		"sandbox_image: 'python:3.12', msb: ./none":      nil, // gVisor is chosen if msb does not work

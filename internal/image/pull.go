@@ -106,7 +106,8 @@ func remoteError(ctx context.Context, err error) error {
 }
 
 // registryTransport marks the errors of reading a response with ErrMissing, unless the request's context has ended: a
-// connection that ends early does not mean that the image is broken. Where the response is used, its errors have many types, and some are not exported.
+// connection that ends early does not mean that the image is broken. Where the response is used, its errors have many
+// types, and some are not exported.
 type registryTransport struct{ http.RoundTripper }
 
 func (t registryTransport) RoundTrip(r *http.Request) (*http.Response, error) {

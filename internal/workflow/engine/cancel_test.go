@@ -129,6 +129,7 @@ func TestEndCancelsTasks(t *testing.T) {
 // loseEnd applies an event that ends a run, but does not do what follows from it. Then one of the run's tasks ends, and
 // the run's alarm rings.
 func loseEnd(t *testing.T, e *Engine, id string, ev workflow.Event) error {
+	t.Helper()
 	plan, err := e.plan(t.Context(), "acme", id)
 	if err != nil {
 		return err
