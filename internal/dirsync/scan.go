@@ -142,6 +142,12 @@ func syncable(p string) bool {
 		!strings.ContainsFunc(p, hidden) && !slices.ContainsFunc(strings.Split(p, "/"), refused)
 }
 
+// Writable reports whether a program may choose a path below a directory of this host: it is a clean path that both
+// sides can have, and leads into no directory named .git, through which the program could run others here.
+func Writable(p string) bool {
+	return syncable(p) && !slices.Contains(strings.Split(p, "/"), ".git")
+}
+
 // lstat describes a path without following it. It returns nil for anything but files, directories and symbolic links.
 func (f *Folder) lstat(p string) (*local, error) {
 	info, err := f.root.Lstat(p)
