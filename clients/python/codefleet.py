@@ -566,7 +566,7 @@ class Agent:
             pause = min(pause * 2, 2)
         try:
             return content if raw else json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _unexpected("the response is not JSON, so it is not from a fleet", response.status) from None
 
 
@@ -763,7 +763,7 @@ def _refusal(e, url):
         body = json.loads(content)
         text = ": ".join(filter(None, (body["message"], body.get("cause"))))
         return FleetError(text, e.code, body["code"], body.get("hint", ""), body.get("path", ""))
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, RecursionError, KeyError, TypeError, OSError):
         if e.code == 400 and url.startswith("http:") and b"HTTPS" in content:
             return _wrong_scheme(url, "https")
         return _unexpected(f"the response is {e.code}, which is not from a fleet", e.code)

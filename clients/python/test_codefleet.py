@@ -435,12 +435,13 @@ class Failures(unittest.TestCase):
         self.assertEqual((result, error), (ExecutionResult.FAILURE, "the server does not speak HTTP (check the address of the fleet)"))
 
     def test_no_json(self):
-        server, agent = self.respond((200, {}, b"<html>"))
-        with self.assertRaises(FleetError) as caught:
-            agent.submit({"code": "1"})
-        self.assertEqual((caught.exception.status, caught.exception.code), (200, "unexpected_response"))
-        self.assertEqual(str(caught.exception), "the response is not JSON, so it is not from a fleet (check the address of the fleet)")
-        self.assertEqual(len(server.paths), 1)
+        for content in (b"<html>", b"[" * 100_000):
+            server, agent = self.respond((200, {}, content))
+            with self.assertRaises(FleetError) as caught:
+                agent.submit({"code": "1"})
+            self.assertEqual((caught.exception.status, caught.exception.code), (200, "unexpected_response"))
+            self.assertEqual(str(caught.exception), "the response is not JSON, so it is not from a fleet (check the address of the fleet)")
+            self.assertEqual(len(server.paths), 1)
 
     def test_no_registration(self):
         class Silent(io.BytesIO):
