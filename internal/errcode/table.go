@@ -227,14 +227,15 @@ var skills = []Error{
 
 var programs = []Error{
 	row(ChannelBroken, "failed", "The program closed, or wrote to, the file descriptors that carry its result, or "+
-		"replaced functions of Python that report it, such as `len` or `json.dumps`.",
+		"replaced functions of Python that report it, such as `json.dumps`.",
 		"Use only file descriptors that the program has opened, and do not replace Python's own functions."),
 	row(CPULimit, "failed", "The program used up its processor time.",
 		"Request more with `limits`, or do less in one task."),
 	row(Exception, "failed", "The program did not catch an exception.",
 		"Correct the line in `line`; the traceback is in `error.cause`."),
 	row(ExitCode, "failed", "The program exited with a code other than 0.", "Read its output."),
-	row(MemoryLimit, "failed", "The program needed more memory than its limit.",
+	row(MemoryLimit, "failed", "The program needed more memory than its limit, or `eval` or `ast.literal_eval` got a "+
+		"text that is nested too deeply for Python's parser.",
 		"Raise `limits.memory_mb`, or process the data in smaller pieces."),
 	row(ResultTooLarge, "failed tool", "The result of a program or a tool call, as JSON, exceeds its limit.",
 		"Return less, or write to a file of the workspace."),

@@ -157,6 +157,24 @@ var hostile = []struct {
 		name: "replaces the channel", code: "import os\nos.dup2(1, 3)\n5",
 		want: want{status: "failed", code: "channel_broken"},
 	},
+	{
+		name: "replaces functions of os", code: "import os\nos.write = os.readv = lambda fd, data: 1\n" +
+			"os.fstat = os.getpid = os._exit = None\n5",
+		want: want{result: "5"},
+	},
+	{
+		name: "replaces types", code: "import builtins\nbuiltins.memoryview = builtins.BaseException = None\n5",
+		want: want{result: "5"},
+	},
+	{
+		name: "replaces what json uses", code: "import builtins\nbuiltins.isinstance = lambda *a: True\n5",
+		want: want{status: "failed", code: "channel_broken"},
+	},
+	{
+		name: "replaces what json and traceback use",
+		code: "import builtins\nbuiltins.dict = builtins.str = builtins.len = None\n5",
+		want: want{status: "failed", code: "channel_broken"},
+	},
 	{name: "closes standard output", code: "import os\nos.close(1)\n5", want: want{result: "5"}},
 	{
 		name: "floods the channel", code: "import os\nwhile True: os.write(3, b'\\x00\\x00\\x00\\x01' * 10_000)",

@@ -5,6 +5,7 @@ It has no privileges. Once the program has started, nothing that this process se
 
 import ast
 import atexit
+import builtins
 import errno
 import io
 import itertools
@@ -21,6 +22,8 @@ import traceback
 import types
 
 import _signal
+from posix import _exit, fstat, getpid, readv, write  # bound before a program can replace them
+from posixpath import samestat
 
 from codefleet import catalogue, facts, frames, hidden, jsonable, mcp_client, pictures, session, statevar
 
@@ -54,7 +57,7 @@ def main(boot, drop_privileges):
         channel = Channel(CONTROL)
         channel.send({"t": "warm"})
         if not os.read(CONTROL, len(ADMIT)):
-            os._exit(LOST)
+            _exit(LOST)
         drop_privileges()
         space, maxima = prepare(boot)
         channel.send({"t": "ready"})
@@ -66,7 +69,7 @@ def main(boot, drop_privileges):
     except TooMuchLeft as error:
         print(error, file=sys.stderr, flush=True)
     except BaseException:
-        traceback.print_exc()
+        quietly(traceback.print_exc)
     lost()
 
 
@@ -75,7 +78,7 @@ def lost():
     quietly(lambda: _signal.signal(UNREPORTED, _signal.SIG_DFL))
     quietly(lambda: _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {UNREPORTED}))
     quietly(lambda: _signal.raise_signal(UNREPORTED))
-    os._exit(LOST)
+    _exit(LOST)
 
 
 def warm(boot):
@@ -212,7 +215,7 @@ class Channel:
 
     def __init__(self, descriptor):
         self._descriptor = descriptor
-        self._socket = os.fstat(descriptor)
+        self._socket = fstat(descriptor)
         self._frames = frames.Splitter(hidden.Region(frames.CAPACITY))
         self._writing = threading.Lock()
         self._changed = threading.Condition()
@@ -224,10 +227,10 @@ class Channel:
     def send(self, header, body=b""):
         data = memoryview(frames.pack(header, body))
         with self._writing:
-            if not os.path.samestat(os.fstat(self._descriptor), self._socket):
+            if not samestat(fstat(self._descriptor), self._socket):
                 raise OSError(errno.EBADF, "the program has replaced descriptor %d" % self._descriptor)
             while data:
-                data = data[os.write(self._descriptor, data) :]
+                data = data[write(self._descriptor, data) :]
 
     def receive(self):
         """Returns the next message with its complete body."""
@@ -244,7 +247,7 @@ class Channel:
             frame = self._frames.next()
             if frame is not None:
                 return frame[0], bytes(frame[1])
-            if not self._frames.receive(lambda memory: os.readv(self._descriptor, [memory])):
+            if not self._frames.receive(lambda memory: readv(self._descriptor, [memory])):
                 lost()
 
     def call(self, server, tool, arguments, definition):
@@ -339,7 +342,7 @@ class Program:
         if details.get("session"):
             session.name = details["session"]["name"]
             session._file = os.path.join(boot["workspace"], details["session"]["file"])
-        self.process = os.getpid()
+        self.process = getpid()
         self.saver = pictures.Saver(boot["workspace"])
         if run.get("catalogue"):
             catalogue.use(boot["catalogue"], run["catalogue"])
@@ -368,8 +371,8 @@ class Program:
                 _signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
             except BaseException:  # of a handler that was due; the signals are blocked nevertheless
                 pass
-            if os.getpid() != self.process:  # a forked process, which reports nothing
-                os._exit(LOST)
+            if getpid() != self.process:  # a forked process, which reports nothing
+                _exit(LOST)
             calm()
             outcome = uncaught(error, {}, self.limits["memory"]), b""
         try:
@@ -416,6 +419,7 @@ class Program:
         module.__file__ = FILENAME
         sys.modules["__main__"] = module
         names = module.__dict__
+        names["__builtins__"] = vars(builtins)  # not this module's own
         try:
             names["inputs"] = jsonable.load(self.inputs) if self.inputs else None
             if self.state:
@@ -431,7 +435,7 @@ class Program:
             failure = uncaught(error, names, self.limits["memory"])
         if sys.getrecursionlimit() < RECURSION:
             sys.setrecursionlimit(RECURSION)
-        if os.getpid() != self.process:  # a forked process that ran to the end of the program
+        if getpid() != self.process:  # a forked process that ran to the end of the program
             leave()
         try:
             if failure and any(not t.daemon for t in threading.enumerate() if t is not threading.main_thread()):
@@ -499,7 +503,7 @@ class Program:
         except OSError:
             lost()
         while True:  # the runner kills this process, which is faster than its exit
-            signal.pause()
+            _signal.pause()
 
 
 def calm():
@@ -560,7 +564,7 @@ def forget_calls():
 def leave():
     """Ends a forked process, which reports nothing."""
     flush()
-    os._exit(0)
+    _exit(0)
 
 
 def flush():
