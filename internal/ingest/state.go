@@ -47,6 +47,9 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	f, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, 0, name)
+	if errors.Is(err, history.ErrLink) {
+		return damagedState(name, errors.New("it is a link, not a file"))
+	}
 	if errors.Is(err, state.ErrNotFound) {
 		e := apierror.New(errcode.UnknownState, "the workspace %s has no state document %s", ref.Workspace, name)
 		e.Hint = "write it with PUT"
@@ -75,13 +78,17 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	if statedoc.IsYAML(name) && !strings.Contains(r.Header.Get("Accept"), "json") {
 		h.Set("Content-Type", "application/yaml")
 	} else if content, err = statedoc.ToJSON(name, content); err != nil {
-		e := apierror.New(errcode.BadState, "the state document %s is damaged", name)
-		e.Status, e.Cause = http.StatusConflict, err.Error()
-		e.Hint = "a task may have written it (the log of the workspace lists the commits); replace it"
-		return e
+		return damagedState(name, err)
 	}
 	_, _ = w.Write(content) //nolint:gosec // not HTML, and nosniff
 	return nil
+}
+
+func damagedState(name string, cause error) error {
+	e := apierror.New(errcode.BadState, "the state document %s is damaged", name)
+	e.Status, e.Cause = http.StatusConflict, cause.Error()
+	e.Hint = "a task may have written it (the log of the workspace lists the commits); replace it"
+	return e
 }
 
 func stateTooLarge(size int64) error {
@@ -143,6 +150,8 @@ func (s *Server) stateConflict(r *http.Request, ref state.Ref, err error, e stat
 	switch {
 	case err == nil:
 		current = info.ETag
+	case errors.Is(err, history.ErrLink):
+		current = "a link"
 	case !errors.Is(err, state.ErrNotFound):
 		return err
 	}

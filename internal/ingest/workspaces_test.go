@@ -622,7 +622,9 @@ func TestState(t *testing.T) {
 		t.Errorf("content of the file = %q, want the YAML as sent", body)
 	}
 	// A document that a task has damaged is reported, and can be replaced.
-	wantStatus(t, f, 200, nil, "PUT", main+"/files/state.json", nil, "{broken")
-	wantStatus(t, f, 409, nil, "GET", "/v1/state/state.json", nil, "")
+	for _, content := range []string{"{broken", `{"a":1,"a":2}`} {
+		wantStatus(t, f, 200, nil, "PUT", main+"/files/state.json", nil, content)
+		wantStatus(t, f, 409, nil, "GET", "/v1/state/state.json", nil, "")
+	}
 	wantStatus(t, f, 200, nil, "PUT", "/v1/state/state.json", jsonType, `{}`)
 }

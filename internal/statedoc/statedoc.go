@@ -75,15 +75,25 @@ func IsYAML(name string) bool {
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// ToJSON returns the content of a state document as JSON. It returns an error for a file with several YAML documents,
-// because to save the state of the first would remove the others.
+// ToJSON returns the content of a state document as JSON that programs can decode. It returns an error for a file with
+// several YAML documents, because to save the state of the first would remove the others.
 func ToJSON(name string, content []byte) (json.RawMessage, error) {
-	if !IsYAML(name) {
-		if !json.Valid(content) {
-			return nil, errors.New("it is not JSON")
+	data := bytes.TrimSpace(content)
+	if IsYAML(name) {
+		var err error
+		if data, err = fromYAML(content); err != nil {
+			return nil, err
 		}
-		return bytes.TrimSpace(content), nil
+	} else if !json.Valid(data) {
+		return nil, errors.New("it is not JSON")
 	}
+	if err := strictjson.Check(data); err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+func fromYAML(content []byte) ([]byte, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(content))
 	var v any
 	if err := dec.Decode(&v); err != nil && !errors.Is(err, io.EOF) { // an empty file is null
@@ -169,9 +179,6 @@ func CheckYAML(content []byte) error {
 	data, err := ToJSON("x.yaml", content)
 	if err == nil && (len(data) == 0 || data[0] != '{') {
 		err = errors.New("it must be a mapping, as in step: 2")
-	}
-	if err == nil {
-		err = strictjson.Check(data)
 	}
 	return err
 }

@@ -138,6 +138,32 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestDamaged checks documents that a program has written as a file.
+func TestDamaged(t *testing.T) {
+	for content, want := range map[string]string{
+		`{"n":1` + strings.Repeat("1", 4300) + "}":                    "a number has more than 4300 digits",
+		`{"n":` + strings.Repeat("[", 500) + strings.Repeat("]", 501): "it is not JSON",
+		strings.Repeat("[", 501) + strings.Repeat("]", 501):           "it is nested more than 500 levels deep",
+		`{"n":1e999}`:         "a number is too large for a float: 1e999",
+		`{"n":{"a":1,"a":1}}`: "/n/a: the name occurs twice",
+		"{\"n\":\"\xff\"}":    "invalid UTF-8",
+		"\ufeff{}":            "it is not JSON",
+		`{"n":NaN}`:           "it is not JSON",
+	} {
+		if data, err := statedoc.ToJSON("x.json", []byte(content)); data != nil || fmt.Sprint(err) != want {
+			t.Errorf("ToJSON(%.40q) = %.40s, %v, want %q", content, data, err, want)
+		}
+	}
+	for content, want := range map[string]string{
+		strings.Repeat("[", 501) + strings.Repeat("]", 501): "it is nested more than 500 levels deep",
+		"n: 1\nn: 2": "it is not YAML: yaml: unmarshal errors:\n  line 2: mapping key \"n\" already defined at line 1",
+	} {
+		if data, err := statedoc.ToJSON("x.yaml", []byte(content)); data != nil || fmt.Sprint(err) != want {
+			t.Errorf("ToJSON(%.40q) = %.40s, %v, want %q", content, data, err, want)
+		}
+	}
+}
+
 func FuzzToJSON(f *testing.F) {
 	f.Add([]byte("a: 1"))
 	f.Add([]byte(`{"a": [1, null, "x"]}`))

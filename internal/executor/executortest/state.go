@@ -54,7 +54,11 @@ var stateCases = []struct {
 		},
 	},
 	{
-		"a device in its place", "", "import os\nos.symlink('/dev/null', 'state.json')\nstate['a'] = 2", "",
+		"a link in its place", "", "import os\nos.symlink('/dev/null', 'state.json')\nstate['a'] = 2", "",
+		want{status: executor.Failed, code: "bad_state", message: "state.json is a link, not a file"},
+	},
+	{
+		"a directory in its place", "", "import os\nos.mkdir('state.json')\nstate['a'] = 2", "",
 		want{status: executor.Failed, code: "bad_state", message: "state.json is not a regular file"},
 	},
 	{"another working directory", `{"a": 1}`, "import os\nos.chdir('/')\nstate['a'] = 2", "{\n  \"a\": 2\n}\n", want{}},
@@ -118,6 +122,29 @@ var stateCases = []struct {
 	{"a document with a number beyond floats", `{"a": 1e999}`, "state['b'] = 1", "", want{
 		status: executor.Failed, code: "bad_state", message: "state.json is not JSON: the number 1e999 is too large",
 	}},
+	{"a document with a name twice", `{"a": {"b": 1, "b": 2}}`, "state['c'] = 1", "", want{
+		status: executor.Failed, code: "bad_state", message: "state.json is not JSON: the name 'b' occurs twice",
+	}},
+	{"a document of 501 levels", strings.Repeat(`{"a":`, 501) + "1" + strings.Repeat("}", 501), "state", "", want{
+		status: executor.Failed, code: "bad_state", message: "state.json is not JSON: it is nested too deeply",
+	}},
+	{"a document with a long fraction", `{"a": 0.` + strings.Repeat("1", 4300) + `}`, "state", "", want{
+		status: executor.Failed, code: "bad_state", message: "a number has more than 4300 digits",
+	}},
+	{"a document that is not UTF-8", "{\"a\": \"\xff\"}", "state['b'] = 1", "", want{
+		status: executor.Failed, code: "bad_state", message: "state.json is not JSON: 'utf-8' codec can't decode",
+	}},
+	{"a document in UTF-16", "{\x00}\x00", "state['b'] = 1", "", want{
+		status: executor.Failed, code: "bad_state", message: "state.json is not JSON",
+	}},
+	{"a document with a byte order mark", "\ufeff{}", "state['b'] = 1", "", want{
+		status: executor.Failed, code: "bad_state", message: "state.json is not JSON: Unexpected UTF-8 BOM",
+	}},
+	{
+		"a document that is too large with indentation", `{"a":[` + strings.Repeat("[],", 600_000) + `[]]}`,
+		"state['b'] = 'é'", `{"a":[` + strings.Repeat("[],", 600_000) + `[]],"b":"é"}` + "\n",
+		want{},
+	},
 	{"a key that is not a string", "", "state[1] = 2", "", want{
 		status: executor.Failed, code: "bad_state",
 		message: "state: the key 1 is not a string",

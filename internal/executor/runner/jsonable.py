@@ -20,7 +20,22 @@ def load(data):
     return json.loads(data, parse_float=finite, parse_constant=constant)
 
 
-def load_kept(data, levels, digits=MAX_DIGITS):
+def load_document(data, levels):
+    """Like load_kept, for a file that any program has written, in bytes. It is in UTF-8, and has no name twice."""
+    return load_kept(data.decode(), levels, pairs=unique)
+
+
+def unique(pairs):
+    """Returns the object that consists of pairs."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError("the name %.80r occurs twice" % twice)
+    return members
+
+
+def load_kept(data, levels, digits=MAX_DIGITS, pairs=None):
     """Like load, for JSON that is to be kept: raises a ValueError if later readers could not decode it."""
 
     def integer(number):
@@ -28,7 +43,14 @@ def load_kept(data, levels, digits=MAX_DIGITS):
             raise ValueError("an integer has more than %d digits" % digits)
         return int(number)
 
-    value = json.loads(data, parse_int=integer, parse_float=finite, parse_constant=constant)
+    def fraction(number):
+        if len(number) > MAX_DIGITS and sum(map(str.isdigit, number)) > MAX_DIGITS:
+            raise ValueError("a number has more than %d digits" % MAX_DIGITS)
+        return finite(number)
+
+    value = json.loads(
+        data, parse_int=integer, parse_float=fraction, parse_constant=constant, object_pairs_hook=pairs
+    )
     check(value, levels)
     return value
 

@@ -32,7 +32,8 @@ class Variable:
 
     def __init__(self, workspace, file, content, save):
         self.file, self.save = file, save
-        self.path = os.path.join(workspace, file)  # absolute, because programs change the working directory
+        # Without links, and absolute, because programs change the working directory.
+        self.path = os.path.join(os.path.realpath(workspace), file)
         self.content = content
         self.loaded = b""  # the file, as loaded
         self.before = {}  # JSON of each value, as loaded
@@ -51,9 +52,13 @@ class Variable:
     def read(self):
         """Returns the file's bytes: none if it does not exist."""
         try:
-            size = os.stat(self.path).st_size
-            if size > LIMIT:
-                raise Invalid("%s is %d bytes; the limit is %d" % (self.file, size, LIMIT), REPLACE)
+            if os.path.realpath(self.path) != self.path:  # the fleet follows no links
+                raise Invalid("%s is a link, not a file" % self.file, REPLACE)
+            status = os.stat(self.path)
+            if not stat.S_ISREG(status.st_mode):
+                raise Invalid("%s is not a regular file" % self.file, REPLACE)
+            if status.st_size > LIMIT:
+                raise Invalid("%s is %d bytes; the limit is %d" % (self.file, status.st_size, LIMIT), REPLACE)
             with open(self.path, "rb") as file:
                 return file.read(LIMIT + 1)
         except FileNotFoundError:
@@ -66,7 +71,7 @@ class Variable:
         if self.content is not None:
             data = self.content
         try:
-            value = jsonable.load(data) if data else {}
+            value = jsonable.load_document(data, LEVELS) if data else {}
         except (ValueError, RecursionError) as error:
             raise Invalid("%s is not JSON: %s" % (self.file, error), REPLACE) from None
         if not isinstance(value, dict):
@@ -102,18 +107,26 @@ class Variable:
         for key in removed:
             document.pop(key, None)
         try:
-            text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+            data = encoded(document)
         except (ValueError, RecursionError) as error:
             raise Invalid("%s cannot be saved as JSON: %s" % (self.file, error), USE_FILES) from None
-        data = text.encode("utf-8", "backslashreplace")
         if len(data) > LIMIT:
             raise Invalid("state: %s would be %d bytes; the limit is %d" % (self.file, len(data), LIMIT), STORE_LESS)
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
         with open(self.path, "wb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a link to a device, which keeps nothing
-                raise Invalid("%s is not a regular file" % self.file, REPLACE)
             file.write(data)
         self.saved = True
+
+
+def encoded(document):
+    """Returns a document as JSON in bytes, indented if that fits into LIMIT."""
+    lines = bytearray()
+    for part in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(document):
+        lines += part.encode("utf-8", "backslashreplace")
+        if len(lines) >= LIMIT:
+            text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+            return text.encode("utf-8", "backslashreplace") + b"\n"
+    return bytes(lines) + b"\n"
 
 
 def reason(error):

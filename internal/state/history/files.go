@@ -13,8 +13,11 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
+// ErrLink is objects.ErrNotFound for a path that is a symbolic link.
+var ErrLink = fmt.Errorf("it is a link: %w", objects.ErrNotFound)
+
 // Open opens a file of a version for reading. Generation 0 means the newest. Only the blobs that are read are fetched.
-// Open returns objects.ErrNotFound if the file does not exist. ctx bounds all reads.
+// Open returns objects.ErrNotFound if the file does not exist, and ErrLink if it is a link. ctx bounds all reads.
 func Open(
 	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, path string,
 ) (io.ReadSeeker, repo.FileInfo, error) {
@@ -62,6 +65,9 @@ func openIn(
 	ctx context.Context, r *repo.Repo, ref format.Ref, v *repo.Loaded, path string,
 ) (io.ReadSeeker, repo.FileInfo, error) {
 	e := v.Set.Find(path)
+	if e != nil && e.Kind == format.KindSymlink {
+		return nil, repo.FileInfo{}, fmt.Errorf("open %q: %w", path, ErrLink)
+	}
 	if e == nil || e.Kind != format.KindFile {
 		return nil, repo.FileInfo{}, fmt.Errorf("open %q: %w", path, objects.ErrNotFound)
 	}

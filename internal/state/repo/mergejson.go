@@ -31,8 +31,10 @@ func (m *merger) mergeJSON(base, theirs, ours *format.Entry) (*format.Entry, err
 		if err != nil {
 			return nil, err
 		}
-		if data, err = statedoc.ToJSON(ours.Path, data); err != nil {
-			return nil, nil //nolint:nilerr // an ordinary conflict
+		if statedoc.IsYAML(ours.Path) { // ToJSON would refuse JSON that merges, although programs cannot decode it
+			if data, err = statedoc.ToJSON(ours.Path, data); err != nil {
+				return nil, nil //nolint:nilerr // an ordinary conflict
+			}
 		}
 		if json.Unmarshal(data, &objects[i]) != nil || objects[i] == nil && i > 0 {
 			return nil, nil //nolint:nilerr // not an object: an ordinary conflict
