@@ -1,12 +1,16 @@
 package repo
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -91,8 +95,67 @@ func TestFolderKeepsNewCommit(t *testing.T) {
 	want(one, two)
 	f.step(t.Context())
 	f.step(t.Context())
-	want(two)
+	if _, ok := f.due[one]; ok { // the fold of one may have evicted two, which is then folded, too
+		t.Error("the folder has not forgotten a workspace that it has folded")
+	}
 	if h, _, err := r.ReadHead(t.Context(), one, ""); err != nil || len(h.Carried) != 0 {
 		t.Errorf("HEAD carries %d objects, %v, want none", len(h.Carried), err)
 	}
+}
+
+// TestFoldOfDamagedHead checks that the folder tries ever less often to fold an evicted workspace whose HEAD cannot be
+// read, and that it folds the workspace when the HEAD can be read again.
+func TestFoldOfDamagedHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket, damaged := mem.New(), atomic.Bool{}
+		reads := 0
+		r := New(headHook{bucket, func() error {
+			reads++
+			if damaged.Load() {
+				return errors.New("damaged")
+			}
+			return nil
+		}}, Options{Log: slog.New(slog.DiscardHandler), Carry: func() bool { return true }})
+		ref := format.Ref{Tenant: "acme", Workspace: "one"}
+		pack := []byte("the pack")
+		h := format.Head{
+			Generation: 1, Commit: "x", Born: 1, Manifest: &format.ManifestRef{Name: "000000000001-0123456789abcdef"},
+			Carried: []format.Carried{{Pack: objects.Sum(pack), Data: pack}},
+		}
+		if _, err := r.SwapHead(t.Context(), ref, "", &h); err != nil {
+			t.Fatal(err)
+		}
+		r.carrier.drop(ref)
+		r.carrier.evicted[ref] = true
+		damaged.Store(true)
+		stop := r.StartFolding()
+		r.folder.note(ref, h.Carried)
+		time.Sleep(10*time.Minute + foldEvery/2)
+		synctest.Wait()
+		if want := 6 + 9; reads != want { // after 1, 2, 4, 8, 16 and 32 seconds, and then every minute
+			t.Errorf("the folder tried %d times in ten minutes, want %d", reads, want)
+		}
+		damaged.Store(false)
+		time.Sleep(foldMaxDelay)
+		synctest.Wait()
+		stop(t.Context())
+		if h, _, err := r.ReadHead(t.Context(), ref, ""); err != nil || len(h.Carried) != 0 {
+			t.Errorf("HEAD carries %d objects, %v, want none", len(h.Carried), err)
+		}
+	})
+}
+
+// headHook is an object store that calls a function before each read of a HEAD, and returns its error.
+type headHook struct {
+	objects.Objects
+	beforeRead func() error
+}
+
+func (h headHook) Get(ctx context.Context, key string, o objects.GetOptions) (objects.Object, error) {
+	if strings.HasSuffix(key, "/HEAD") {
+		if err := h.beforeRead(); err != nil {
+			return objects.Object{}, err
+		}
+	}
+	return h.Objects.Get(ctx, key, o)
 }

@@ -91,6 +91,7 @@ func (r *Repo) Fold(ctx context.Context, ref format.Ref) error {
 const (
 	foldAfter      = 5 * time.Second // how long HEAD carries a commit before it is stored
 	foldEvery      = time.Second
+	foldMaxDelay   = time.Minute                    // longest delay after an error
 	foldEarly      = format.MaxCarriedManifests / 2 // if HEAD carries at least so many objects, they are stored at once
 	foldWorkspaces = 4                              // workspaces that are folded at a time
 )
@@ -110,6 +111,9 @@ type folder struct {
 type fold struct {
 	at     time.Time // when it stores what HEAD carries
 	stored time.Time // when it last did so; zero if never
+
+	delay time.Duration // after the last attempt, which failed; zero if it succeeded
+	retry time.Time     // when the delay ends
 }
 
 // StartFolding folds the workspaces to which r commits, within ten seconds after the last commit. stop ends this, and
@@ -168,7 +172,8 @@ func (f *folder) run(ctx context.Context) {
 }
 
 // step stores what is due. It folds a workspace if there were no commits for foldEvery after it stored what HEAD
-// carries, or if that was evicted from memory. While HEADs must not carry commits, it folds all workspaces.
+// carries, or if that was evicted from memory. While HEADs must not carry commits, it folds all workspaces. After an
+// error it waits, each time longer.
 func (f *folder) step(ctx context.Context) {
 	allowed := f.repo.Options.Carry != nil && f.repo.Options.Carry()
 	var g errgroup.Group
@@ -181,12 +186,13 @@ func (f *folder) step(ctx context.Context) {
 		switch {
 		case len(carried) == 0 && !evicted:
 			f.forget(ref)
+		case time.Until(due.retry) > 0:
 		case evicted || !allowed || stored && !due.stored.IsZero() && time.Since(due.stored) >= foldEvery:
-			g.Go(func() error { f.report(ctx, ref, f.repo.Fold(ctx, ref)); return nil })
+			g.Go(func() error { f.noteAttempt(ctx, ref, f.repo.Fold(ctx, ref)); return nil })
 		case time.Until(due.at) <= 0:
 			g.Go(func() error {
 				err := f.repo.StoreCarried(ctx, ref, carried)
-				f.report(ctx, ref, err)
+				f.noteAttempt(ctx, ref, err)
 				if err == nil {
 					f.noteStored(ref)
 				}
@@ -212,6 +218,19 @@ func (f *folder) noteStored(ref format.Ref) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.due[ref] = fold{at: time.Now().Add(foldAfter), stored: time.Now()}
+}
+
+// noteAttempt records the outcome of an attempt, and logs an error.
+func (f *folder) noteAttempt(ctx context.Context, ref format.Ref, err error) {
+	f.report(ctx, ref, err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	due := f.due[ref]
+	if due.delay = min(max(2*due.delay, foldEvery), foldMaxDelay); err == nil {
+		due.delay = 0
+	}
+	due.retry = time.Now().Add(due.delay)
+	f.due[ref] = due
 }
 
 func (f *folder) report(ctx context.Context, ref format.Ref, err error) {
