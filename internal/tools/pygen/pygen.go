@@ -142,8 +142,8 @@ func (p *Package) accept(s Source) []tools.Definition {
 	return out
 }
 
-// Write updates servers/<Dir>. It replaces changed files one by one, removes generated modules of tools that no longer
-// exist, keeps files that were written or edited by hand, and returns the changed and removed files. If the directory
+// Write updates servers/<Dir>. It replaces changed files one by one, removes generated modules that no listed tool
+// has, keeps files that were written or edited by hand, and returns the changed and removed files. If the directory
 // belongs to another server, or is hand-written, or such a file has the name of a module, it returns an error and
 // changes no file.
 func Write(servers string, p Package) (changed []string, err error) {
@@ -228,12 +228,13 @@ func staleModules(root *os.Root, p Package, old tools.Definitions) (stale []stri
 				"move the file to another server, or delete it", at, p.Definitions.Server)
 		}
 	}
-	listed := map[string]bool{}
+	kept := map[string]bool{} // not p.Files, which AddAnnounced reduces
 	for _, d := range p.Definitions.Tools {
-		listed[d.Name] = true
+		kept[p.Definitions.Names[d.Name]] = true
 	}
-	for tool, function := range old.Names {
-		if at := path.Join(p.Dir, function+".py"); !listed[tool] && isGenerated(root, at) {
+	for _, function := range old.Names {
+		at := path.Join(p.Dir, function+".py")
+		if !kept[function] && path.Dir(at) == p.Dir && isGenerated(root, at) { // the names may have been edited
 			stale = append(stale, at)
 		}
 	}

@@ -665,6 +665,55 @@ func TestWriteKeepsHandWrittenFiles(t *testing.T) {
 }
 
 // Processes may write one server at the same time: none reads or renames what another has half written.
+// TestWriteAfterAChangeOfNames checks that Write removes the module of a tool whose function gets another name, and no
+// file of another server, when the definitions that a previous Write wrote were edited.
+func TestWriteAfterAChangeOfNames(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "servers")
+	generate := func(server string, previous tools.Definitions) Package {
+		p, err := Generate(Source{
+			Server: server, Tools: []tools.Definition{def("a", `{}`), def("b", `{}`), def("c", `{}`)}, Previous: previous,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := generate("s", tools.Definitions{})
+	p.Files["a-b.py"] = p.Files["a.py"]
+	delete(p.Files, "a.py")
+	p.Definitions.Names["a"], p.Definitions.Names["c"] = "a-b", "../other/c"
+	var err error
+	if p.Files[tools.DefinitionsFile], err = tools.EncodeJSON(p.Definitions); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []Package{generate("other", tools.Definitions{}), p} {
+		if _, err := Write(dir, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old, err := Previous(dir, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Write(dir, generate("s", old)); err != nil {
+		t.Fatal(err)
+	}
+	var modules []string
+	for _, server := range []string{"other", "s"} {
+		found, err := filepath.Glob(filepath.Join(dir, server, "[^_]*.py"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range found {
+			modules = append(modules, server+"/"+filepath.Base(at))
+		}
+	}
+	want := []string{"other/a.py", "other/b.py", "other/c.py", "s/a.py", "s/b.py", "s/c.py"}
+	if diff := cmp.Diff(want, modules); diff != "" {
+		t.Errorf("modules (-want +got):\n%s", diff)
+	}
+}
+
 func TestWritesAtTheSameTime(t *testing.T) {
 	dir := t.TempDir()
 	var packages []Package
