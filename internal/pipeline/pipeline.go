@@ -142,11 +142,11 @@ func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
 	if s.network, err = admit(t); err != nil {
 		return s.end(err)
 	}
-	if s.tools, err = p.discover(ctx, t); err != nil {
+	var release func()
+	s.tools, release, err = p.discover(ctx, t)
+	defer release()
+	if err != nil {
 		return s.end(err)
-	}
-	if s.tools.dir != "" {
-		defer p.Tools.Catalogue.Hold(s.tools.dir)()
 	}
 	if s.draft, err = p.write(ctx, t, s.tools); err != nil {
 		return s.end(err)

@@ -18,13 +18,11 @@ import (
 // Catalogue is where tasks get their tools. *tools.VersionStore implements it.
 type Catalogue interface {
 	// Current returns the catalogue version for a tenant's task that begins now. It returns the same Listing while
-	// nothing changes.
-	Current(ctx context.Context, tenant string) (tools.Installed, error)
+	// nothing changes. Its directory exists until release is called, which is never nil.
+	Current(ctx context.Context, tenant string) (v tools.Installed, release func(), err error)
 	// Kept returns a version that an earlier run of the task used, perhaps on another host. The error is
-	// fs.ErrNotExist if the version no longer exists.
-	Kept(ctx context.Context, tenant, version string) (tools.Installed, error)
-	// Hold keeps the directory of a version until release is called.
-	Hold(dir string) (release func())
+	// fs.ErrNotExist if the version no longer exists. release is like that of Current.
+	Kept(ctx context.Context, tenant, version string) (v tools.Installed, release func(), err error)
 }
 
 // Tools are the catalogue and what handles calls. Without a Catalogue, tasks have no tools. With one,
@@ -53,16 +51,18 @@ type toolset struct {
 }
 
 // discover returns the tools of the catalogue version that the task's record names. If the record names none, or that
-// version no longer exists, it returns the current tools.
-func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) {
+// version no longer exists, it returns the current tools. The directory of the version exists until release is called,
+// which is never nil.
+func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, release func(), err error) {
+	release = func() {}
 	if p.Tools.Catalogue == nil {
-		return s, nil
+		return s, release, nil
 	}
 	tenant := t.ref.Tenant
 	var v tools.Installed
 	kept := t.job.Record.Catalogue
 	if kept != "" {
-		v, err = p.Tools.Catalogue.Kept(ctx, tenant, kept)
+		v, release, err = p.Tools.Catalogue.Kept(ctx, tenant, kept)
 	}
 	if errors.Is(err, fs.ErrNotExist) { // the version existed only on a host that is lost
 		s.findings = []schemas.Finding{warning("catalogue",
@@ -70,15 +70,15 @@ func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) 
 		kept = ""
 	}
 	if kept == "" {
-		v, err = p.Tools.Catalogue.Current(ctx, tenant)
+		v, release, err = p.Tools.Catalogue.Current(ctx, tenant)
 	}
 	if err != nil {
-		return s, withCause(ctx, err)
+		return s, release, withCause(ctx, err)
 	}
 	s.dir, s.index, s.allow = v.Dir, p.Tools.Index(v.Listing), []string{"*"}
 	if p.Tools.Allow != nil {
 		if s.allow, err = p.Tools.Allow(ctx, tenant); err != nil {
-			return toolset{}, withCause(ctx, err)
+			return toolset{}, release, withCause(ctx, err)
 		}
 	}
 	if choice := t.job.Task.Tools; choice != nil && choice.Allow != nil {
@@ -89,7 +89,7 @@ func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) 
 		}
 	}
 	s.available = s.index.Count(s.allow)
-	return s, nil
+	return s, release, nil
 }
 
 // maxNamed bounds the patterns or files that a finding names, in bytes.

@@ -31,13 +31,10 @@ type catalogue struct {
 	events []string
 }
 
-func (*catalogue) Current(context.Context, string) (tools.Installed, error) {
-	return tools.Installed{ID: "v1", Dir: "dir1", Listing: tools.NewListing(nil)}, nil
-}
-
-func (c *catalogue) Hold(dir string) func() {
-	c.events = append(c.events, "hold "+dir)
-	return func() { c.events = append(c.events, "release "+dir) }
+func (c *catalogue) Current(context.Context, string) (tools.Installed, func(), error) {
+	c.events = append(c.events, "hold")
+	return tools.Installed{ID: "v1", Dir: "dir1", Listing: tools.NewListing(nil)},
+		func() { c.events = append(c.events, "release") }, nil
 }
 
 // TestTaskHoldsItsTools checks that a task holds its catalogue version until it ends, here because a stage refuses it.
@@ -49,7 +46,7 @@ func TestTaskHoldsItsTools(t *testing.T) {
 	if err != nil || res.Error == nil || res.Error.Code != errcode.UnknownModel {
 		t.Fatalf("run = %+v, %v, want the task refused", res, err)
 	}
-	if diff := cmp.Diff([]string{"hold dir1", "release dir1"}, versions.events); diff != "" {
+	if diff := cmp.Diff([]string{"hold", "release"}, versions.events); diff != "" {
 		t.Errorf("holds (-want +got):\n%s", diff)
 	}
 }

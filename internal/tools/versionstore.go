@@ -86,18 +86,55 @@ func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 func (s *VersionStore) Dir() string { return s.opts.Dir }
 
 // Current returns the tenant's current version, or the fleet's version if tenant is empty. If the source cannot be
-// read, Current logs the error and returns the last version; if there is none, it returns the error.
-func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed, err error) {
+// read, Current logs the error and returns the last version; if there is none, it returns the error. The directory
+// exists until release is called: a task holds its version while its programs may import tools. release is never nil.
+func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed, release func(), err error) {
 	var overlay *Overlay
 	if s.opts.Overlay != nil && tenant != "" { // without the lock: it may be slow, and others must not wait for it
 		if overlay, err = s.opts.Overlay(ctx, tenant); err != nil {
-			return v, err
+			return v, func() {}, err
 		}
 	}
+	return s.hold(ctx, func() (Installed, error) { return s.current(ctx, tenant, overlay) })
+}
+
+// Kept returns a version that Current returned earlier, on this or another host. The error is fs.ErrNotExist if the
+// version no longer exists. The directory exists until release is called; release is never nil.
+func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (v Installed, release func(), err error) {
+	return s.hold(ctx, func() (Installed, error) { return s.kept(ctx, tenant, version) })
+}
+
+// hold calls find under the lock, and keeps the directory of the version that it returns until release is called.
+func (s *VersionStore) hold(
+	ctx context.Context, find func() (Installed, error),
+) (v Installed, release func(), err error) {
 	if err := s.mu.Lock(ctx); err != nil {
-		return v, err
+		return v, func() {}, err
 	}
 	defer s.mu.Unlock()
+	if v, err = find(); err != nil {
+		return v, func() {}, err
+	}
+	s.holdMu.Lock()
+	defer s.holdMu.Unlock()
+	s.holds[v.Dir]++
+	return v, func() {
+		s.holdMu.Lock()
+		defer s.holdMu.Unlock()
+		if s.holds[v.Dir]--; s.holds[v.Dir] == 0 {
+			delete(s.holds, v.Dir)
+		}
+	}, nil
+}
+
+func (s *VersionStore) held(v Installed) bool {
+	s.holdMu.Lock()
+	defer s.holdMu.Unlock()
+	return s.holds[v.Dir] > 0
+}
+
+// current is Current for a caller that holds s.mu.
+func (s *VersionStore) current(ctx context.Context, tenant string, overlay *Overlay) (v Installed, err error) {
 	if err := s.refresh(ctx); err != nil {
 		if s.base.Listing == nil || ctx.Err() != nil {
 			return v, err
@@ -116,13 +153,8 @@ func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed,
 	return t.Installed, nil
 }
 
-// Kept returns a version that Current returned earlier, on this or another host. The error is fs.ErrNotExist if the
-// version no longer exists.
-func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (v Installed, err error) {
-	if err := s.mu.Lock(ctx); err != nil {
-		return v, err
-	}
-	defer s.mu.Unlock()
+// kept is Kept for a caller that holds s.mu.
+func (s *VersionStore) kept(ctx context.Context, tenant, version string) (v Installed, err error) {
 	if t := s.tenants[tenant]; t != nil {
 		for _, v := range t.all() {
 			if v.ID == version {
@@ -149,27 +181,6 @@ func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (v Inst
 	v.Listing = listing
 	s.setCurrent(ctx, tenant, &tenantVersions{Installed: v}) // without a base, so the next Current extends it again
 	return v, nil
-}
-
-// Hold keeps the directory of a version, which Current or Kept returned, until release is called. A task holds its
-// version while its programs may import tools.
-func (s *VersionStore) Hold(dir string) (release func()) {
-	s.holdMu.Lock()
-	defer s.holdMu.Unlock()
-	s.holds[dir]++
-	return func() {
-		s.holdMu.Lock()
-		defer s.holdMu.Unlock()
-		if s.holds[dir]--; s.holds[dir] == 0 {
-			delete(s.holds, dir)
-		}
-	}
-}
-
-func (s *VersionStore) held(v Installed) bool {
-	s.holdMu.Lock()
-	defer s.holdMu.Unlock()
-	return s.holds[v.Dir] > 0
 }
 
 // refresh unpacks the source's current version and makes it the base, if the source has a new one.

@@ -50,10 +50,11 @@ func current(t *testing.T, s *tools.VersionStore) (version string, listing *tool
 
 func currentOf(t *testing.T, s *tools.VersionStore, tenant string) tools.Installed {
 	t.Helper()
-	v, err := s.Current(t.Context(), tenant)
+	v, release, err := s.Current(t.Context(), tenant)
 	if err != nil {
 		t.Fatal(err)
 	}
+	release()
 	return v
 }
 
@@ -158,7 +159,7 @@ func TestVersionsOfTenants(t *testing.T) {
 	}
 	// Another host, with other files and without registered tools.
 	elsewhere := open(tools.OpenCatalogue(t.TempDir(), tools.Options{}), nil)
-	again, err := elsewhere.Kept(t.Context(), "acme", v.ID)
+	again, _, err := elsewhere.Kept(t.Context(), "acme", v.ID)
 	if err != nil || again.ID != v.ID || len(again.Listing.Tools) != 2 ||
 		again.Listing.Tools[0].State != tools.Registered || read(elsewhere, again, "crm/find.py") != find {
 		t.Errorf("Kept on another host = %+v, %v; want the same version", again, err)
@@ -167,11 +168,11 @@ func TestVersionsOfTenants(t *testing.T) {
 	for _, bad := range []string{
 		"x", "../..", base.ID + "..", base.ID + "." + base.ID, base.ID + ".", unknown, v.Dir,
 	} {
-		if _, err := elsewhere.Kept(t.Context(), "acme", bad); err == nil {
+		if _, _, err := elsewhere.Kept(t.Context(), "acme", bad); err == nil {
 			t.Errorf("Kept(%q) = nil, want an error", bad)
 		}
 	}
-	if _, err := elsewhere.Kept(t.Context(), "other", v.ID); err == nil {
+	if _, _, err := elsewhere.Kept(t.Context(), "other", v.ID); err == nil {
 		t.Error("Kept of another tenant's version = nil, want an error")
 	}
 	// Old versions of a tenant are removed, unless a task uses them.
@@ -183,7 +184,11 @@ func TestVersionsOfTenants(t *testing.T) {
 		}
 		return last
 	}
-	releaseFirst, releaseSecond := here.Hold(v.Dir), here.Hold(v.Dir)
+	_, releaseFirst, errFirst := here.Current(t.Context(), "acme")
+	_, releaseSecond, errSecond := here.Kept(t.Context(), "acme", v.ID)
+	if err := errors.Join(errFirst, errSecond); err != nil {
+		t.Fatal(err)
+	}
 	releaseFirst()
 	update(100, 140)
 	entries, err := os.ReadDir(here.Dir())
@@ -308,7 +313,7 @@ func TestPublishedFileThatOnlyPythonParses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := store.Kept(t.Context(), "acme", v.ID)
+	kept, _, err := store.Kept(t.Context(), "acme", v.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,13 +365,13 @@ func TestHangingBucket(t *testing.T) {
 		bucket.hangs.Store(true)
 		first, endFirst := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { _, _ = store.Current(first, "acme") })
+		running.Go(func() { _, _, _ = store.Current(first, "acme") })
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		calls := map[string]func() error{
-			"Current": func() error { _, err := store.Current(ctx, "acme"); return err },
-			"Kept":    func() error { _, err := store.Kept(ctx, "acme", v.ID); return err },
+			"Current": func() error { _, _, err := store.Current(ctx, "acme"); return err },
+			"Kept":    func() error { _, _, err := store.Kept(ctx, "acme", v.ID); return err },
 			"Read":    func() error { _, err := p.Read(ctx); return err },
 		}
 		for name, call := range calls {

@@ -217,7 +217,8 @@ func (p Parts) catalogueVersion(ctx context.Context, tenant string) string {
 	if p.Pipeline.Tools.Catalogue == nil {
 		return ""
 	}
-	v, err := p.Pipeline.Tools.Catalogue.Current(ctx, tenant)
+	v, release, err := p.Pipeline.Tools.Catalogue.Current(ctx, tenant)
+	release() // the task holds its version when it runs
 	if err != nil {
 		p.Pipeline.Log.WarnContext(ctx, "read of catalogue version failed", "tenant", tenant, "error", err)
 	}
