@@ -310,24 +310,39 @@ func TestWatchReconnectsAfterSilence(t *testing.T) {
 	})
 }
 
-// hungWire responds to no request, or only with a silentBody. Its errors do not have the cause, as those of HTTP/2.
-type hungWire struct{ responds bool }
+// hungWire responds to no request, or only with a silentBody, at once or when the request has ended. Its errors do not
+// have the cause, as those of HTTP/2.
+type hungWire struct {
+	responds, late bool
+	end            error // of the body; the default is the error of the request's context
+}
 
 func (h hungWire) RoundTrip(r *http.Request) (*http.Response, error) {
-	if h.responds {
-		return &http.Response{StatusCode: 200, Body: hungBody{silentBody{r.Context()}}, Request: r}, nil
+	if !h.responds || h.late {
+		<-r.Context().Done()
 	}
-	<-r.Context().Done()
-	return nil, r.Context().Err()
+	if !h.responds {
+		return nil, r.Context().Err()
+	}
+	return &http.Response{StatusCode: 200, Body: hungBody{silentBody{r.Context()}, h.end}, Request: r}, nil
 }
 
 // hungBody is a silentBody whose error does not have the cause.
-type hungBody struct{ silentBody }
+type hungBody struct {
+	silentBody
+	end error
+}
 
-func (b hungBody) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, b.ctx.Err() }
+func (b hungBody) Read([]byte) (int, error) {
+	<-b.ctx.Done()
+	if b.end != nil {
+		return 0, b.end
+	}
+	return 0, b.ctx.Err()
+}
 
 // TestHungFleet checks that a response that does not begin, or whose body brings no data, is an error after a time, and
-// not the error of an interrupt.
+// not the error of an interrupt. A body that ends at that time is complete.
 func TestHungFleet(t *testing.T) {
 	const silent = "the fleet sent no data within the time limit"
 	watch := func(ctx context.Context, c *client.Client) error {
@@ -348,9 +363,11 @@ func TestHungFleet(t *testing.T) {
 		wire    hungWire
 		after   time.Duration
 	}{
-		"watch":            {watch, hungWire{}, 30 * time.Second},
-		"artifact":         {read, hungWire{}, 30 * time.Second},
-		"artifact, silent": {read, hungWire{responds: true}, time.Minute},
+		"watch":              {watch, hungWire{}, 30 * time.Second},
+		"artifact":           {read, hungWire{}, 30 * time.Second},
+		"artifact, late":     {read, hungWire{responds: true, late: true}, 30 * time.Second},
+		"artifact, silent":   {read, hungWire{responds: true}, time.Minute},
+		"artifact, complete": {read, hungWire{responds: true, end: io.EOF}, time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c, err := client.New(t.Context(), client.Options{
@@ -361,9 +378,13 @@ func TestHungFleet(t *testing.T) {
 			}
 			start := time.Now()
 			err = tt.request(t.Context(), c)
-			if err == nil || errors.Is(err, context.Canceled) || !strings.HasSuffix(err.Error(), silent) ||
+			want := silent
+			if tt.wire.end != nil {
+				want = "<nil>"
+			}
+			if errors.Is(err, context.Canceled) || !strings.HasSuffix(fmt.Sprint(err), want) ||
 				time.Since(start) != tt.after {
-				t.Errorf("%s: %v after %s, want %q after %s", name, err, time.Since(start), silent, tt.after)
+				t.Errorf("%s: %v after %s, want %q after %s", name, err, time.Since(start), want, tt.after)
 			}
 		})
 	}

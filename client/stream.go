@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -23,13 +24,14 @@ func (d *httpConn) openOnce(ctx context.Context, r httpRequest) (*http.Response,
 		cancel(nil)
 		return nil, err
 	}
-	resp.Body = &streamBody{resp.Body, silent, cancel}
+	resp.Body = &streamBody{resp.Body, ctx, silent, cancel}
 	return resp, nil
 }
 
 // streamBody is the body of a response to openOnce.
 type streamBody struct {
 	io.ReadCloser
+	ctx    context.Context // of the request
 	silent *time.Timer // cancels the request; runs during reads
 	cancel context.CancelCauseFunc
 }
@@ -37,8 +39,9 @@ type streamBody struct {
 func (b *streamBody) Read(p []byte) (int, error) {
 	b.silent.Reset(idleTimeout)
 	n, err := b.ReadCloser.Read(p)
-	if !b.silent.Stop() && err != nil {
-		err = errSilent // instead of context.Canceled, which HTTP/2 returns
+	b.silent.Stop()
+	if err != nil && err != io.EOF {
+		err = cmp.Or(context.Cause(b.ctx), err) // HTTP/2 returns context.Canceled instead of the cause
 	}
 	return n, err
 }
