@@ -464,6 +464,7 @@ class Failures(unittest.TestCase):
     def test_registration_closed_while_it_connects(self):
         """The tools of a registration that is closed while it connects again do not stay registered."""
         agent, registered, streams = create_agent(url="http://127.0.0.1:1"), threading.Event(), []
+        earlier = threading.enumerate()
 
         def connect(request, timeout):
             if streams:
@@ -474,7 +475,7 @@ class Failures(unittest.TestCase):
 
         with unittest.mock.patch.object(agent, "_open", connect):
             registration = agent.register_tools([lambda: 1], names=["one"])
-            serve = next(t for t in threading.enumerate() if t.name == "codefleet-tools")
+            serve = next(t for t in threading.enumerate() if t.name == "codefleet-tools" and t not in earlier)
             registered.set()
             serve.join(10)
         self.assertEqual([stream.closed for stream in streams], [True, True])

@@ -170,8 +170,8 @@ func TestFaultsOfAProcessDoNotQueue(t *testing.T) {
 // TestRestartOfASlowProcess checks that the limit of Restart is for the exit of the old process, not for the start of
 // the new one.
 func TestRestartOfASlowProcess(t *testing.T) {
-	p := faulttest.Start(t, "slow", "START=1200ms")
-	if err := p.Restart(time.Second)(t.Context(), nil); err != nil {
+	p := faulttest.Start(t, "slow", "STARTED="+filepath.Join(t.TempDir(), "started"), "RESTART=5500ms")
+	if err := p.Restart(5*time.Second)(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -64,11 +64,11 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// slowRole is ready after the duration START.
+// slowRole is ready at once if the directory STARTED does not exist, and else after the duration RESTART.
 func slowRole(ctx context.Context, ready func()) error {
-	start, err := time.ParseDuration(os.Getenv("START"))
-	if err == nil {
-		err = clock.Sleep(ctx, start)
+	restart, err := time.ParseDuration(os.Getenv("RESTART"))
+	if os.Mkdir(os.Getenv("STARTED"), 0o700) != nil && err == nil {
+		err = clock.Sleep(ctx, restart)
 	}
 	ready()
 	<-ctx.Done()

@@ -103,7 +103,12 @@ func TestCarryingDuringADrain(t *testing.T) {
 	})
 	defer running.Wait()
 	defer close(release)
-	<-busy
+	defer drain()
+	select {
+	case <-busy:
+	case <-time.After(time.Minute):
+		t.Fatal("the worker has not imported the live folder for a minute")
+	}
 	awaitAllowed := func(want bool) {
 		t.Helper()
 		for end := time.Now().Add(time.Minute); carrying.Allowed() != want; <-time.After(10 * time.Millisecond) {
@@ -114,8 +119,10 @@ func TestCarryingDuringADrain(t *testing.T) {
 	}
 	awaitAllowed(true)
 	drain()
-	defer present("old", false)()
+	stopOld := present("old", false)
 	awaitAllowed(false)
+	stopOld()
+	awaitAllowed(true) // so the presences were read
 }
 
 // A worker is ready only after its live folder is imported, even when a box is ready earlier.
