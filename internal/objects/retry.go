@@ -27,7 +27,7 @@ const (
 	backoffMin = 50 * time.Millisecond
 	backoffMax = 5 * time.Second
 
-	deleteBatch = 100 // keys
+	deleteBatch = 96 // keys; a multiple of the number that the S3 store deletes at a time
 
 	// MaxRaces is how many compare-and-swaps of one change may lose to other writers.
 	MaxRaces  = 100
