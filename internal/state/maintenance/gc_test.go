@@ -70,6 +70,31 @@ func TestCollectAfterDelete(t *testing.T) {
 	})
 }
 
+// TestCollectWithoutRemoval checks that objects which cannot be removed do not count as removed.
+func TestCollectWithoutRemoval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		repo := statetest.Committed(t, bucket, 5).Store.Repo()
+		statetest.Must(t, history.Delete(t.Context(), repo, ref))
+		for _, fault := range []mem.Fault{mem.OK, mem.Broken, mem.OK} {
+			statetest.Advance(t, 25*time.Hour)
+			removes := false
+			bucket.SetFault(func(c mem.Call) mem.Fault {
+				if c.Op != "delete" {
+					return mem.OK
+				}
+				removes = true
+				return fault
+			})
+			out, err := maintenance.CollectGarbage(t.Context(), repo, "acme", statetest.Strict)
+			if removed := removes && fault == mem.OK; (err != nil) != (fault != mem.OK) ||
+				(out.Removed > 0) != removed || (out.Bytes > 0) != removed {
+				t.Errorf("CollectGarbage() = %+v, %v; want removed objects: %v", out, err, removed)
+			}
+		}
+	})
+}
+
 // TestCollectWithLostHead checks that garbage collection removes nothing that the repair of a lost HEAD needs.
 func TestCollectWithLostHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -68,28 +68,35 @@ func (c *collector) sweepRun(ctx context.Context, run string, pending map[string
 	}
 	due := c.now.Sub(m.Time) >= c.opts.Grace
 	var remove []string
+	var bytes int64
 	for _, key := range m.Keys {
 		size, ok := c.candidates[key]
 		switch {
 		case !ok: // referenced again, or removed
 		case due:
 			remove = append(remove, key)
-			c.out.Bytes += size
+			bytes += size
 			delete(c.candidates, key)
 		default:
 			pending[key] = true
 		}
 	}
-	c.out.Removed += len(remove)
-	if !due || c.opts.DryRun {
+	if !due {
 		return nil
 	}
 	// Packs come last, so that no manifest refers to a removed pack.
 	isPack := func(key string) bool { return strings.HasPrefix(key, format.PackPrefix(c.tenant)) }
 	packs := slices.DeleteFunc(slices.Clone(remove), func(key string) bool { return !isPack(key) })
 	remove = append(slices.DeleteFunc(remove, isPack), packs...)
-	if err := c.repo.Bucket.Delete(ctx, remove...); err != nil {
-		return err
+	if !c.opts.DryRun {
+		if err := c.repo.Bucket.Delete(ctx, remove...); err != nil {
+			return err
+		}
+	}
+	c.out.Removed += len(remove)
+	c.out.Bytes += bytes
+	if c.opts.DryRun {
+		return nil
 	}
 	return c.repo.Bucket.Delete(ctx, run) // last: until then its objects count as marked, see repo.Repo.Marked
 }

@@ -107,9 +107,9 @@ func TestFolderKeepsNewCommit(t *testing.T) {
 // read, and that it folds the workspace when the HEAD can be read again.
 func TestFoldOfDamagedHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bucket, damaged := mem.New(), atomic.Bool{}
+		var damaged atomic.Bool
 		reads := 0
-		r := New(headHook{bucket, func() error {
+		r := New(headHook{mem.New(), func() error {
 			reads++
 			if damaged.Load() {
 				return errors.New("damaged")
