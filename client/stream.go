@@ -24,15 +24,15 @@ func (d *httpConn) openOnce(ctx context.Context, r httpRequest) (*http.Response,
 		cancel(nil)
 		return nil, err
 	}
-	resp.Body = &streamBody{resp.Body, ctx, silent, cancel}
+	resp.Body = &streamBody{resp.Body, silent, func() error { return context.Cause(ctx) }, cancel}
 	return resp, nil
 }
 
 // streamBody is the body of a response to openOnce.
 type streamBody struct {
 	io.ReadCloser
-	ctx    context.Context // of the request
-	silent *time.Timer // cancels the request; runs during reads
+	silent *time.Timer  // cancels the request; runs during reads
+	cause  func() error // why the request was cancelled; nil if it was not
 	cancel context.CancelCauseFunc
 }
 
@@ -40,8 +40,8 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	b.silent.Reset(idleTimeout)
 	n, err := b.ReadCloser.Read(p)
 	b.silent.Stop()
-	if err != nil && err != io.EOF {
-		err = cmp.Or(context.Cause(b.ctx), err) // HTTP/2 returns context.Canceled instead of the cause
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = cmp.Or(b.cause(), err) // HTTP/2 returns context.Canceled instead of the cause
 	}
 	return n, err
 }
