@@ -130,13 +130,13 @@ func TestFoldOfDamagedHead(t *testing.T) {
 		damaged.Store(true)
 		stop := r.StartFolding()
 		r.folder.note(ref, h.Carried)
-		time.Sleep(10*time.Minute + foldEvery/2)
+		<-time.After(10*time.Minute + foldEvery/2)
 		synctest.Wait()
 		if want := 6 + 9; reads != want { // after 1, 2, 4, 8, 16 and 32 seconds, and then every minute
 			t.Errorf("the folder tried %d times in ten minutes, want %d", reads, want)
 		}
 		damaged.Store(false)
-		time.Sleep(foldMaxDelay)
+		<-time.After(foldMaxDelay)
 		synctest.Wait()
 		stop(t.Context())
 		if h, _, err := r.ReadHead(t.Context(), ref, ""); err != nil || len(h.Carried) != 0 {

@@ -116,9 +116,10 @@ type fold struct {
 	retry time.Time     // when the delay ends
 }
 
-// StartFolding folds the workspaces to which r commits, within ten seconds after the last commit. stop ends this, and
-// folds the remaining workspaces until its ctx ends; those that it does not reach are folded by a later commit or by
-// garbage collection. Call StartFolding before other methods.
+// StartFolding folds the workspaces to which r commits, within ten seconds after the last commit, or, after errors,
+// within foldMaxDelay after a fold is possible again. stop ends this, and folds the remaining workspaces until its ctx
+// ends; those that it does not reach are folded by a later commit or by garbage collection. Call StartFolding before
+// other methods.
 func (r *Repo) StartFolding() (stop func(ctx context.Context)) {
 	f := &folder{repo: r, wake: make(chan struct{}, 1), due: map[format.Ref]fold{}}
 	r.folder = f

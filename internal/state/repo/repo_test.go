@@ -72,8 +72,8 @@ func TestProposals(t *testing.T) {
 }
 
 // TestMergeOfManyRemovals merges the removal of a large tree with a commit that adds a file to one of its directories.
-// Time in proportion to the product of the numbers of directories and changes would be a minute; it must be of the order
-// of the time that the tree's creation takes.
+// Time in proportion to the product of the numbers of directories and changes would be a minute; it must be of the
+// order of the time that the tree's creation takes.
 func TestMergeOfManyRemovals(t *testing.T) {
 	r := repo.New(mem.New(), repo.Options{Log: slog.New(slog.DiscardHandler)})
 	propose := func(base *repo.Version, task string, changes ...format.Change) {
