@@ -108,9 +108,9 @@ func TestFolderKeepsNewCommit(t *testing.T) {
 func TestFoldOfDamagedHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var damaged atomic.Bool
-		reads := 0
+		var reads atomic.Int64
 		r := New(headHook{mem.New(), func() error {
-			reads++
+			reads.Add(1)
 			if damaged.Load() {
 				return errors.New("damaged")
 			}
@@ -132,8 +132,8 @@ func TestFoldOfDamagedHead(t *testing.T) {
 		r.folder.note(ref, h.Carried)
 		<-time.After(10*time.Minute + foldEvery/2)
 		synctest.Wait()
-		if want := 6 + 9; reads != want { // after 1, 2, 4, 8, 16 and 32 seconds, and then every minute
-			t.Errorf("the folder tried %d times in ten minutes, want %d", reads, want)
+		if got, want := reads.Load(), int64(6+9); got != want { // after 1, 2, 4, 8, 16 and 32 seconds, and then every minute
+			t.Errorf("the folder tried %d times in ten minutes, want %d", got, want)
 		}
 		damaged.Store(false)
 		<-time.After(foldMaxDelay)
