@@ -19,8 +19,8 @@ func TestForgedSteps(t *testing.T) {
 	} {
 		var e apierror.Error
 		wantStatus(t, f, 400, &e, "POST", "/v1/events", cloudEvent, body)
-		if e.Code != "bad_event" || e.Path != "source" {
-			t.Errorf("%s is refused with %+v, want bad_event at source", body, e)
+		if e.Code != "bad_event" || e.Path != "/source" {
+			t.Errorf("%s is refused with %+v, want bad_event at /source", body, e)
 		}
 	}
 }
