@@ -136,7 +136,7 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 		return err
 	}
 	for _, r := range p.Rejected {
-		fmt.Fprintf(a.stderr, "skipped: %s/%s: %s\n", server, text.Printable(r.Tool), r.Reason)
+		fmt.Fprintf(a.stderr, "skipped: %s/%s: %s\n", server, r.Tool, r.Reason)
 	}
 	if previous.Server != "" && previous.WithoutVersion() != about.WithoutVersion() {
 		fmt.Fprintf(a.stderr, "the description of %s has changed; tool searches use it. Check it with "+

@@ -67,6 +67,11 @@ func Count[N int | int64 | uint64](n N, noun string) string {
 // untrusted text reaches a terminal, a prompt or a page.
 func Printable(s string) string { return spell(s, Hidden, "<U+%04X>") }
 
+// PrintableLine is Printable for a text that must stay on one line: it writes line ends and tabs as code points, too.
+func PrintableLine(s string) string {
+	return spell(s, func(r rune) bool { return Hidden(r) || r == '\n' || r == '\r' || r == '\t' }, "<U+%04X>")
+}
+
 // Terminal returns s with every character that Controls a terminal written as its code point, like Printable.
 // Other characters, such as the joiners of emoji, are unchanged.
 func Terminal(s string) string { return spell(s, Controls, "<U+%04X>") }

@@ -58,6 +58,9 @@ func TestPrintable(t *testing.T) {
 			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
 		}
 	}
+	if got, want := text.PrintableLine("a\r\n\t\u200bb c"), "a<U+000D><U+000A><U+0009><U+200B>b c"; got != want {
+		t.Errorf("PrintableLine() = %q, want %q", got, want)
+	}
 }
 
 func TestTerminal(t *testing.T) {

@@ -32,7 +32,7 @@ func Lint(server string, d Definition) []LintWarning {
 		{"schema", schemaTexts(d.OutputSchema)},
 	} {
 		for _, message := range lintString(f.text) {
-			out = append(out, LintWarning{Tool: server + "/" + text.Printable(d.Name), Field: f.name, Message: message})
+			out = append(out, LintWarning{Tool: server + "/" + text.PrintableLine(d.Name), Field: f.name, Message: message})
 		}
 	}
 	return out

@@ -21,11 +21,11 @@ func PrintableSchema(schema json.RawMessage) json.RawMessage {
 		return schema // invalid JSON was rejected before
 	}
 	printableTexts(v)
-	out, err := json.Marshal(v)
+	out, err := EncodeJSON(v)
 	if err != nil {
 		return schema
 	}
-	return out
+	return bytes.TrimSpace(out)
 }
 
 // printableTexts replaces the texts inside v and returns v. If v itself is a text, it returns the new one.

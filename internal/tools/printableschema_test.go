@@ -27,6 +27,10 @@ func TestPrintableSchema(t *testing.T) {
 	if d := cmp.Diff(canonical(t, want), canonical(t, string(PrintableSchema(json.RawMessage(hostile))))); d != "" {
 		t.Errorf("PrintableSchema (-want +got):\n%s", d)
 	}
+	const shown = `{"description":"<U+200B> & <b>"}`
+	if got := string(PrintableSchema(json.RawMessage(`{"description":"\u200b & <b>"}`))); got != shown {
+		t.Errorf("PrintableSchema() = %s, want %s", got, shown)
+	}
 	for _, same := range []string{`{"b": 1, "a": {"description": "Wörter, 中文\n"}}`, `no JSON\u200b`, ``} {
 		if got := string(PrintableSchema(json.RawMessage(same))); got != same {
 			t.Errorf("PrintableSchema(%s) = %s, want it unchanged", same, got)

@@ -29,6 +29,8 @@ type Definition struct {
 	InputSchema  json.RawMessage `json:"inputSchema"`
 	OutputSchema json.RawMessage `json:"outputSchema,omitempty"`
 	Annotations  Annotations     `json:"annotations,omitzero"`
+
+	Problem string `json:"-"` // why the tool could not be decoded; then only its name is known
 }
 
 // Annotations are a server's claims about the effects of a tool. The definition's hash covers them:

@@ -3,7 +3,6 @@ package pygen
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -206,11 +205,11 @@ func describeParam(p parameter) string {
 }
 
 func compactJSON(v any) string {
-	data, err := json.Marshal(v)
+	data, err := tools.EncodeJSON(v)
 	if err != nil {
 		return "?"
 	}
-	return shorten(text.Printable(string(data)), 80)
+	return shorten(text.Printable(strings.TrimSpace(string(data))), 80)
 }
 
 // returns describes the result for the docstring. It returns "" if the type says everything.

@@ -120,6 +120,8 @@ func (p *Package) accept(s Source) []tools.Definition {
 			reason = "its name contains hidden characters"
 		case listed[d.Name]:
 			reason = "the server lists the name twice"
+		case d.Problem != "":
+			reason = text.PrintableLine(d.Problem)
 		case len(d.InputSchema)+len(d.OutputSchema) > maxSchema:
 			reason = "its schemas are too large"
 		case len(d.InputSchema) > 0 && !json.Valid(d.InputSchema), len(d.OutputSchema) > 0 &&
@@ -129,7 +131,7 @@ func (p *Package) accept(s Source) []tools.Definition {
 			reason = "the server has too many tools"
 		}
 		if reason != "" {
-			p.Rejected = append(p.Rejected, Rejection{Tool: text.Printable(d.Name), Reason: reason})
+			p.Rejected = append(p.Rejected, Rejection{Tool: text.PrintableLine(d.Name), Reason: reason})
 			continue
 		}
 		listed[d.Name] = true

@@ -425,6 +425,7 @@ func TestHostileDefinitions(t *testing.T) {
 				`"required":["str"]}`),
 		},
 		{Name: "bad", InputSchema: json.RawMessage(`{`)},
+		{Name: "malformed", Problem: "a\nb"},
 		{Name: ""},
 		{Name: "texts", InputSchema: json.RawMessage(`{}`)},
 	}
@@ -442,7 +443,8 @@ func TestHostileDefinitions(t *testing.T) {
 	for _, r := range pkg.Rejected {
 		rejected = append(rejected, r.Tool)
 	}
-	if want := []string{"a\nb", "a<U+202E>b", "<U+001B>[2Ja", "bad", "", "texts"}; !slices.Equal(rejected, want) {
+	want := []string{"a<U+000A>b", "a<U+202E>b", "<U+001B>[2Ja", "bad", "malformed", "", "texts"}
+	if !slices.Equal(rejected, want) || pkg.Rejected[4].Reason != "a<U+000A>b" {
 		t.Errorf("rejected = %q, want %q", rejected, want)
 	}
 	p := startPython(t)
