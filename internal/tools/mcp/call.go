@@ -2,12 +2,12 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,7 +52,14 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 		return tools.Result{}, err
 	}
 	defer c.release()
-	if err := s.verifyDefinition(ctx, r); err != nil {
+	err = s.verifyDefinition(ctx, r)
+	if isDrift(err) && s.proc.replaced() && c.dropIfUnshared(s) { // the new program may have the definition
+		if s, err = c.connect(ctx); err != nil {
+			return tools.Result{}, err
+		}
+		err = s.verifyDefinition(ctx, r)
+	}
+	if err != nil {
 		if ctx.Err() == nil && !isDrift(err) && !isResponse(err) {
 			c.drop(s)
 		}
@@ -69,7 +76,7 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 		timer.Reset(u.Limits.CallTimeout)
 		if r.Progress != nil {
 			message := text.Truncate(u.redactor.redact(p.Message), maxMessage)
-			r.Progress(text.Printable(message), p.Progress, p.Total)
+			r.Progress(text.PrintableLine(message), p.Progress, p.Total)
 		}
 	})()
 	httpRefusal := &refusal{}
@@ -214,13 +221,22 @@ func (s *mcpSession) verifyDefinition(ctx context.Context, r tools.Request) erro
 	i := slices.IndexFunc(listed, func(d tools.Definition) bool { return d.Name == r.Tool })
 	switch {
 	case i < 0:
-		err = errors.New("the server no longer has this tool")
+		err = errors.New("the server no longer has this tool" + s.age())
 	case listed[i].Hash() != r.Hash:
-		err = errors.New("the server has changed the tool's definition")
+		err = errors.New("the server has changed the tool's definition" + s.age())
 	default:
 		return nil
 	}
 	return &tools.UpstreamError{Server: s.up.Name, Reason: tools.Drifted, Err: err}
+}
+
+// age describes the server's process, because it may run an older program than the one whose tools were generated.
+func (s *mcpSession) age() string {
+	if s.proc == nil {
+		return ""
+	}
+	return " (its process has run since " + s.proc.started.UTC().Format(time.RFC3339) +
+		": if its program has changed since, restart the worker)"
 }
 
 func (s *mcpSession) invalidateTools() {
@@ -389,12 +405,18 @@ func (s *mcpSession) listTools(ctx context.Context) iter.Seq2[*sdk.Tool, error] 
 
 func definition(t *sdk.Tool) (tools.Definition, error) {
 	d := tools.Definition{Name: t.Name, Title: t.Title, Description: t.Description}
+	if s, ok := t.InputSchema.(string); ok {
+		if problem, malformed := strings.CutPrefix(s, malformedMark); malformed {
+			d.Problem = problem
+			return d, nil
+		}
+	}
 	var err error
-	if d.InputSchema, err = schemaOf(t.InputSchema); err != nil {
+	if d.InputSchema, err = rawJSON(t.InputSchema); err != nil {
 		return d, err
 	}
 	if t.OutputSchema != nil {
-		if d.OutputSchema, err = json.Marshal(t.OutputSchema); err != nil {
+		if d.OutputSchema, err = rawJSON(t.OutputSchema); err != nil {
 			return d, err
 		}
 	}
@@ -417,9 +439,11 @@ func convert(r tools.Request, res *sdk.CallToolResult) (tools.Result, error) {
 		return invalid(errNeedsInput)
 	}
 	out := tools.Result{IsError: res.IsError}
-	var err error
-	if out.Structured, err = structuredOf(res); err != nil {
-		return invalid(err)
+	if res.StructuredContent != nil {
+		var err error
+		if out.Structured, err = rawJSON(res.StructuredContent); err != nil {
+			return invalid(err)
+		}
 	}
 	for _, c := range res.Content {
 		content, ok := block(c)

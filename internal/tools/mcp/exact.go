@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -16,101 +18,88 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// The SDK decodes structured content into Go values, which changes integers above 2^53. So exactContent replaces it
-// with a string that contains its JSON, before the SDK reads the message, and structuredOf restores it.
+// The SDK decodes structured content and schemas into Go values, which changes integers above 2^53, and loses the order
+// of a schema's properties, which is the order of the parameters. So exactResult replaces them with strings that contain
+// their JSON, before the SDK reads the message, and rawJSON restores them.
 
-// exactMark begins the strings that exactContent and exactSchemas write.
-const exactMark = "\x00exact:"
+// exactMark begins the strings that contain JSON. malformedMark begins those that say why a tool cannot be decoded.
+const (
+	exactMark     = "\x00exact:"
+	malformedMark = "\x00malformed:"
+)
 
-// maxGrowth is the factor by which exactContent and exactSchemas may lengthen a message, because a JSON string escapes
-// each quote and backslash.
+// maxGrowth is the factor by which exactResult may lengthen a message, because a JSON string escapes each quote and
+// backslash.
 const maxGrowth = 2
 
-// exactContent returns a message with its structured content as a string. It returns other messages unchanged.
-func exactContent(message []byte) []byte {
-	if !bytes.Contains(message, []byte(`"structuredContent"`)) {
+// exactResult returns a response with its structured content, and the schemas of the tools that it lists, as strings. A
+// tool that the SDK cannot decode becomes one that only says so. exactResult returns other messages unchanged.
+func exactResult(message []byte) []byte {
+	if !bytes.Contains(message, []byte(`"structuredContent"`)) && !bytes.Contains(message, []byte(`"tools"`)) &&
+		!bytes.Contains(message, []byte(`\u`)) { // a name may be escaped
 		return message
 	}
 	var response, result map[string]json.RawMessage
 	if json.Unmarshal(message, &response) != nil || json.Unmarshal(response["result"], &result) != nil {
 		return message
 	}
-	content := result["structuredContent"]
-	if content == nil || string(content) == "null" {
+	content, list := result["structuredContent"], []json.RawMessage(nil)
+	switch {
+	case content != nil && string(content) != "null":
+		result["structuredContent"] = encode(exactMark + string(content))
+	case json.Unmarshal(result["tools"], &list) == nil && list != nil:
+		for i, t := range list {
+			list[i] = exactTool(t)
+		}
+		result["tools"] = encode(list)
+	default:
 		return message
 	}
-	var err error
-	if result["structuredContent"], err = tools.EncodeJSON(exactMark + string(content)); err != nil {
-		return message
-	}
-	if response["result"], err = tools.EncodeJSON(result); err != nil {
-		return message
-	}
-	out, err := tools.EncodeJSON(response)
-	if err != nil {
-		return message
-	}
-	return out
+	response["result"] = encode(result)
+	return encode(response)
 }
 
-// exactSchemas returns a list of tools with the input schemas as strings, because a schema's Go value has lost the
-// order of its properties, which is the order of the parameters. It returns other messages unchanged.
-func exactSchemas(message []byte) []byte {
-	if !bytes.Contains(message, []byte(`"inputSchema"`)) {
-		return message
-	}
-	var response, result map[string]json.RawMessage
-	var list []map[string]json.RawMessage
-	if json.Unmarshal(message, &response) != nil || json.Unmarshal(response["result"], &result) != nil ||
-		json.Unmarshal(result["tools"], &list) != nil {
-		return message
-	}
-	var err error
-	for _, t := range list {
-		if !bytes.HasPrefix(bytes.TrimSpace(t["inputSchema"]), []byte("{")) {
-			continue
-		}
-		if t["inputSchema"], err = tools.EncodeJSON(exactMark + string(t["inputSchema"])); err != nil {
-			return message
-		}
-	}
-	for _, part := range []struct {
-		in    map[string]json.RawMessage
-		key   string
-		value any
-	}{{result, "tools", list}, {response, "result", result}} {
-		if part.in[part.key], err = tools.EncodeJSON(part.value); err != nil {
-			return message
-		}
-	}
-	out, err := tools.EncodeJSON(response)
-	if err != nil {
-		return message
-	}
-	return out
+// encode encodes a value that consists of strings and valid JSON, for which encoding never fails.
+func encode(v any) json.RawMessage {
+	data, _ := tools.EncodeJSON(v)
+	return data
 }
 
-// schemaOf returns an input schema as the server sent it.
-func schemaOf(schema any) (json.RawMessage, error) {
-	if s, ok := schema.(string); ok {
+// exactTool returns a tool with its schemas as strings.
+func exactTool(data json.RawMessage) json.RawMessage {
+	var t map[string]json.RawMessage
+	if json.Unmarshal(data, &t) != nil || t == nil {
+		return encode(map[string]string{"inputSchema": malformedMark + "it is not a JSON object"})
+	}
+	for _, name := range []string{"inputSchema", "outputSchema"} {
+		if bytes.HasPrefix(t[name], []byte("{")) {
+			t[name] = encode(exactMark + string(t[name]))
+		}
+	}
+	exact := encode(t)
+	if json.Unmarshal(exact, new(sdk.Tool)) == nil {
+		return exact
+	}
+	var name string
+	_ = json.Unmarshal(t["name"], &name) // if it is no string, the tool has no name
+	problem := "a part of its definition has the wrong type"
+	for _, part := range slices.Sorted(maps.Keys(t)) {
+		if json.Unmarshal(encode(map[string]json.RawMessage{part: t[part]}), new(sdk.Tool)) != nil {
+			problem = fmt.Sprintf("a value in its %q has the wrong type", part)
+			break
+		}
+	}
+	return encode(map[string]string{"name": name, "inputSchema": malformedMark + problem})
+}
+
+// rawJSON returns a value that the SDK has decoded as the server sent it.
+func rawJSON(v any) (json.RawMessage, error) {
+	if s, ok := v.(string); ok {
 		if raw, marked := strings.CutPrefix(s, exactMark); marked && json.Valid([]byte(raw)) {
 			return json.RawMessage(raw), nil
 		}
 	}
-	return json.Marshal(schema)
-}
-
-// structuredOf returns the structured content of a result, or nil if it has none.
-func structuredOf(res *sdk.CallToolResult) (json.RawMessage, error) {
-	if res.StructuredContent == nil {
-		return nil, nil
-	}
-	if s, ok := res.StructuredContent.(string); ok {
-		if raw, marked := strings.CutPrefix(s, exactMark); marked && json.Valid([]byte(raw)) {
-			return json.RawMessage(raw), nil
-		}
-	}
-	return json.Marshal(res.StructuredContent)
+	return json.Marshal(v)
 }
 
 // eventReader applies decodable to the messages of an event stream, each of which is the data of one event.
@@ -122,12 +111,39 @@ type eventReader struct {
 	data   []byte // their content
 	unread []byte
 	err    error // ends the stream after unread
+	begun  bool  // the first line, which may begin with a byte order mark, was read
 
 	requests *requests // may be nil
 }
 
 func newEventReader(source io.ReadCloser, limit int) *eventReader {
-	return &eventReader{ReadCloser: source, in: bufio.NewReaderSize(source, 64<<10), limit: limit}
+	in := bufio.NewReaderSize(&lineEnds{Reader: source}, 64<<10)
+	return &eventReader{ReadCloser: source, in: in, limit: limit}
+}
+
+// lineEnds replaces each CR, and each CR LF, with LF: the lines of an event stream may end with any of them, but the
+// SDK does not end a line at a CR.
+type lineEnds struct {
+	io.Reader
+	afterCR bool
+}
+
+func (r *lineEnds) Read(p []byte) (int, error) {
+	for {
+		n, err := r.Reader.Read(p)
+		out := p[:0]
+		for _, b := range p[:n] {
+			if skip := b == '\n' && r.afterCR; !skip {
+				out = append(out, b)
+			}
+			if r.afterCR = b == '\r'; r.afterCR {
+				out[len(out)-1] = '\n'
+			}
+		}
+		if len(out) > 0 || err != nil || len(p) == 0 {
+			return len(out), err
+		}
+	}
 }
 
 func (r *eventReader) Read(p []byte) (int, error) {
@@ -138,6 +154,9 @@ func (r *eventReader) Read(p []byte) (int, error) {
 		var line []byte
 		if line, r.err = r.line(); r.err != nil && !errors.Is(r.err, io.EOF) {
 			continue // the event is incomplete
+		}
+		if !r.begun {
+			line, r.begun = bytes.TrimPrefix(line, []byte("\ufeff")), true
 		}
 		content, isData := bytes.CutPrefix(line, []byte("data:"))
 		if isData {

@@ -13,36 +13,61 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// TestSchemasKeepTheirOrder checks that a list of tools has the input schemas exactly as the server sent them.
-func TestSchemasKeepTheirOrder(t *testing.T) {
+// TestExactResult checks that a list of tools has the schemas exactly as the server sent them, that a malformed tool does
+// not affect the others, and that names may be escaped.
+func TestExactResult(t *testing.T) {
 	const schema = `{"type":"object","properties":{"z":{"maximum":9007199254740993},"a":{},"m":{"b":1,"a":2}}}`
-	message := `{"jsonrpc":"2.0","id":1,"result":{"nextCursor":"c","tools":[{"name":"t","inputSchema":` + schema +
-		`},{"name":"u","inputSchema":5}]}}`
+	message := `{"jsonrpc":"2.0","id":1,"result":{"nextCursor":"c","tools":[` +
+		`{"name":"both","inputSchema":` + schema + `,"outputSchema":` + schema + `},` +
+		`{"name":"escaped","input\u0053chema":` + schema + `},{"name":"number","inputSchema":5},` +
+		`{"name":"hint","inputSchema":{},"annotations":{"readOnlyHint":"true"}},` +
+		`{"name":"list","annotations":[]},{"name":["x"],"inputSchema":{}},null,7]}}`
+	exact, err := decodable([]byte(message), nil)
 	var got struct {
-		Result struct {
-			NextCursor string
-			Tools      []struct {
-				Name        string
-				InputSchema any
-			}
+		Result sdk.ListToolsResult
+	}
+	if err != nil || json.Unmarshal(exact, &got) != nil || got.Result.NextCursor != "c" {
+		t.Fatalf("decodable = %s, %v, want a list with the cursor c", exact, err)
+	}
+	raw := json.RawMessage(schema)
+	want := []tools.Definition{
+		{Name: "both", InputSchema: raw, OutputSchema: raw},
+		{Name: "escaped", InputSchema: raw},
+		{Name: "number", InputSchema: json.RawMessage("5")},
+		{Name: "hint", Problem: `a value in its "annotations" has the wrong type`},
+		{Name: "list", Problem: `a value in its "annotations" has the wrong type`},
+		{Problem: `a value in its "name" has the wrong type`},
+		{Problem: "it is not a JSON object"},
+		{Problem: "it is not a JSON object"},
+	}
+	var defs []tools.Definition
+	for _, tool := range got.Result.Tools {
+		d, err := definition(tool)
+		if err != nil {
+			t.Errorf("definition(%+v) = %v, want nil", tool, err)
 		}
+		defs = append(defs, d)
 	}
-	if err := json.Unmarshal(exactSchemas([]byte(message)), &got); err != nil || len(got.Result.Tools) != 2 {
-		t.Fatalf("exactSchemas = %+v, %v, want 2 tools", got, err)
+	if diff := cmp.Diff(want, defs); diff != "" {
+		t.Errorf("definitions (-want +got):\n%s", diff)
 	}
-	for i, want := range []string{schema, "5"} {
-		if raw, err := schemaOf(got.Result.Tools[i].InputSchema); err != nil || string(raw) != want {
-			t.Errorf("schema %d = %s, %v, want %s", i, raw, err, want)
-		}
+
+	var call struct {
+		Result sdk.CallToolResult
 	}
-	if got.Result.NextCursor != "c" {
-		t.Errorf("cursor = %q, want c", got.Result.NextCursor)
+	escaped := `{"jsonrpc":"2.0","id":1,"result":{"content":[],"structured\u0043ontent":{"n":9007199254740993}}}`
+	if err := json.Unmarshal(exactResult([]byte(escaped)), &call); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := rawJSON(call.Result.StructuredContent); string(got) != `{"n":9007199254740993}` || err != nil {
+		t.Errorf("structured content = %s, %v, want all digits", got, err)
 	}
 	for _, other := range []string{
-		`{"inputSchema":1}`, `{"result":{"tools":{"inputSchema":{}}}}`, `{"result":[{"inputSchema":{}}]}`,
+		`{"inputSchema":1}`, `{"result":{"tools":{"inputSchema":{}}}}`, `{"result":[{"tools":{}}]}`,
+		`{"result":{"structuredContent":null}}`, `{"result":{"text":"\u0041"}}`,
 	} {
-		if got := string(exactSchemas([]byte(other))); got != other {
-			t.Errorf("exactSchemas(%s) = %s, want it unchanged", other, got)
+		if got := string(exactResult([]byte(other))); got != other {
+			t.Errorf("exactResult(%s) = %s, want it unchanged", other, got)
 		}
 	}
 }
@@ -63,8 +88,10 @@ func TestEventReader(t *testing.T) {
 		{"structured content", "id: 1\ndata: " + message + "\n\n", "id: 1\ndata: " + exact + "\n\n", nil},
 		{
 			"several lines", "data: " + message[:8] + "\ndata: " + message[8:] + "\r\n\r\n",
-			"data: " + exact + "\n\r\n", nil,
+			"data: " + exact + "\n\n", nil,
 		},
+		{"byte order mark", "\ufeffdata: " + message + "\n\ndata: a", "data: " + exact + "\n\ndata: a", nil},
+		{"CR", "id: 1\rdata: " + message + "\r\rdata: a\r\r", "id: 1\ndata: " + exact + "\n\ndata: a\n\n", nil},
 		{"end without an empty line", "data: " + message, "data: " + exact + "\n", nil},
 		{
 			"malformed result", `data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"image","data":"%"}]}}` + "\n\n",

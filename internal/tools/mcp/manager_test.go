@@ -273,6 +273,47 @@ func TestDefinitionsAndDrift(t *testing.T) {
 	}
 }
 
+// After the server's program was replaced, a call with the new definition connects to the new program. A process whose
+// program is the same keeps running.
+func TestReplacedProgram(t *testing.T) {
+	t.Parallel()
+	s := hostileServer(t, "program")
+	program := filepath.Join(t.TempDir(), "program")
+	s.Args = []string{program}
+	replace := func(text string) {
+		if err := os.WriteFile(program+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(program+".new", program); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace("old")
+	m, _ := manager(t, s)
+	defs, _, err := m.Definitions(t.Context(), "hostile", "", "")
+	if err != nil || defs[0].Description != "old" {
+		t.Fatalf("Definitions = %+v, %v, want the description old", defs, err)
+	}
+	first := callWho(t, m, "", "")
+	changed := defs[0]
+	changed.Description = "new"
+	r := tools.Request{Server: "hostile", Tool: "echo", Args: json.RawMessage(`{"a":1}`), Hash: changed.Hash()}
+	if _, err := m.Call(t.Context(), r); reason(t, err) != tools.Drifted ||
+		!strings.Contains(err.Error(), "if its program has changed since, restart the worker") {
+		t.Errorf("call of another definition = %v, want drifted, and what to do", err)
+	}
+	if got := callWho(t, m, "", ""); got.PID != first.PID {
+		t.Errorf("process = %d, want still %d", got.PID, first.PID)
+	}
+	replace("new")
+	if got, err := m.Call(t.Context(), r); err != nil || string(got.Structured) != `{"a":1}` {
+		t.Errorf("call after the program was replaced = %s, %v; want {\"a\":1}", got.Structured, err)
+	}
+	if got := callWho(t, m, "", ""); got.PID == first.PID {
+		t.Errorf("process = %d, want a new one", got.PID)
+	}
+}
+
 // A server's description of itself is truncated, printable and without its secrets.
 func TestAboutServer(t *testing.T) {
 	t.Parallel()
@@ -511,7 +552,7 @@ func TestCancellationAndProgressPassThrough(t *testing.T) {
 	var steps []float64
 	r := tools.Request{Server: "hostile", Tool: "progress", Args: json.RawMessage(`{}`)}
 	r.Progress = func(message string, done, total float64) {
-		if message == "step<U+202E>" && total == 4 {
+		if message == "step<U+000A><U+202E>" && total == 4 {
 			steps = append(steps, done)
 		}
 	}
@@ -698,7 +739,7 @@ func TestRefusalsOverHTTP(t *testing.T) {
 		sent   bool
 	}{
 		"start": {tools.Down, false}, "403": {tools.Down, false}, "401": {tools.Down, false}, "500": {tools.Lost, true},
-		"503": {tools.Lost, true},
+		"503": {tools.Lost, true}, "200": {tools.Lost, true},
 	} {
 		m, _ := manager(t, mcp.Server{
 			Name: "web", URL: web.URL + "/" + path, Headers: map[string]string{"Authorization": "Bearer sesame-sesame"},
@@ -711,6 +752,10 @@ func TestRefusalsOverHTTP(t *testing.T) {
 		got := err.Error()
 		if !strings.Contains(got, "not for (hidden),<U+001B>[31m use host b!!!") || len(got) > 1000 {
 			t.Errorf("%s: error is %s (%d bytes), want it printable, redacted and at most 1000", path, got, len(got))
+		}
+		const wrongType = "responded with 200 OK and the media type text/plain, want application/json"
+		if strings.Contains(got, wrongType) != (path == "200") {
+			t.Errorf("%s: error is %s, want %q in it only for 200", path, got, wrongType)
 		}
 	}
 }

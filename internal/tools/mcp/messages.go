@@ -100,7 +100,7 @@ func (r *messageReader) message(data []byte) ([]byte, error) {
 	return append(bytes.TrimSuffix(out, []byte("\n")), '\n'), nil
 }
 
-// decodable returns message in a form that the SDK decodes without losing digits of numbers (see exactContent), or nil
+// decodable returns message in a form that the SDK decodes without losing digits of numbers (see exactResult), or nil
 // if the SDK does not need it. It returns an error for a message that the SDK cannot decode, or that asks for input,
 // and, if that is a response with an id, an error response to the same request. If the server has too many open
 // requests, the error is errTooManyRequests.
@@ -130,7 +130,7 @@ func decodable(message []byte, open *requests) (out []byte, err error) {
 	if response, ok := decoded.(*jsonrpc.Response); ok && response.Error != nil {
 		return encodeError(response)
 	}
-	exact := exactSchemas(exactContent(message))
+	exact := exactResult(message)
 	switch err := checkResult(exact); {
 	case errors.Is(err, errNeedsInput):
 		return nil, err

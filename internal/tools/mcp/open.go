@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,7 +151,7 @@ func httpClient(s Server) *http.Client {
 	return &http.Client{
 		Transport: &roundTripper{
 			base: base, scheme: u.Scheme, host: u.Host, headers: s.Headers, maxBytes: int64(s.Limits.MaxResultBytes),
-			requests: newRequests(s.Limits.MaxResultBytes),
+			streamable: !s.SSE, requests: newRequests(s.Limits.MaxResultBytes),
 		},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
@@ -169,6 +170,7 @@ type roundTripper struct {
 	scheme, host string
 	headers      map[string]string
 	maxBytes     int64
+	streamable   bool // the transport is streamable HTTP
 	requests     *requests
 }
 
@@ -196,7 +198,12 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	case resp.StatusCode < 400 || r.Method == http.MethodDelete:
 	case r.Header.Get("Last-Event-ID") != "": // the server refuses to resume a stream, not the call
 	default:
-		noteRefusal(r.Context(), resp)
+		noteRefusal(r.Context(), resp, "")
+	}
+	if t.streamable && r.Method == http.MethodPost && resp.StatusCode == http.StatusOK {
+		if mediaType := mediaTypeOf(resp); mediaType != "application/json" && mediaType != "text/event-stream" {
+			noteRefusal(r.Context(), resp, cmp.Or(mediaType, "none"))
+		}
 	}
 	if resp.StatusCode >= 400 && r.Method == http.MethodGet { // the SDK wanted to open a stream
 		// The SDK would pass a JSON-RPC error in the body to all calls of the connection, as if it were their response.
@@ -219,11 +226,17 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 // without regard to the media type if the transport is SSE. A response with the type of one message is not a stream:
 // exactBody refuses it if it has other content.
 func isStream(r *http.Request, resp *http.Response) bool {
+	mediaType := mediaTypeOf(resp)
+	return mediaType == "text/event-stream" || r.Method == http.MethodGet && mediaType != "application/json"
+}
+
+// mediaTypeOf returns the media type of a response, or "" if that is missing or invalid.
+func mediaTypeOf(resp *http.Response) string {
 	mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err == nil && mediaType == "text/event-stream" {
-		return true
+	if err != nil {
+		return ""
 	}
-	return r.Method == http.MethodGet && mediaType != "application/json"
+	return mediaType
 }
 
 var errOtherHost = errors.New("the server directs requests to another host or scheme: " +

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,9 +23,13 @@ type process struct {
 	cmd    *exec.Cmd
 	stdin  *os.File
 	stdout io.ReadCloser
-	done   chan struct{}
-	err    error // valid once done is closed
-	once   sync.Once
+
+	started time.Time
+	program map[string]os.FileInfo // the files of its command line, as they were before it started
+
+	done chan struct{}
+	err  error // valid once done is closed
+	once sync.Once
 
 	writeTimeout time.Duration
 	deaf         atomic.Bool // a write failed: part of a message may be lost, and later messages with it
@@ -56,6 +61,7 @@ func startProcess(s Server, onStderr func(line string)) (*process, error) {
 		return nil, err
 	}
 	cmd.Stdin, cmd.Stdout = read, write
+	program := programFiles(cmd)
 	err = cmd.Start()
 	_, _ = read.Close(), write.Close() // the child has copies
 	if err != nil {
@@ -67,6 +73,7 @@ func startProcess(s Server, onStderr func(line string)) (*process, error) {
 	}
 	p := &process{
 		cmd: cmd, stdin: stdin, stdout: stdout, done: make(chan struct{}), writeTimeout: s.Limits.CallTimeout,
+		started: time.Now(), program: program,
 	}
 	go func() { // ends with the process
 		defer close(p.done)
@@ -75,6 +82,34 @@ func startProcess(s Server, onStderr func(line string)) (*process, error) {
 		p.signal(syscall.SIGKILL) // remaining descendants may hold the pipe open
 	}()
 	return p, nil
+}
+
+// programFiles returns the regular files that a command line names, by their paths.
+func programFiles(cmd *exec.Cmd) map[string]os.FileInfo {
+	files := map[string]os.FileInfo{}
+	for _, path := range append([]string{cmd.Path}, cmd.Args[1:]...) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(cmd.Dir, path)
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			files[path] = info
+		}
+	}
+	return files
+}
+
+// replaced reports whether one of the program's files is no longer the one with which the process started.
+func (p *process) replaced() bool {
+	if p == nil {
+		return false
+	}
+	for path, was := range p.program {
+		is, err := os.Stat(path)
+		if err == nil && (!os.SameFile(was, is) || !is.ModTime().Equal(was.ModTime()) || is.Size() != was.Size()) {
+			return true
+		}
+	}
+	return false
 }
 
 // runAs sets the user of the process and returns the user's home directory.

@@ -3,6 +3,7 @@ package mcp
 import (
 	"bytes"
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"iter"
@@ -189,8 +190,13 @@ func newRedactor(s Server, isSecret func(name, value string) bool) redactor {
 			continue
 		}
 		add(text)
-		_, key, _ := strings.Cut(text, " ") // the key in "Bearer KEY"
+		scheme, key, _ := strings.Cut(text, " ") // the key in "Bearer KEY"
 		add(key)
+		if account, err := base64.StdEncoding.DecodeString(key); err == nil && strings.EqualFold(scheme, "basic") {
+			_, password, _ := strings.Cut(string(account), ":")
+			add(string(account))
+			add(password)
+		}
 	}
 	for name, text := range s.Env {
 		if !arePaths(text) {

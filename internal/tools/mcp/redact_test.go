@@ -15,7 +15,9 @@ import (
 func TestRedact(t *testing.T) {
 	t.Parallel()
 	r, _ := newRedactors(Server{
-		URL: "https://h.example/mcp?key=in%2Dquery", Headers: map[string]string{"A": "Bearer in\\header"},
+		URL: "https://h.example/mcp?key=in%2Dquery", Headers: map[string]string{
+			"A": "Bearer in\\header", "Authorization": "Basic dTppbi1iYXNpYzpwdw==",
+		},
 		Env: map[string]string{
 			"DSN": "redis://u:p%4024681012@h/0", "MYSQL": "root:in-my=sql@tcp(h)/db", "ODBC": "Server=h;Pwd=in-odbc-1;",
 			"HOOK": "https://hooks.example/x?sig=in-hook-1", "PGUSER": "postgres://postgres@h/db",
@@ -25,16 +27,17 @@ func TestRedact(t *testing.T) {
 		},
 	})
 	for in, want := range map[string]string{
-		"p@24681012, p%4024681012, p\\u004024681012": "(hidden), (hidden), (hidden)",
-		"in-my=sql in-odbc-1 in-hook-1 in-query":     "(hidden) (hidden) (hidden) (hidden)",
-		`"in\\header" in\header in\\\\header`:        `"(hidden)" (hidden) (hidden)`,
-		`line\nin-odbc-1 \u00e9 %ZZ &x; abcd`:        `line\n(hidden) \u00e9 %ZZ &x; abcd`,
-		"postgres https://h.example/mcp":             "postgres https://h.example/mcp",
-		`"https:\/\/h.example\/mcp?key=in%2dquery"`:  `"https://h.example"`,
-		"in-odbc-in-odbc-1in-my=sql":                 "in-odbc-(hidden)(hidden)",
-		"in-azure-1=; in libpq 1, in;odbc-2":         "(hidden); (hidden), (hidden)",
-		`'cl\xe9-\xe9\U0001f6001' cl\xc3\xa9-é😀1`:    "'(hidden)' (hidden)",
-		`x\U0001f60 \x5 &lt in-odbc-1 \ud83d \`:      `x\U0001f60 \x5 &lt (hidden) \ud83d \`,
+		"p@24681012, p%4024681012, p\\u004024681012":     "(hidden), (hidden), (hidden)",
+		"dTppbi1iYXNpYzpwdw== u:in-basic:pw in-basic:pw": "(hidden) (hidden) (hidden)",
+		"in-my=sql in-odbc-1 in-hook-1 in-query":         "(hidden) (hidden) (hidden) (hidden)",
+		`"in\\header" in\header in\\\\header`:            `"(hidden)" (hidden) (hidden)`,
+		`line\nin-odbc-1 \u00e9 %ZZ &x; abcd`:            `line\n(hidden) \u00e9 %ZZ &x; abcd`,
+		"postgres https://h.example/mcp":                 "postgres https://h.example/mcp",
+		`"https:\/\/h.example\/mcp?key=in%2dquery"`:      `"https://h.example"`,
+		"in-odbc-in-odbc-1in-my=sql":                     "in-odbc-(hidden)(hidden)",
+		"in-azure-1=; in libpq 1, in;odbc-2":             "(hidden); (hidden), (hidden)",
+		`'cl\xe9-\xe9\U0001f6001' cl\xc3\xa9-é😀1`:        "'(hidden)' (hidden)",
+		`x\U0001f60 \x5 &lt in-odbc-1 \ud83d \`:          `x\U0001f60 \x5 &lt (hidden) \ud83d \`,
 	} {
 		if got := r.redact(in); got != want {
 			t.Errorf("redact(%s) = %s, want %s", in, got, want)

@@ -17,6 +17,7 @@ import (
 type refusal struct {
 	mu        sync.Mutex
 	status    int
+	mediaType string // if it is the reason
 	body      string
 	otherHost bool // a request to another host was not sent
 }
@@ -34,8 +35,9 @@ const (
 	maxRefusalText = 500
 )
 
-// noteRefusal keeps a response that refuses a request. The response can still be read.
-func noteRefusal(ctx context.Context, resp *http.Response) {
+// noteRefusal keeps a response that refuses a request, or whose mediaType, if not empty, the SDK refuses. The response
+// can still be read.
+func noteRefusal(ctx context.Context, resp *http.Response, mediaType string) {
 	f, ok := ctx.Value(refusalKey{}).(*refusal)
 	if !ok {
 		return
@@ -47,7 +49,7 @@ func noteRefusal(ctx context.Context, resp *http.Response) {
 	}{io.MultiReader(bytes.NewReader(start), resp.Body), resp.Body}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.status, f.body = resp.StatusCode, string(start)
+	f.status, f.mediaType, f.body = resp.StatusCode, mediaType, string(start)
 }
 
 // noteOtherHost records that a request to another host was not sent. The SDK then closes the connection, and its error
@@ -74,6 +76,10 @@ func (f *refusal) explain(r redactor) (status int, reason string) {
 		return 0, ""
 	}
 	reason = fmt.Sprintf("the server responded with %d %s", f.status, http.StatusText(f.status))
+	if f.mediaType != "" {
+		reason += fmt.Sprintf(" and the media type %s, want application/json or text/event-stream",
+			text.Printable(text.Truncate(r.redact(f.mediaType), 100)))
+	}
 	// A body of maxRefusalBody bytes may be cut, so excerpt must cut it, too, and remove the start of a secret.
 	body := text.Printable(text.OneLine(strings.ToValidUTF8(r.excerpt(f.body, maxRefusalBody-1), "?")))
 	if body = text.Truncate(strings.TrimSpace(body), maxRefusalText); body != "" {

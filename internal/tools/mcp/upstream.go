@@ -215,6 +215,20 @@ func (c *conn) drop(s *mcpSession) {
 	}
 }
 
+// dropIfUnshared drops the session and returns true if no other call uses the connection.
+func (c *conn) dropIfUnshared(s *mcpSession) bool {
+	c.up.mu.Lock()
+	unshared := c.inFlight == 1 && c.session == s
+	if unshared {
+		c.session = nil
+	}
+	c.up.mu.Unlock()
+	if unshared {
+		c.drop(s)
+	}
+	return unshared
+}
+
 // markUsed records that the server responded to a call, which resets the failures.
 func (c *conn) markUsed(s *mcpSession) {
 	if s.used.Swap(true) {
