@@ -17,6 +17,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/strictjson"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // lastOutput is how many bytes of a task's last output `dead show` prints.
@@ -230,7 +231,7 @@ func (a *app) edit(ctx context.Context, s *client.Submission) error {
 	defer os.Remove(file.Name())
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err == nil {
-		_, err = file.Write(append(data, '\n'))
+		_, err = file.Write(append(text.UnescapeHTML(data), '\n'))
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err

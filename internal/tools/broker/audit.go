@@ -109,7 +109,7 @@ func newAuditRecord(cfg Config, c Call) AuditRecord {
 // addCall adds a record to what Calls returns. Only the tenant reads these records, so they have the names that the
 // program used.
 func (e *Execution) addCall(ctx context.Context, record AuditRecord, c Call, r Result) {
-	record.Server, record.Tool = text.Printable(c.Server), text.Printable(c.Tool)
+	record.Server, record.Tool = text.PrintableLine(c.Server), text.PrintableLine(c.Tool)
 	if record.Mutates && record.OK {
 		record.ArgsExcerpt, record.ResultExcerpt = e.excerpt(ctx, c.Args), e.excerpt(ctx, r.Value)
 	}

@@ -367,7 +367,7 @@ func TestUnknownNamesAreNotRecorded(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	w.cfg.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("")
 	e := w.open()
-	for _, name := range [][2]string{{"s", "jane-doe"}, {"jane-doe", "get"}, {"jane-doe", "jane-doe"}} {
+	for _, name := range [][2]string{{"s", "jane-doe"}, {"jane-doe", "get"}, {"jane-doe", "jane-doe\n"}} {
 		if _, err := e.Call(t.Context(), broker.Call{Server: name[0], Tool: name[1], Args: object(`{}`)}); err == nil {
 			t.Errorf("Call(%s) = nil error, want an error", name)
 		}
@@ -385,8 +385,8 @@ func TestUnknownNamesAreNotRecorded(t *testing.T) {
 		strings.Count(got, "(unknown)") != 15 {
 		t.Errorf("recorded %s; want three audit records and spans, with (unknown) instead of the names", got)
 	}
-	if calls := e.Calls(); len(calls) != 3 || calls[2].Server != "jane-doe" || calls[2].Tool != "jane-doe" {
-		t.Errorf("Calls() = %+v, want the names that the program used", calls)
+	if calls := e.Calls(); len(calls) != 3 || calls[2].Server != "jane-doe" || calls[2].Tool != "jane-doe<U+000A>" {
+		t.Errorf("Calls() = %+v, want the names that the program used, on one line", calls)
 	}
 }
 

@@ -53,7 +53,7 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 	}
 	defer c.release()
 	err = s.verifyDefinition(ctx, r)
-	if isDrift(err) && s.proc.replaced() && c.dropIfUnshared(s) { // the new program may have the definition
+	if isDrift(err) && s.proc.replaced() && c.dropFor(r.Hash, s) { // the new program may have the definition
 		if s, err = c.connect(ctx); err != nil {
 			return tools.Result{}, err
 		}

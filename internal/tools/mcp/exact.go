@@ -19,8 +19,8 @@ import (
 )
 
 // The SDK decodes structured content and schemas into Go values, which changes integers above 2^53, and loses the order
-// of a schema's properties, which is the order of the parameters. So exactResult replaces them with strings that contain
-// their JSON, before the SDK reads the message, and rawJSON restores them.
+// of a schema's properties, which is the order of the parameters. So exactResult replaces them with strings that
+// contain their JSON, before the SDK reads the message, and rawJSON restores them.
 
 // exactMark begins the strings that contain JSON. malformedMark begins those that say why a tool cannot be decoded.
 const (
@@ -254,8 +254,7 @@ func (b *exactBody) Read(p []byte) (int, error) {
 }
 
 func (b *exactBody) decodable(data []byte) ([]byte, error) {
-	// Nothing is counted: this body is the response to one request of ours.
-	out, err := decodable(bytes.TrimSpace(data), nil)
+	out, err := decodable(bytes.TrimSpace(data), nil) // nil: a response to our own request needs no count
 	switch {
 	case out != nil:
 		return out, nil

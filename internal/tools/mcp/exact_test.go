@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// TestExactResult checks that a list of tools has the schemas exactly as the server sent them, that a malformed tool does
-// not affect the others, and that names may be escaped.
+// TestExactResult checks that a list of tools has the schemas exactly as the server sent them, that a malformed tool
+// does not affect the others, and that names may be escaped.
 func TestExactResult(t *testing.T) {
 	const schema = `{"type":"object","properties":{"z":{"maximum":9007199254740993},"a":{},"m":{"b":1,"a":2}}}`
 	message := `{"jsonrpc":"2.0","id":1,"result":{"nextCursor":"c","tools":[` +

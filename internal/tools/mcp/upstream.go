@@ -43,6 +43,7 @@ type conn struct {
 	retryAt    time.Time
 	inFlight   int
 	idleTimer  *time.Timer
+	droppedFor map[string]bool // the hashes of definitions for which dropFor has dropped a session
 }
 
 var errClosed = errors.New("the tool servers are being shut down")
@@ -215,18 +216,23 @@ func (c *conn) drop(s *mcpSession) {
 	}
 }
 
-// dropIfUnshared drops the session and returns true if no other call uses the connection.
-func (c *conn) dropIfUnshared(s *mcpSession) bool {
+// dropFor drops the session for a call that needs another definition of its tool, and returns true, if no other call
+// uses the connection. It does so once for each definition: the replaced file may be data that the server changes.
+func (c *conn) dropFor(hash string, s *mcpSession) bool {
 	c.up.mu.Lock()
-	unshared := c.inFlight == 1 && c.session == s
-	if unshared {
+	drop := c.inFlight == 1 && c.session == s && !c.droppedFor[hash]
+	if drop {
 		c.session = nil
+		if c.droppedFor == nil {
+			c.droppedFor = map[string]bool{}
+		}
+		c.droppedFor[hash] = true
 	}
 	c.up.mu.Unlock()
-	if unshared {
+	if drop {
 		c.drop(s)
 	}
-	return unshared
+	return drop
 }
 
 // markUsed records that the server responded to a call, which resets the failures.

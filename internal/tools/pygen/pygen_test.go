@@ -297,6 +297,14 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
+// Docstrings have the values of constraints as a program writes them.
+func TestConstraintsInDocstrings(t *testing.T) {
+	p := parameter{schema: object{"pattern": "^<a&b>$", "default": "<a&b>"}}
+	if got, want := describeParam(p), `matches "^<a&b>$"; default "<a&b>".`; got != want {
+		t.Errorf("describeParam() = %s, want %s", got, want)
+	}
+}
+
 // The limits of classes and of their members hold for objects that references name, too.
 func TestLimitsOfClasses(t *testing.T) {
 	var properties, defs, many []string
