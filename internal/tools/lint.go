@@ -23,6 +23,7 @@ type LintWarning struct {
 // They are not a reason to reject it, because an attacker can easily rephrase.
 func Lint(server string, d Definition) []LintWarning {
 	var out []LintWarning
+	tool := server + "/" + text.PrintableLine(d.Name)
 	for _, f := range [...]struct{ name, text string }{
 		{"name", d.Name},
 		{"title", d.Title},
@@ -32,7 +33,7 @@ func Lint(server string, d Definition) []LintWarning {
 		{"schema", schemaTexts(d.OutputSchema)},
 	} {
 		for _, message := range lintString(f.text) {
-			out = append(out, LintWarning{Tool: server + "/" + text.PrintableLine(d.Name), Field: f.name, Message: message})
+			out = append(out, LintWarning{Tool: tool, Field: f.name, Message: message})
 		}
 	}
 	return out
