@@ -47,7 +47,7 @@ func newModule(s Source, function string, d tools.Definition) *module {
 		m.types[p.jsonName] = in.typeOf(p.schema, class+pascal(p.jsonName), 1)
 	}
 	if extra != nil {
-		m.extra = in.typeOf(extra, class+"Extra", 1)
+		m.extra = in.anyOf(extra, class+"Extra", 1)
 	}
 	m.result = "Any"
 	if len(d.OutputSchema) > 0 {

@@ -160,5 +160,5 @@ complex copyright credits delattr dict dir divmod enumerate eval exec exit filte
 globals hasattr hash help hex id input int isinstance issubclass iter len license list locals map max
 memoryview min next object oct open ord pow print property quit range repr reversed round set setattr slice
 sorted staticmethod str sum super tuple vars zip self cls
-List Literal Optional Tuple TypedDict Union TYPE_CHECKING annotations tool package servers client Support Exception
-BaseException TypeError ValueError Ellipsis NotImplemented`), reservedParameters...)
+Annotated List Literal Optional Tuple TypedDict Union TYPE_CHECKING annotations tool package servers client Support
+Exception BaseException TypeError ValueError Ellipsis NotImplemented`), reservedParameters...)

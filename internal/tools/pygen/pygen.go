@@ -8,10 +8,11 @@
 //     the schema's "properties".
 //   - A required parameter with a default may be omitted; its default is then sent. An omitted optional one is not
 //     sent.
-//   - An object with properties is a TypedDict, any other object a Dict[str, T]. An array is a List or Tuple.
+//   - An object with properties is a TypedDict, any other object a Dict[str, T]. An argument is either if the schema has
+//     both properties and further members. An array is a List or Tuple. A string of JSON names the type of its content.
 //   - "enum" and "const" become a Literal; "anyOf", "oneOf" and lists of types become a Union.
 //   - "allOf" is merged. A reference to a part of the document is resolved, a remote one is not. The
-//     properties in "if", "then", "else" and "dependentSchemas" are optional.
+//     properties in "if", "then", "else", "dependentSchemas", "dependentRequired" and "dependencies" are optional.
 //   - Where Python's types cannot express a schema, the type is Any, never a narrower type.
 //   - The result type comes from the output schema; {"result": T} with "x-fastmcp-wrap-result" becomes T.
 package pygen

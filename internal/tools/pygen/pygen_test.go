@@ -200,7 +200,29 @@ func TestSignatures(t *testing.T) {
 			`{"properties":{"a":{"type":"object","patternProperties":{"^x":{"type":"integer"}},` +
 				`"additionalProperties":false},` +
 				`"b":{"type":"object","patternProperties":{"^x":{"type":"integer"}}}}}`, "",
-			"f(a: Dict[str, int] = UNSET, b: Dict[str, Any] = UNSET) -> Any",
+			"f(a: Dict[str, int] = UNSET, b: Dict[str, Union[int, Any]] = UNSET) -> Any",
+		},
+		{
+			"names with several patterns", `{"properties":{"a":{"allOf":[{"type":"object",` +
+				`"patternProperties":{"^x":{"type":"integer"}}},{"patternProperties":{"^y":{"type":"string"}}}],` +
+				`"additionalProperties":{"type":"null"}}}}`, "",
+			"f(a: Dict[str, Union[int, str, None]] = UNSET) -> Any",
+		},
+		{
+			"open lists", `{"properties":{"a":{"type":"array","prefixItems":[{"type":"string"}],"items":{"type":"integer"}},` +
+				`"b":{"type":"array","items":[{"type":"string"}],"additionalItems":{"type":"integer"}},` +
+				`"c":{"type":"array","prefixItems":[{"type":"string"}],"unevaluatedItems":{"type":"integer"}},` +
+				`"d":{"type":"array","contains":{"type":"integer"}},"e":{"type":"array","prefixItems":[` +
+				strings.Repeat(`{"type":"string"},`, 16) + `{"type":"integer"}],"items":false}}}`, "",
+			"f(a: List[Union[str, int]] = UNSET, b: List[Union[str, int]] = UNSET, " +
+				"c: List[Union[Union[str, int], Any]] = UNSET, d: List[Union[int, Any]] = UNSET, " +
+				"e: List[Union[str, int]] = UNSET) -> Any",
+		},
+		{
+			"conditions on the presence of a property", `{"properties":{"a":{"type":"string"}},` +
+				`"dependencies":{"a":{"properties":{"b":{"type":"integer"}},"required":["b"]},"b":["c"]},` +
+				`"dependentRequired":{"a":["d"]}}`, "",
+			"f(a: str = UNSET, b: int = UNSET, c: Any = UNSET, d: Any = UNSET) -> Any",
 		},
 		{
 			"allOf at the top",
@@ -255,9 +277,12 @@ func TestSignatures(t *testing.T) {
 		{
 			"arguments with a pattern",
 			`{"patternProperties":{"^x-":{"type":"string"}},"additionalProperties":false}`, "",
-			"f(**extra: Any) -> Any",
+			"f(**extra: str) -> Any",
 		},
-		{"unevaluated arguments", `{"unevaluatedProperties":{"type":"string"}}`, "", "f(**extra: Any) -> Any"},
+		{
+			"unevaluated arguments", `{"unevaluatedProperties":{"type":"string"}}`, "",
+			"f(**extra: Union[str, Any]) -> Any",
+		},
 		{"no further arguments", `{"unevaluatedProperties":false}`, "", "f() -> Any"},
 		{
 			"names that clash",
@@ -369,10 +394,37 @@ func TestClasses(t *testing.T) {
 		`"mode":{"enum":["x\n",{"k":["a  b"]}]},"unit":{"enum":["s"]},` +
 		`"wide":{"anyOf":[{"enum":[0.5,1.5]},{"type":"number","minimum":10}]},` +
 		`"wave":{"anyOf":[{"enum":["a"]},{"enum":[0.5]}]}}}},"$defs":{"s":{"enum":[0.5,1]}}}`
+	const x = `{"type":"object","properties":{"x":{"type":"integer"}}}`
+	const classX = "(TypedDict, total=False):\n    x: int\n"
 	for _, test := range []struct {
 		schema, signature string
 		classes           []string
 	}{
+		{
+			`{"properties":{"a":{"$ref":"#/$defs/D"}},"$defs":{"D":{"type":"object","properties":{` +
+				`"n":{"$ref":"#/$defs/D"}},"additionalProperties":` + x + `}}}`,
+			"f(a: Union[D, Dict[str, Union[DValue, Any]]] = UNSET) -> Any",
+			[]string{
+				"class D(TypedDict, total=False):\n    n: Union[D, Dict[str, Any]]\n", "class DValue" + classX,
+			},
+		},
+		{
+			`{"properties":{"a":{"properties":{"n":{"type":"null"}},"patternProperties":{"^p":` + x + `}}}}`,
+			"f(a: Union[FA, Dict[str, Union[FAValue, Any]]] = UNSET) -> Any",
+			[]string{
+				"class FA(TypedDict, total=False):\n    n: None\n", "class FAValue" + classX,
+			},
+		},
+		{
+			`{"patternProperties":{"^p":` + x + `,"^q":{"type":"null"}},"additionalProperties":false}`,
+			"f(**extra: Optional[FExtra]) -> Any",
+			[]string{"class FExtra" + classX},
+		},
+		{
+			`{"properties":{"a":{"type":"string","contentMediaType":"application/json","contentSchema":` + x + `}}}`,
+			`f(a: Annotated[str, "JSON of FA"] = UNSET) -> Any`,
+			[]string{"class FA" + classX},
+		},
 		{values, "f(a: FA = UNSET) -> Any", []string{
 			"class FA(TypedDict, total=False):\n    gain: Optional[float]  # Type: one of a, b (one of 1.5)\n" +
 				"    mode: Any  # one of \"x\\n\", {\"k\": [\"a  b\"]}\n" +

@@ -40,7 +40,8 @@ type document struct {
 // step counts a visit to the schema, and reports whether maxSteps still allows it.
 func (d document) step(s object) bool {
 	properties, _ := s["properties"].(object)
-	*d.stepsLeft -= 1 + len(s) + len(properties)
+	patterns, _ := s["patternProperties"].(object)
+	*d.stepsLeft -= 1 + len(s) + len(properties) + len(patterns)
 	return *d.stepsLeft >= 0
 }
 
@@ -55,8 +56,12 @@ func (d document) resolve(schema any, depth int) object {
 	return d.withMembersOf(s, conditions, depth)
 }
 
+// dependencyKeys are the keywords with a schema, or a list of required properties, for objects that have a property.
+// Up to draft 7, dependencies was both.
+var dependencyKeys = []string{"dependencies", "dependentRequired", "dependentSchemas"}
+
 // flatten is resolve without the conditions of a schema, which it returns beside it: the schemas of if, then, else and
-// dependentSchemas.
+// dependencyKeys.
 func (d document) flatten(schema any, depth int) (s object, conditions []any) {
 	s, ok := schema.(object)
 	if !ok || depth > maxDepth || !d.step(s) {
@@ -91,14 +96,23 @@ func (d document) flatten(schema any, depth int) (s object, conditions []any) {
 			}
 		}
 	}
-	dependent, _ := s["dependentSchemas"].(object)
+	for _, key := range dependencyKeys {
+		dependent, _ := s[key].(object)
+		if *d.stepsLeft -= len(dependent); *d.stepsLeft < 0 {
+			return nil, nil
+		}
+		for _, name := range slices.Sorted(maps.Keys(dependent)) {
+			condition := dependent[name]
+			if required, ok := condition.([]any); ok {
+				condition = object{"required": required}
+			}
+			conditions = append(conditions, condition)
+		}
+	}
 	test, _ := s["if"].(object)
 	tested, _ := test["properties"].(object)
-	if *d.stepsLeft -= len(dependent) + len(tested); *d.stepsLeft < 0 {
+	if *d.stepsLeft -= len(tested); *d.stepsLeft < 0 {
 		return nil, nil
-	}
-	for _, key := range slices.Sorted(maps.Keys(dependent)) {
-		conditions = append(conditions, dependent[key])
 	}
 	if len(tested) > 0 { // the properties may have other values, whatever other conditions say
 		names := object{}
@@ -115,7 +129,7 @@ func (d document) flatten(schema any, depth int) (s object, conditions []any) {
 	if len(conditions) == 0 {
 		return out, nil
 	}
-	return without(out, "if", "then", "else", "dependentSchemas"), conditions
+	return without(out, append([]string{"if", "then", "else"}, dependencyKeys...)...), conditions
 }
 
 // annotations are the keywords that do not concern which values a schema accepts.
@@ -165,8 +179,8 @@ func without(s object, keys ...string) object {
 	return out
 }
 
-// merge returns a schema that accepts at least the values that both schemas accept. It joins properties and required;
-// of the two values of any other keyword, it keeps one or drops both.
+// merge returns a schema that accepts at least the values that both schemas accept. It joins properties,
+// patternProperties and required; of the two values of any other keyword, it keeps one or drops both.
 func merge(a, b object) object {
 	if len(a) == 0 {
 		return b
@@ -179,7 +193,7 @@ func merge(a, b object) object {
 			continue
 		}
 		switch k {
-		case "properties":
+		case "properties", "patternProperties":
 			out[k] = joinProperties(was, v)
 		case "required":
 			out[k] = append(slices.Clone(asList(was)), asList(v)...)
@@ -255,13 +269,14 @@ type parameter struct {
 }
 
 // parameters returns the properties of an input schema and of its alternatives. A property is required if the schema
-// or all its alternatives require it and it has no default. extra is the schema of additional arguments, or nil if the
-// schema forbids all or does not mention them. If the schema only says `"type": "object"`, or cannot be resolved, extra
-// accepts all arguments. A schema with empty properties means that the tool has no arguments.
-func (d document) parameters() (params []parameter, extra any) {
+// or all its alternatives require it and it has no default. extra are the schemas of additional arguments, as further
+// returns them, or nil if the schema forbids all or does not mention them. If the schema only says `"type": "object"`,
+// or cannot be resolved, extra accepts all arguments. A schema with empty properties means that the tool has no
+// arguments.
+func (d document) parameters() (params []parameter, extra []any) {
 	root := d.resolve(d.root, 0)
 	if root == nil {
-		return nil, true
+		return nil, []any{true}
 	}
 	properties, required := d.topProperties(root, 0)
 	params = d.requiredParameters(properties, required)
@@ -274,22 +289,44 @@ func (d document) parameters() (params []parameter, extra any) {
 			delete(properties, name)
 		}
 	}
-	switch more := root["additionalProperties"].(type) {
-	case object:
-		extra = more
-	case bool:
-		if more {
-			extra = true
+	mentioned := root["additionalProperties"] != nil || root["patternProperties"] != nil ||
+		allows(root["unevaluatedProperties"])
+	if mentioned || len(params) == 0 && root["type"] == "object" && root["properties"] == nil &&
+		root["unevaluatedProperties"] == nil { // an object with any members
+		return params, further(root)
+	}
+	return params, nil
+}
+
+// further returns the schemas of an object's members besides its properties. One of them is true if some members may
+// have any type.
+func further(s object) []any {
+	var out []any
+	patterns, _ := s["patternProperties"].(object)
+	for _, pattern := range slices.Sorted(maps.Keys(patterns)) {
+		if patterns[pattern] != false {
+			out = append(out, patterns[pattern])
 		}
 	}
-	if _, mentions := root["additionalProperties"]; len(params) == 0 && !mentions && root["type"] == "object" &&
-		root["properties"] == nil && root["unevaluatedProperties"] == nil {
-		return params, true // an object with any members
+	return append(out, remaining(s["additionalProperties"], s["unevaluatedProperties"])...)
+}
+
+// remaining returns the schemas of the members or items that no other keyword names: the schema more if there is one,
+// otherwise the schemas of some of them, and true.
+func remaining(more any, some ...any) []any {
+	if _, typed := more.(object); typed {
+		return []any{more}
 	}
-	if extra == nil && (root["patternProperties"] != nil || allows(root["unevaluatedProperties"])) {
-		extra = true
+	if more == false {
+		return nil
 	}
-	return params, extra
+	var out []any
+	for _, schema := range some {
+		if _, typed := schema.(object); typed {
+			out = append(out, schema)
+		}
+	}
+	return append(out, true)
 }
 
 // allows reports whether a schema of further properties accepts any of them.

@@ -129,7 +129,7 @@ func (v *view) reference(ref, name string, depth int) string {
 		if last := ref[strings.LastIndexByte(ref, '/')+1:]; Identifier(last) != "" && last != "#" {
 			name = pascal(last)
 		}
-		return v.typedDict(flat, name, depth, ref)
+		return v.object(flat, name, depth, ref)
 	}
 	return v.typeOf(target, name, depth+1)
 }
@@ -150,7 +150,7 @@ func (v *view) isTypedDict(s object) bool {
 func (v *view) basicType(s object, kind any, name string, depth int) string {
 	switch kind {
 	case "string":
-		return "str"
+		return v.text(s, name, depth)
 	case "integer":
 		return "int"
 	case "number":
@@ -162,13 +162,22 @@ func (v *view) basicType(s object, kind any, name string, depth int) string {
 	case "array":
 		return v.array(s, name, depth)
 	case "object":
-		return v.object(s, name, depth)
+		return v.object(s, name, depth, "")
 	case nil:
 		if s["properties"] != nil {
-			return v.object(s, name, depth)
+			return v.object(s, name, depth, "")
 		}
 	}
 	return v.typing("Any")
+}
+
+// text returns the type of a string, with the type of its content if the string is JSON.
+func (v *view) text(s object, name string, depth int) string {
+	if _, typed := s["contentSchema"].(object); !typed || s["contentMediaType"] != "application/json" {
+		return "str"
+	}
+	content := v.typeOf(s["contentSchema"], name, depth+1)
+	return v.typing("Annotated") + "[str, " + tools.PyString("JSON of "+content) + "]"
 }
 
 func (v *view) array(s object, name string, depth int) string {
@@ -176,44 +185,63 @@ func (v *view) array(s object, name string, depth int) string {
 	if old, ok := rest.([]any); ok {
 		prefix, rest = old, s["additionalItems"]
 	}
-	_, more := rest.(object)
-	if len(prefix) > 0 && len(prefix) <= 16 && !more && rest != true {
+	more := remaining(rest, s["unevaluatedItems"], s["contains"])
+	if len(prefix) > 0 && len(prefix) <= 16 && rest != true && (len(more) == 0 || more[0] == true) {
 		var parts []string
 		for i, item := range prefix {
 			parts = append(parts, v.typeOf(item, name+strconv.Itoa(i+1), depth+1))
 		}
 		return v.typing("Tuple") + "[" + strings.Join(parts, ", ") + "]"
 	}
-	if len(prefix) > 0 || !more {
-		return v.typing("List") + "[" + v.typing("Any") + "]"
-	}
-	item := v.typeOf(rest, name+"Item", depth+1)
-	return v.typing("List") + "[" + item + "]"
+	return v.typing("List") + "[" + v.anyOf(slices.Concat(prefix, more), name+"Item", depth+1) + "]"
 }
 
-func (v *view) object(s object, name string, depth int) string {
-	if properties, _ := s["properties"].(object); len(properties) > 0 {
-		if !v.fits(properties) {
-			return v.typing("Dict") + "[str, " + v.typing("Any") + "]"
+// object returns the type of an object, and keeps it as the type of the reference ref unless that is empty.
+func (v *view) object(s object, name string, depth int, ref string) string {
+	properties, _ := s["properties"].(object)
+	more := further(s)
+	if len(properties) == 0 {
+		return v.dict(v.anyOf(more, name+"Value", depth+1))
+	}
+	if !v.fits(properties) {
+		return v.dict(v.typing("Any"))
+	}
+	class := unique(name, v.taken, reserved)
+	keep := func(t string) string {
+		if ref != "" {
+			v.refs[ref] = t
 		}
-		class := v.typedDict(s, name, depth, "")
-		_, typed := s["additionalProperties"].(object)
-		if v.input && (typed || s["additionalProperties"] == true) {
-			return v.union([]string{class, v.typing("Dict") + "[str, " + v.typing("Any") + "]"})
-		}
+		return t
+	}
+	if !v.input || s["additionalProperties"] != true && (len(more) == 0 || more[0] == true) {
+		keep(class)
+		v.typedDict(s, class, depth)
 		return class
 	}
-	more := s["additionalProperties"]
-	if patterns, _ := s["patternProperties"].(object); more == false && len(patterns) == 1 {
-		for _, schema := range patterns {
-			more = schema
+	keep(v.union([]string{class, v.dict(v.typing("Any"))})) // for references in the members
+	v.typedDict(s, class, depth)
+	return keep(v.union([]string{class, v.dict(v.anyOf(append(more, true), class+"Value", depth+1))}))
+}
+
+func (v *view) dict(value string) string { return v.typing("Dict") + "[str, " + value + "]" }
+
+// anyOf returns the type of values that match one of several schemas. If some may have any type, the type of an
+// argument names the types of the others, too, so that programs can learn their members.
+func (v *view) anyOf(schemas []any, name string, depth int) string {
+	var known []string
+	for _, schema := range schemas {
+		if t := v.typeOf(schema, name, depth); t != "Any" {
+			known = append(known, t)
 		}
 	}
-	value := v.typing("Any")
-	if more, ok := more.(object); ok {
-		value = v.typeOf(more, name+"Value", depth+1)
+	t := v.union(known)
+	switch {
+	case len(known) == len(schemas) || t == "Any":
+		return t
+	case !v.input:
+		return v.typing("Any")
 	}
-	return v.typing("Dict") + "[str, " + value + "]"
+	return v.typing("Union") + "[" + t + ", " + v.typing("Any") + "]"
 }
 
 // attributeKey matches keys that can be attributes of a class under their own name, except those in
@@ -221,16 +249,11 @@ func (v *view) object(s object, name string, depth int) string {
 var (
 	attributeKey       = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 	reservedAttributes = append(
-		strings.Fields("str int float bool Any Dict List Literal Optional Tuple TypedDict Union"), tools.Keywords...)
+		strings.Fields("str int float bool Annotated Any Dict List Literal Optional Tuple TypedDict Union"), tools.Keywords...)
 )
 
-// typedDict declares a TypedDict and returns its name. Optional keys are in a second class, because Python 3.9
-// does not have NotRequired.
-func (v *view) typedDict(s object, name string, depth int, ref string) string {
-	class := unique(name, v.taken, reserved)
-	if ref != "" {
-		v.refs[ref] = class
-	}
+// typedDict declares a TypedDict. Optional keys are in a second class, because Python 3.9 does not have NotRequired.
+func (v *view) typedDict(s object, class string, depth int) {
 	properties, _ := s["properties"].(object)
 	required := setOf(stringList(s["required"]))
 	v.typing("TypedDict")
@@ -261,7 +284,6 @@ func (v *view) typedDict(s object, name string, depth int, ref string) string {
 		v.declare(rest, "TypedDict", optional, false, false)
 		v.classes = append(v.classes, fmt.Sprintf("class %s(%s, %s):\n    pass\n", class, base, rest))
 	}
-	return class
 }
 
 type field struct{ key, typ, note string }
@@ -433,15 +455,19 @@ func (v *view) literal(values []any) string {
 	return v.union(wide)
 }
 
-// union returns the type whose alternatives are the given types. It is Any if one of them is Any.
+// union returns the type whose alternatives are the given types. It is Any if one of them is Any, or they are too long.
 func (v *view) union(parts []string) string {
 	var distinct []string
+	size := 0
 	for _, p := range parts {
 		if p == "Any" {
 			return p
 		}
 		if !slices.Contains(distinct, p) {
 			distinct = append(distinct, p)
+			if size += len(p); size > maxType {
+				return v.typing("Any")
+			}
 		}
 	}
 	if i := slices.Index(distinct, "None"); i >= 0 && len(distinct) == 2 {
