@@ -121,7 +121,7 @@ type ToolReasons struct {
 	Name    float64  `json:"name"`
 	History float64  `json:"history"`
 	Dense   float64  `json:"dense,omitempty"` // similarity of embeddings
-	// OtherOperation reports that the tool's operation is not the query's, which lowers its score.
+	// OtherOperation reports that the tool's operation is not the query's, or is the opposite, which lowers its score.
 	OtherOperation bool `json:"other_operation,omitempty"`
 }
 

@@ -11,7 +11,7 @@
 // The package chooses no arguments. It does not hide tools for safety: the broker decides who may call which tool.
 //
 // Files: terms (index terms of texts), gloss (word vectors), index.go (the analysed catalogue), postings.go (BM25F),
-// operations.go (what queries request and tools do), rank.go (the sum of the signals), select.go (cut-off, groups,
-// confidence), history.go, hybrid.go and openai.go (embeddings), lint.go. test/selectioneval measures the selection
-// over data sets.
+// operations.go and opposites.go (what queries request and tools do), rank.go (the sum of the signals), select.go
+// (cut-off, groups, confidence), history.go, hybrid.go and openai.go (embeddings), lint.go. test/selectioneval measures
+// the selection over data sets.
 package selection

@@ -88,7 +88,8 @@ type neighbour struct {
 	similarity float32
 }
 
-// neighbours returns the most similar other words, best first.
+// neighbours returns the most similar other words, best first. An opposite is no neighbour: "unmount" is not a
+// misspelt "mount".
 func (s *spelling) neighbours(word string) []neighbour {
 	if !spellable(word) {
 		return nil
@@ -103,7 +104,7 @@ func (s *spelling) neighbours(word string) []neighbour {
 	var out []neighbour
 	for id, n := range shared {
 		similarity := 2 * float32(n) / float32(len(grams)+s.lengths[id])
-		if similarity >= minSimilarity && s.words[id] != word {
+		if similarity >= minSimilarity && s.words[id] != word && !opposed(word, s.words[id]) {
 			out = append(out, neighbour{s.words[id], similarity})
 		}
 	}

@@ -18,7 +18,8 @@ type Explanation struct {
 	Name    float64  `json:"name"`
 	History float64  `json:"history"`
 	Dense   float64  `json:"dense,omitempty"` // 1/(fusionRank + the rank by embeddings); 0 if it has none
-	// OtherOperation reports whether the tool has a different operation from the query, which lowers its score.
+	// OtherOperation reports whether the tool has a different operation from the query, or does the opposite, which
+	// lowers its score.
 	OtherOperation bool `json:"other_operation,omitempty"`
 }
 

@@ -24,6 +24,8 @@ type Index struct {
 	does     []operations // the operations of each tool
 	names    [][]int32    // the terms of each tool's subject
 	scratch  sync.Pool    // *scratch
+
+	oppositions map[string][]opposition // by the stem in a query
 }
 
 // Build analyses a catalogue. If several tools have the same id, the last one counts. The order of tools with different
@@ -58,6 +60,7 @@ func (s *Index) buildIndexes() {
 		s.serverOf[i] = int32(last)
 		s.does = append(s.does, toolOperations(&s.tools[i]))
 	}
+	s.oppositions = findOppositions(s.tools)
 	v := newVectorizer(s.table, len(s.tools))
 	s.lexical = newPostings(len(s.tools), 0, func(d int) []field {
 		fields := toolFields(&s.tools[d], analyse)

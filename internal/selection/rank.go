@@ -22,8 +22,12 @@ const (
 	nameWeight    = 0.15 // times the share of the tool's name that the query mentions
 	nameTerms     = 6    // terms of a query; a longer query mentions many words by chance, so names weigh less
 
-	// otherOperation is the share of its score that a tool keeps if its operation differs from the query's.
+	// otherOperation is the share of its score that a tool keeps if its operation differs from the query's, or is the
+	// opposite.
 	otherOperation = 0.6
+
+	// oppositeConfidence is the share of its confidence that a query keeps if its best tool does the opposite.
+	oppositeConfidence = 0.5
 
 	repeatWeight   = 0.5 // times the logarithm of how often a word occurs in the query
 	everydayWeight = 0.3 // the share of the weight that the most frequent words of English lose
@@ -134,7 +138,8 @@ type candidate struct {
 	score                                                  float32
 	lexical, clause, server, vectors, history, name, dense float32
 
-	other bool // its operation is not the query's
+	other    bool // its operation is not the query's
+	opposite bool // it does the opposite of what the query requests; then other is set, too
 
 	kept bool // in a fused list, whether the tool is within the cut-off of one of the two lists
 }
@@ -167,7 +172,7 @@ func (s *Index) rank(sentence string, history *History, allowed func(*Tool) bool
 	g := signals{top: top, vector: vector, votes: votes, gloss: vectorWeight * vectorFactor(top, q)}
 	g.name = nameWeight * min(1, nameTerms/float32(max(1, len(q.own))))
 	if len(q.own) <= stepTerms {
-		g.asked = operationsOf(sentence)
+		g.asked, g.opposing = operationsOf(sentence), s.opposing(sentence)
 	}
 	return s.sum(w, g, allowed, limit), q
 }
@@ -189,6 +194,8 @@ type signals struct {
 	votes  map[int32]float32
 	name   float32 // the names' weight
 	asked  operations
+
+	opposing map[int32]bool // the tools that do the opposite of what the query requests; none if it is long
 }
 
 // sum adds up the signals of each tool and returns the best candidates.
@@ -213,7 +220,8 @@ func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) 
 			}
 		}
 		c.score = c.lexical + c.clause + c.server + c.vectors + c.history + c.name
-		if c.other = g.asked.conflictsWith(s.does[d]); c.other {
+		c.opposite = g.opposing[int32(d)]
+		if c.other = c.opposite || g.asked.conflictsWith(s.does[d]); c.other {
 			c.score *= otherOperation
 		}
 		if c.score > 0 && best.wants(c) && (allowed == nil || allowed(&s.tools[d])) {

@@ -133,6 +133,9 @@ func (s *Index) selectWith(r Request, dense []denseList) (Response, error) {
 			kept = cutFused(fuse(found, dense[i]), r.Min)
 			report.Confidence = max(report.Confidence, dense[i].confidence())
 		}
+		if len(kept) > 0 && kept[0].opposite {
+			report.Confidence = round2(oppositeConfidence * report.Confidence)
+		}
 		for _, c := range kept[:min(len(kept), r.Limit)] {
 			c.score /= kept[0].score
 			report.Tools = append(report.Tools, s.tools[c.tool].ID())
