@@ -38,7 +38,7 @@ func TestOpposites(t *testing.T) {
 			for _, g := range r.Servers {
 				for _, h := range g.Tools {
 					if h.Tool == c.opposite && h.Why.OtherOperation != opposite {
-						t.Errorf("Select(%q): %s has another operation: %v, want %v", query, h.Tool, !opposite, opposite)
+						t.Errorf("Select(%q): %s does the opposite: %v, want %v", query, h.Tool, !opposite, opposite)
 					}
 				}
 			}

@@ -249,7 +249,8 @@ func (v *view) anyOf(schemas []any, name string, depth int) string {
 var (
 	attributeKey       = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 	reservedAttributes = append(
-		strings.Fields("str int float bool Annotated Any Dict List Literal Optional Tuple TypedDict Union"), tools.Keywords...)
+		strings.Fields("str int float bool Annotated Any Dict List Literal Optional Tuple TypedDict Union"),
+		tools.Keywords...)
 )
 
 // typedDict declares a TypedDict. Optional keys are in a second class, because Python 3.9 does not have NotRequired.
