@@ -8,8 +8,8 @@
 //     the schema's "properties".
 //   - A required parameter with a default may be omitted; its default is then sent. An omitted optional one is not
 //     sent.
-//   - An object with properties is a TypedDict, any other object a Dict[str, T]. An argument with properties and further
-//     members is either. An array is a List or Tuple. A string of JSON names the type of its content.
+//   - An object with properties is a TypedDict, any other object a Dict[str, T]. An argument with properties and
+//     further members is either. An array is a List or Tuple. A string of JSON names the type of its content.
 //   - "enum" and "const" become a Literal; "anyOf", "oneOf" and lists of types become a Union.
 //   - "allOf" is merged. A reference to a part of the document is resolved, a remote one is not. The
 //     properties in "if", "then", "else", "dependentSchemas", "dependentRequired" and "dependencies" are optional.
