@@ -33,7 +33,7 @@ func opposites(stem string) []string {
 
 // opposed reports whether one of two stems is the other with a prefix that inverts it, or they are opposites.
 func opposed(a, b string) bool {
-	for _, prefix := range []string{"un", "dis", "de", "in", "non"} {
+	for _, prefix := range []string{"un", "dis", "de"} {
 		if a == prefix+b || b == prefix+a {
 			return true
 		}
