@@ -396,8 +396,9 @@ func (r *foreground) save(ctx context.Context, res *client.Result, patterns []st
 		}
 		if !dirsync.Writable(a.Path) {
 			return &failure{
-				code: errcode.ExitFailed, message: "save artifact " + printable(a.Path) + ": its path is not allowed here",
-				hint: "codefleet artifacts get " + res.TaskID + " --dir DIR  (saves it under its last name)",
+				code:    errcode.ExitFailed,
+				message: "save artifact " + printable(a.Path) + ": its path is not allowed here",
+				hint:    "codefleet artifacts get " + res.TaskID + " --dir DIR  (saves it under its last name)",
 			}
 		}
 		if err := r.saveOne(ctx, root, res.TaskID, a); err != nil {

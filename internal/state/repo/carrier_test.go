@@ -132,7 +132,8 @@ func TestFoldOfDamagedHead(t *testing.T) {
 		r.folder.note(ref, h.Carried)
 		<-time.After(10*time.Minute + foldEvery/2)
 		synctest.Wait()
-		if got, want := reads.Load(), int64(6+9); got != want { // after 1, 2, 4, 8, 16 and 32 seconds, and then every minute
+		// After 1, 2, 4, 8, 16 and 32 seconds, and then every minute.
+		if got, want := reads.Load(), int64(6+9); got != want {
 			t.Errorf("the folder tried %d times in ten minutes, want %d", got, want)
 		}
 		damaged.Store(false)
