@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -121,6 +122,10 @@ func chosenArtifacts(list []client.Artifact, id string, paths []string) ([]clien
 	byFile := map[string]string{}
 	for _, f := range chosen {
 		name := path.Base(f.Path)
+		if dirsync.LeadsToGit(name) {
+			return nil, usage("the artifact %q is not saved: git runs what a file of that name says", f.Path).
+				try("codefleet artifacts get " + id + " PATH, for each of the others")
+		}
 		if other, taken := byFile[name]; taken && other != f.Path {
 			return nil, usage("the artifacts %q and %q would be saved as the same file", other, f.Path).
 				try("codefleet artifacts get " + id + " PATH --dir DIRECTORY, for each of them")

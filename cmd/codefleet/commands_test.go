@@ -180,7 +180,7 @@ func TestInvalidSubmissions(t *testing.T) {
 		"--inputs: missing: no such file":        {code: "x", inputs: "@missing"},
 		"--inputs: a: is a directory":            {code: "x", inputs: "@a"},
 		"--file a: is a directory":               {file: "a"},
-		"--with: open missing":                   {code: "x", with: []string{"missing"}},
+		"--with: missing: no such file":          {code: "x", with: []string{"missing"}},
 		"with its files is larger than 32 MiB":   {code: "x", with: []string{"huge"}},
 		`"a/x" and "b/x" have the same name`:     {code: "x", with: []string{"a/x", "b/x"}},
 		`"\xff.csv" is not valid UTF-8`:          {code: "x", with: []string{"a/\xff.csv"}},

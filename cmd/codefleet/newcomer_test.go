@@ -327,6 +327,7 @@ func TestTasksOf(t *testing.T) {
 func TestHintsNameTheTask(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	id := runTask(t, f, "print 1").TaskID
+	f.AwaitSubmission(t, id)
 	t.Setenv("VISUAL", "")
 	for _, c := range []struct{ args, editor, want string }{
 		{"retry " + id, "", "try: codefleet status " + id + "; codefleet rerun " + id + " also runs"},

@@ -389,23 +389,26 @@ func (r *foreground) save(ctx context.Context, res *client.Result, patterns []st
 		return usage("save artifacts: %v", err)
 	}
 	defer root.Close()
-	saved := 0
+	saved, refused := 0, []string(nil)
 	for _, a := range res.Artifacts {
 		if !slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, a.Path); return ok }) {
 			continue
 		}
-		if !dirsync.Writable(a.Path) {
-			return &failure{
-				code:    errcode.ExitFailed,
-				message: "save artifact " + printable(a.Path) + ": its path is not allowed here",
-				hint:    "codefleet artifacts get " + res.TaskID + " --dir DIR  (saves it under its last name)",
-			}
+		if dirsync.LeadsToGit(a.Path) {
+			refused = append(refused, a.Path)
+			continue
 		}
 		if err := r.saveOne(ctx, root, res.TaskID, a); err != nil {
 			return &failure{code: errcode.ExitFailed, message: "save artifact " + printable(a.Path), err: err}
 		}
 		fmt.Fprintf(r.a.stderr, "saved %s (%s)\n", printable(a.Path), text.Count(a.Bytes, "byte"))
 		saved++
+	}
+	if len(refused) > 0 {
+		return &failure{
+			code:    errcode.ExitFailed,
+			message: "no artifact is saved as .git or below it: " + summarizePaths(refused, len(refused)),
+		}
 	}
 	if saved == 0 && res.Status == client.Succeeded {
 		fmt.Fprintln(r.a.stderr, "note: no artifact saved: no artifact matches --out")

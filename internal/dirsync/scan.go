@@ -130,8 +130,7 @@ func syncable(p string) bool {
 		return false
 	}
 	refused := func(name string) bool {
-		return len(name) > maxName || name != ".git" && strings.EqualFold(name, ".git") ||
-			strings.EqualFold(name, "git~1") || strings.EqualFold(name, DataDirMarker) ||
+		return len(name) > maxName || name != ".git" && LeadsToGit(name) || strings.EqualFold(name, DataDirMarker) ||
 			strings.EqualFold(name, BaseFileName) || strings.HasPrefix(strings.ToLower(name), tempPrefix)
 	}
 	hidden := func(r rune) bool {
@@ -142,10 +141,12 @@ func syncable(p string) bool {
 		!strings.ContainsFunc(p, hidden) && !slices.ContainsFunc(strings.Split(p, "/"), refused)
 }
 
-// Writable reports whether a program may choose a path below a directory of this host: it is a clean path that both
-// sides can have, and leads into no directory named .git, through which the program could run others here.
-func Writable(p string) bool {
-	return syncable(p) && !slices.Contains(strings.Split(p, "/"), ".git")
+// LeadsToGit reports whether a path has a component that names .git, through which a task could run programs on this
+// host, also on a file system that ignores case or has short names.
+func LeadsToGit(p string) bool {
+	return slices.ContainsFunc(strings.Split(p, "/"), func(name string) bool {
+		return strings.EqualFold(name, ".git") || strings.EqualFold(name, "git~1")
+	})
 }
 
 // lstat describes a path without following it. It returns nil for anything but files, directories and symbolic links.

@@ -628,35 +628,6 @@ func TestTasks(t *testing.T) {
 	has(t, "the form for a copy", body, "print &lt;script&gt;alert(1)&lt;/script&gt;</textarea>")
 }
 
-// awaitSubmission waits until the submission of a task that has ended is kept, which happens after its end.
-func awaitSubmission(t *testing.T, f *ingesttest.Fleet, id string) {
-	t.Helper()
-	awaitSubmitted(t, f, id, func(err error) bool { return err == nil })
-}
-
-// awaitSubmitted waits until reading the submission of a task that has ended leads to a wanted error.
-func awaitSubmitted(t *testing.T, f *ingesttest.Fleet, id string, wanted func(error) bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if _, err := f.Jobs.Wait(ctx, "default", id); err != nil {
-			t.Fatal(err)
-		}
-		_, _, err := f.Jobs.Submitted(ctx, "default", id)
-		if wanted(err) {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("the submission of task %s leads to %v", id, err)
-		}
-	}
-}
-
 // TestRerun checks that a copy of a task keeps what the form does not contain, and may begin with the files that the
 // task has found.
 func TestRerun(t *testing.T) {
@@ -678,7 +649,7 @@ func TestRerun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	awaitSubmission(t, f, old.TaskID)
+	f.AwaitSubmission(t, old.TaskID)
 	v.login(ingesttest.Token)
 	_, _, body := v.get("/new?from=" + old.TaskID)
 	has(t, "the form", body, "12345678901234567890", "out/*.png\nb</textarea>", "<option selected>high</option>")
@@ -704,7 +675,7 @@ func TestRerun(t *testing.T) {
 	if text, err := io.ReadAll(file); err != nil || string(text) != "one" {
 		t.Errorf("a.txt of the copy is %q (%v), want one", text, err)
 	}
-	awaitSubmission(t, f, id)
+	f.AwaitSubmission(t, id)
 	s, err := c.Submission(t.Context(), id)
 	if err != nil || s.Labels["team"] != "a" || s.Priority == "high" || s.Inputs != nil || s.Artifacts != nil {
 		t.Errorf("the submission is %+v (%v), want the labels of the first one, and else what the form has", s, err)
@@ -756,7 +727,7 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	awaitSubmission(t, f, id)
+	f.AwaitSubmission(t, id)
 	s, err := c.Submission(t.Context(), id)
 	if err != nil || len(s.Files) != 1 || s.Files[0].Name != "a<b>.bin" || *s.Files[0].Base64 != "AP8=" {
 		t.Errorf("the files are %+v (%v), want a<b>.bin with its bytes", s.Files, err)
@@ -914,7 +885,7 @@ func TestRerunWithoutSubmission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	awaitSubmitted(t, f, old.TaskID, func(err error) bool {
+	f.AwaitSubmitted(t, old.TaskID, func(err error) bool {
 		gone, ok := errors.AsType[*jobs.NotRetryableError](err)
 		return ok && strings.Contains(gone.Reason, "its data is above 256 KiB")
 	})
@@ -937,7 +908,7 @@ func TestBulkAndDead(t *testing.T) {
 	_, _, body = v.post("/tasks", "verb", "redrive", "id", dead.TaskID, "id", done.TaskID)
 	has(t, "the list", body, "Redrove 1 of 2 tasks. 1 could not be changed")
 	failed := submit(t, f, ingesttest.Token, "fail once")
-	awaitSubmission(t, f, failed.TaskID)
+	f.AwaitSubmission(t, failed.TaskID)
 	_, at, body := v.post("/" + path("tasks", failed.TaskID, "retry"))
 	has(t, "the retry", body, "The task runs again.")
 	if at == "/"+path("tasks", failed.TaskID) {
@@ -967,7 +938,7 @@ func TestBulkLimit(t *testing.T) {
 	ids := []string{"verb", "retry"}
 	for range 3 {
 		failed := submit(t, f, ingesttest.Token, "fail once").TaskID
-		awaitSubmission(t, f, failed)
+		f.AwaitSubmission(t, failed)
 		ids = append(ids, "id", failed)
 	}
 	if _, err := f.Jobs.Pause(t.Context(), schemas.Pause{Target: schemas.PauseFleet}); err != nil {

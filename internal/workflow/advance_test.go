@@ -543,7 +543,7 @@ func TestAskForEachItem(t *testing.T) {
 		{"b", 0, form, "bad_answer /item the step b is not a loop: it asks once, so leave the item out"},
 		{"b", -1, form, "not_waiting the step b does not wait for an answer: it is pending"},
 		{"c", -1, form, "not_waiting the step c does not ask"},
-		{"d", -1, form, "unknown_step /step there is no step d; did you mean a?"},
+		{"d", -1, form, "unknown_step there is no step d; did you mean a?"},
 		{"a", 1, form, "<nil>"},
 		{"a", 1, form, "not_waiting the step a does not wait for an answer: it is succeeded"},
 		{"a", -1, form, "bad_answer /item the step a is a loop, which asks for each of its items: name the item; " +

@@ -16,7 +16,7 @@ import (
 type AnswerError struct {
 	Code    string
 	Message string
-	Path    string // of what is wrong in the schemas.WorkflowAnswer; empty if the answer itself is not wrong
+	Path    string // of what is wrong in the schemas.WorkflowAnswer; empty if neither its item nor its values are wrong
 }
 
 func (e *AnswerError) Error() string { return e.Message }
@@ -33,7 +33,7 @@ func (m *machine) applyAnswer(a *Answered) error {
 	i, ok := m.index[a.Step]
 	if !ok || i >= len(m.run.Steps) {
 		message := "there is no step " + text.Truncate(a.Step, 100) + m.suggestion(a.Step)
-		return &AnswerError{Code: errcode.UnknownStep, Message: message, Path: "/step"}
+		return &AnswerError{Code: errcode.UnknownStep, Message: message}
 	}
 	if m.steps[i].Ask == nil {
 		return &AnswerError{Code: errcode.NotWaiting, Message: "the step " + a.Step + " does not ask"}

@@ -256,3 +256,32 @@ func (f Files) Artifact(_ context.Context, _ schemas.Record, path string) (io.Re
 
 // WaitTimeout bounds how long tests wait for an event that must happen.
 const WaitTimeout = time.Minute
+
+// AwaitSubmission waits until the submission of a task that has ended is kept, which happens after its end.
+func (f *Fleet) AwaitSubmission(tb testing.TB, id string) {
+	tb.Helper()
+	f.AwaitSubmitted(tb, id, func(err error) bool { return err == nil })
+}
+
+// AwaitSubmitted waits until reading the submission of a task that has ended leads to a wanted error.
+func (f *Fleet) AwaitSubmitted(tb testing.TB, id string, wanted func(error) bool) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), WaitTimeout)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := f.Jobs.Wait(ctx, "default", id); err != nil {
+			tb.Fatal(err)
+		}
+		_, _, err := f.Jobs.Submitted(ctx, "default", id)
+		if wanted(err) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tb.Fatalf("the submission of task %s leads to %v", id, err)
+		}
+	}
+}
