@@ -146,7 +146,9 @@ func (c *Client) getMsg(ctx context.Context, stream string, seq uint64) (*jetstr
 	query := map[string]any{"seq": seq, "batch": 1} // the server returns the next message if there is no such one
 	_, _, err := c.directGet(ctx, stream, query, func(m *nats.Msg, at uint64) error {
 		if at == seq {
-			found = &jetstream.RawStreamMsg{Sequence: seq, Header: m.Header, Data: m.Data}
+			found = &jetstream.RawStreamMsg{
+				Subject: m.Header.Get(jetstream.SubjectHeader), Sequence: seq, Header: m.Header, Data: m.Data,
+			}
 		}
 		return nil
 	})
