@@ -19,7 +19,8 @@ import (
 )
 
 // advance applies an event to a run, and does what follows from it. If the event was applied before, it does again what
-// followed from it, because the process that applied it may have been lost. After an error it may be called again.
+// followed from it, because the process that applied it may have been lost; but not after the end of the run, once all
+// that followed from that is done. After an error advance may be called again.
 func (e *Engine) advance(
 	ctx context.Context, tenant, id string, ev workflow.Event,
 ) (run schemas.WorkflowRun, err error) {
@@ -44,6 +45,10 @@ func (e *Engine) follow(
 	var queue []workflow.Event
 	narrow := false
 	for {
+		if a.settled {
+			e.forgetPlan(a.after)
+			return a.after, nil
+		}
 		run, narrow = a.after, narrow || a.narrow
 		effects, err := effectsOf(ctx, plan, a, load)
 		if err != nil {
@@ -86,10 +91,7 @@ func effectsOf(
 ) ([]workflow.Effect, error) {
 	if a.after.Status.Ended() {
 		before := a.before
-		switch {
-		case a.late:
-			return nil, nil
-		case !a.changed:
+		if !a.changed {
 			before = resumed(a.after)
 		}
 		return plan.Effects(ctx, interrupted(before, a.after), func(workflow.Place) bool { return true }, load)
@@ -160,7 +162,7 @@ type applied struct {
 	before, after schemas.WorkflowRun
 	rev           uint64 // revision of the record
 	changed       bool
-	late          bool // the event is the end of an attempt that the end of the run has cancelled
+	settled       bool // the run has ended, and nothing follows from the event
 	narrow        bool // the alarm may ring less often once what follows from the event has begun
 }
 
@@ -178,12 +180,11 @@ func (e *Engine) apply(
 			return a, err
 		}
 		if !change.Changed {
-			// The end of a run makes cancelled attempts end. If these cancelled the others again, the ends of many
-			// attempts would cost their square. The alarm stays: it repeats the end of the run.
-			a.after = change.Run
-			a.late = a.after.Status.Ended() && ev.Ended != nil && ev.Ended.Status == schemas.WorkflowCancelled
-			a.narrow = !a.late
-			return a, nil
+			a.after, a.narrow = change.Run, true
+			if a.after.Status.Ended() {
+				a.settled, err = e.settled(ctx, a.after, ev)
+			}
+			return a, err
 		}
 		old := alarmOf(plan, a.before)
 		wide := old.or(alarmOf(plan, change.Run))
@@ -201,6 +202,23 @@ func (e *Engine) apply(
 		return a, err
 	}
 	return a, fmt.Errorf("advance workflow run %s: other processes changed it first, %d times", id, swapTries)
+}
+
+// settled reports whether nothing follows from an event that came after the end of a run. The alarm of the run is
+// removed when all that follows from the end is done; until then, the alarm and most events repeat it. The end of an
+// attempt that the end of the run has cancelled does not: otherwise the ends of many attempts would cost their square.
+func (e *Engine) settled(ctx context.Context, run schemas.WorkflowRun, ev workflow.Event) (bool, error) {
+	if ev.Ended != nil && ev.Ended.Status == schemas.WorkflowCancelled {
+		return true, nil
+	}
+	store, err := e.automations(ctx)
+	if err == nil {
+		_, err = store.Get(ctx, KindAlarm, run.Tenant, run.RunID)
+	}
+	if errors.Is(err, jobs.ErrAutomationNotFound) {
+		return true, nil
+	}
+	return false, err
 }
 
 // write stores the values of a change, and then the record if it still has the revision. It returns the record and its
@@ -254,9 +272,7 @@ func tooLarge(run schemas.WorkflowRun, size int, now time.Time) schemas.Workflow
 
 // finish forgets the plan of a run that has ended, and tells the run's parent, if it has one.
 func (e *Engine) finish(ctx context.Context, run schemas.WorkflowRun) error {
-	e.mu.Lock()
-	delete(e.plans, run.Tenant+"."+run.RunID)
-	e.mu.Unlock()
+	e.forgetPlan(run)
 	if run.Parent == nil {
 		return nil
 	}

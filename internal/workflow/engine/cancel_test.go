@@ -158,3 +158,101 @@ func loseEnd(t *testing.T, e *Engine, id string, ev workflow.Event) error {
 	}
 	return nil
 }
+
+// TestEventsAfterEnd checks what follows from an event that comes after the end of a run, when the queue no longer has
+// the run's tasks: nothing, if no alarm of the run is left. Else an event cancels the tasks and tells the run's parent,
+// unless it is the end of a cancelled task.
+func TestEventsAfterEnd(t *testing.T) {
+	e := newEngine(t)
+	definition := json.RawMessage(`{"name":"w","steps":[{"id":"a","code":"1"}]}`)
+	plan, err := Compile(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := workflow.Place{Step: "a", Item: -1, Attempt: 1}
+	parent := ended(t, e, plan, definition, schemas.WorkflowRun{RunID: jobs.TaskID("acme", jobs.WorkflowSource, "k")})
+	child := ended(t, e, plan, definition, schemas.WorkflowRun{
+		RunID:  jobs.TaskID("acme", jobs.WorkflowSource, "child"),
+		Parent: &schemas.WorkflowParent{RunID: parent.RunID, Step: "a", Item: -1, Attempt: 1},
+	})
+	check := func(what string, want int) {
+		t.Helper()
+		list, err := e.queue.List(t.Context(), "acme", jobs.ListOptions{})
+		if err != nil || len(list) != want {
+			t.Errorf("after %s, the queue has the tasks %+v, %v, want %d", what, list, err, want)
+		}
+	}
+	late := workflow.Event{Ended: &workflow.Ended{Place: place, Status: schemas.WorkflowCancelled}}
+	failed := workflow.Event{Ended: &workflow.Ended{Place: place, Status: schemas.WorkflowFailed}}
+	for _, ev := range []workflow.Event{{}, {Cancel: true}, late, failed} {
+		if run, err := e.advance(t.Context(), "acme", child.RunID, ev); err != nil || run.Status != child.Status {
+			t.Errorf("advance(%+v) = %s, %v, want %s", ev, run.Status, err, child.Status)
+		}
+	}
+	answer := schemas.WorkflowAnswer{Step: "a", Values: json.RawMessage("{}")}
+	_, err = e.Answer(t.Context(), "acme", parent.RunID, answer)
+	if refused, ok := errors.AsType[*jobs.RefusedError](err); !ok || refused.Code != errcode.NotWaiting {
+		t.Errorf("Answer = %v, want the code %s", err, errcode.NotWaiting)
+	}
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: definition, Key: "k"})
+	if err != nil || run.RunID != parent.RunID || run.Status != parent.Status {
+		t.Errorf("Start = %s, %s, %v, want the run that has ended", run.RunID, run.Status, err)
+	}
+	check("events without an alarm", 0)
+	if n := len(e.plans); n > 0 {
+		t.Errorf("the engine keeps the plans of %d runs that have ended", n)
+	}
+
+	for _, run := range []schemas.WorkflowRun{parent, child} {
+		if err := e.widenAlarm(t.Context(), run, Alarm{Next: time.Now()}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, ev := range []workflow.Event{late, {}} {
+		if _, err := e.advance(t.Context(), "acme", child.RunID, ev); err != nil {
+			t.Fatal(err)
+		}
+		check([]string{"the end of a cancelled task", "an alarm"}[i], 2*i)
+	}
+}
+
+// ended stores the record of a run that has failed while the task of its first step ran.
+func ended(
+	t *testing.T, e *Engine, plan *workflow.Plan, definition json.RawMessage, run schemas.WorkflowRun,
+) schemas.WorkflowRun {
+	t.Helper()
+	values := map[string]json.RawMessage{definitionKey: definition, workflow.InputsKey: json.RawMessage("{}")}
+	if _, err := e.putNew(t.Context(), "acme", run.RunID, values); err != nil {
+		t.Fatal(err)
+	}
+	run.Tenant, run.Workspace = "acme", "main"
+	now := e.Now(t.Context())
+	run = plan.Cancelled(plan.New(run, now), now)
+	run.Status, run.Steps[0].Attempt = schemas.WorkflowFailed, 1
+	run, err := e.writeCancelled(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// TestCancelWithoutInputs checks that a task is cancelled whose inputs can no longer be evaluated: the cancellation
+// changes run.status.
+func TestCancelWithoutInputs(t *testing.T) {
+	e := newEngine(t)
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(
+		`{"name":"w","steps":[{"id":"a","code":"1","with":"${ 1 / (run.status == 'running' ? 1 : 0) }"}]}`)})
+	if err == nil {
+		_, err = e.Cancel(t.Context(), "acme", run.RunID)
+	}
+	if err == nil {
+		run, _, err = e.read(t.Context(), "acme", run.RunID)
+	}
+	if err != nil || run.Status != schemas.WorkflowCancelled {
+		t.Errorf("the run is %s, %v, want cancelled", run.Status, err)
+	}
+	list, err := e.queue.List(t.Context(), "acme", jobs.ListOptions{})
+	if err != nil || len(list) != 1 || list[0].Status != schemas.Cancelled {
+		t.Errorf("tasks after Cancel: %+v, %v, want one cancelled task", list, err)
+	}
+}

@@ -124,6 +124,12 @@ func (e *Engine) keepPlan(tenant, id string, p *workflow.Plan) {
 	e.plans[tenant+"."+id] = p
 }
 
+func (e *Engine) forgetPlan(run schemas.WorkflowRun) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.plans, run.Tenant+"."+run.RunID)
+}
+
 // load returns a function that returns values of a run. It reads those that are not in known, and adds them to known.
 func (e *Engine) load(
 	ctx context.Context, tenant, id string, known map[string]json.RawMessage,
