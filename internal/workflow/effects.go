@@ -59,6 +59,9 @@ func (p *Plan) Effects(
 func (m *machine) effect(ctx context.Context, s *step, item int, x *schemas.StepRun) (Effect, error) {
 	e := Effect{Place: Place{s.ID, item, x.Attempt}, Expires: x.Due, Cancel: x.Cancelled}
 	in, err := m.input(ctx, s, site{m.index[s.ID], item})
+	if e.Cancel && m.loadErr == nil && !expression.Interrupted(err) {
+		err = nil // the place says what to cancel; the inputs may no longer be valid, because run.status has changed
+	}
 	if e.Failed, _ = errors.AsType[*schemas.WorkflowError](err); e.Failed != nil {
 		return e, nil //nolint:nilerr // the effect has the error
 	}
