@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -168,6 +169,10 @@ func onlyServerHeaders(h nats.Header) {
 	}
 }
 
+// errTooManySubjects means that the server does not answer a query for the last messages on so many subjects: more than
+// 1024.
+var errTooManySubjects = errors.New("the query matches too many subjects")
+
 // directGet calls fn with the messages that a query selects and their sequences. next follows the last sequence. more
 // reports whether the server has stopped before the last message.
 func (c *Client) directGet(
@@ -208,6 +213,8 @@ func (c *Client) directGet(
 		case "204", "404":
 			pending := m.Header.Get(numPendingHeader)
 			return next, next > 0 && pending != "" && pending != "0", nil
+		case "413":
+			return 0, false, fmt.Errorf("read %s: %w", stream, errTooManySubjects)
 		case "503":
 			return 0, false, nats.ErrNoResponders
 		default:

@@ -280,7 +280,7 @@ func TestReadsLargeMessages(t *testing.T) {
 }
 
 // TestLastOn checks that one request finds a message on a subject with wildcards, however many tasks are queued on the
-// lanes that match it.
+// lanes that match it, and that the message is found if too many lanes match for such a request.
 func TestLastOn(t *testing.T) {
 	f := newFleet(t)
 	const stray = "tasks.*.*.acme"
@@ -298,6 +298,15 @@ func TestLastOn(t *testing.T) {
 	}
 	if m, _, err := f.lastOn(t.Context(), "tasks.*.high.acme"); err != nil || m != nil {
 		t.Errorf("lastOn of a subject without messages = %v, %v, want none", m, err)
+	}
+	for i := range 1024 {
+		f.publish(t, fmt.Sprintf("tasks.p%d.normal.acme", i), nil, "")
+	}
+	if m, seq, err = f.lastOn(t.Context(), stray); err != nil || seq != 1 || string(m.Data) != "stray" {
+		t.Errorf("lastOn with 1025 lanes = %v, %d, %v, want the first message", m, seq, err)
+	}
+	if m, _, err := f.lastOn(t.Context(), "tasks.*.normal.*"); err != nil || m != nil {
+		t.Errorf("lastOn of a subject without messages, with 1025 lanes = %v, %v, want none", m, err)
 	}
 }
 

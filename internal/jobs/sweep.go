@@ -25,7 +25,7 @@ func (w *Worker) sweep(ctx context.Context, subjects []string) {
 	}
 }
 
-// sweepOne dead-letters the last message on a subject and removes it from TASKS.
+// sweepOne dead-letters a message on a subject, the last one if possible, and removes it from TASKS.
 func (w *Worker) sweepOne(ctx context.Context, subject string) error {
 	stream, err := w.c.js.Stream(ctx, streamTasks)
 	if err != nil {
@@ -47,10 +47,12 @@ func (w *Worker) sweepOne(ctx context.Context, subject string) error {
 
 // lastOn returns the last message in TASKS on a subject, and its sequence, or nil. A message's subject may contain
 // wildcards. The server takes them as a filter and also returns the last message on each lane that matches, which
-// lastOn skips: however many tasks are queued there, it reads one of them.
+// lastOn skips: however many tasks are queued there, it reads one of them. If too many lanes match, the server refuses
+// the query; then lastOn reads all their messages, and returns the first one on the subject.
 func (c *Client) lastOn(ctx context.Context, subject string) (found *nats.Msg, seq uint64, err error) {
-	for next, more := uint64(1), true; more && err == nil; {
-		query := map[string]any{"seq": next, "multi_last": []string{subject}, "batch": readBatch}
+	query := map[string]any{"seq": uint64(1), "multi_last": []string{subject}, "batch": readBatch}
+	for more := true; more && err == nil; {
+		var next uint64
 		next, more, err = c.directGet(ctx, streamTasks, query, func(m *nats.Msg, at uint64) error {
 			if m.Header.Get(jetstream.SubjectHeader) == subject {
 				found, seq = m, at
@@ -58,6 +60,11 @@ func (c *Client) lastOn(ctx context.Context, subject string) (found *nats.Msg, s
 			}
 			return nil
 		})
+		query["seq"] = next
+		if errors.Is(err, errTooManySubjects) {
+			query = map[string]any{"seq": uint64(1), "next_by_subj": subject, "batch": readBatch}
+			more, err = true, nil
+		}
 	}
 	if errors.Is(err, errFound) {
 		err = nil
