@@ -153,10 +153,15 @@ func TestShortWaitOverNATS(t *testing.T) {
 		URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword,
 	}}, nil)
 	task, _ := invoke(t, cs, "submit_task", map[string]any{"code": "block"})
-	get := map[string]any{"task_id": task["task_id"], "wait_ms": 0}
-	for status := any(nil); status != "running"; { // until the task runs
+	get := map[string]any{"task_id": task["task_id"], "wait_ms": 20}
+	for deadline := time.Now().Add(time.Minute); ; {
 		got, _ := invoke(t, cs, "get_task", get)
-		status = got["status"]
+		if got["status"] == "running" {
+			break
+		}
+		if got["status"] != "queued" || time.Now().After(deadline) {
+			t.Fatalf("get_task = %v, want a running task within a minute", got)
+		}
 	}
 	get["wait_ms"] = 400
 	begun := time.Now()
