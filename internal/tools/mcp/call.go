@@ -53,7 +53,7 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 	}
 	defer c.release()
 	err = s.verifyDefinition(ctx, r)
-	if isDrift(err) && s.proc.replaced() && c.dropFor(r.Hash, s) { // the new program may have the definition
+	if isDrift(err) && s.proc.replaced() && c.dropReplaced(s) { // the new program may have the definition
 		if s, err = c.connect(ctx); err != nil {
 			return tools.Result{}, err
 		}
@@ -338,11 +338,12 @@ func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error
 	ctx, cancel := context.WithTimeout(ctx, s.up.Limits.ConnectTimeout)
 	defer cancel()
 	listed = nil
-	known, size := map[string]bool{}, 0
+	known, count, size := map[string]bool{}, 0, 0
 	for t, err := range s.listTools(ctx) {
 		if err != nil {
 			return nil, err
 		}
+		count++
 		d, err := definition(t)
 		if err != nil {
 			continue // a tool without a valid definition cannot be called
@@ -350,7 +351,7 @@ func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error
 		s.up.descriptions.redactDefinition(&d)
 		size += len(d.Name) + len(d.Title) + len(d.Annotations.Title) + len(d.Description) +
 			len(d.InputSchema) + len(d.OutputSchema)
-		if len(listed) == maxListed || size > maxListedBytes {
+		if count > maxListed || size > maxListedBytes {
 			err := errors.New("its list of tools is too long")
 			return nil, &tools.UpstreamError{Server: s.up.Name, Reason: tools.Protocol, Err: err}
 		}

@@ -43,7 +43,7 @@ type conn struct {
 	retryAt    time.Time
 	inFlight   int
 	idleTimer  *time.Timer
-	droppedFor map[string]bool // the hashes of definitions for which dropFor has dropped a session
+	replacedAt time.Time // when dropReplaced dropped a session
 }
 
 var errClosed = errors.New("the tool servers are being shut down")
@@ -216,17 +216,17 @@ func (c *conn) drop(s *mcpSession) {
 	}
 }
 
-// dropFor drops the session for a call that needs another definition of its tool, and returns true, if no other call
-// uses the connection. It does so once for each definition: the replaced file may be data that the server changes.
-func (c *conn) dropFor(hash string, s *mcpSession) bool {
+// replacePause is the shortest time after which dropReplaced drops another session: the replaced file may be data that
+// the server changes all the time.
+const replacePause = time.Minute
+
+// dropReplaced drops the session of a process whose program was replaced, and returns true, if no other call uses the
+// connection, and the last such session was dropped long enough ago.
+func (c *conn) dropReplaced(s *mcpSession) bool {
 	c.up.mu.Lock()
-	drop := c.inFlight == 1 && c.session == s && !c.droppedFor[hash]
+	drop := c.inFlight == 1 && c.session == s && time.Since(c.replacedAt) >= replacePause
 	if drop {
-		c.session = nil
-		if c.droppedFor == nil {
-			c.droppedFor = map[string]bool{}
-		}
-		c.droppedFor[hash] = true
+		c.session, c.replacedAt = nil, time.Now()
 	}
 	c.up.mu.Unlock()
 	if drop {
