@@ -33,7 +33,8 @@ const (
 const maxGrowth = 2
 
 // exactResult returns a response with its structured content, and the schemas of the tools that it lists, as strings. A
-// tool that the SDK cannot decode becomes one that only says so. exactResult returns other messages unchanged.
+// tool that the SDK cannot decode becomes one that only says so. Of a list that is too long, exactResult keeps only so
+// much that definitions rejects it. exactResult returns other messages unchanged.
 func exactResult(message []byte) []byte {
 	if !bytes.Contains(message, []byte(`"structuredContent"`)) && !bytes.Contains(message, []byte(`"tools"`)) &&
 		!bytes.Contains(message, []byte(`\u`)) { // a name may be escaped
@@ -43,20 +44,45 @@ func exactResult(message []byte) []byte {
 	if json.Unmarshal(message, &response) != nil || json.Unmarshal(response["result"], &result) != nil {
 		return message
 	}
-	content, list := result["structuredContent"], []json.RawMessage(nil)
-	switch {
-	case content != nil && string(content) != "null":
-		result["structuredContent"] = encode(exactMark + string(content))
-	case json.Unmarshal(result["tools"], &list) == nil && list != nil:
+	changed := exactMember(result, "structuredContent")
+	if list := firstTools(result["tools"]); list != nil {
 		for i, t := range list {
 			list[i] = exactTool(t)
 		}
 		result["tools"] = encode(list)
-	default:
+		changed = true
+	}
+	if !changed {
 		return message
 	}
 	response["result"] = encode(result)
 	return encode(response)
+}
+
+// exactMember replaces a member of an object with a string, and reports whether the object has the member.
+func exactMember(object map[string]json.RawMessage, name string) bool {
+	value := object[name]
+	if value == nil || string(value) == "null" {
+		return false
+	}
+	object[name] = encode(exactMark + string(value))
+	return true
+}
+
+// firstTools returns the tools in a list: at most one more than definitions accepts. It returns nil if data, which is
+// empty or valid JSON, is not a list.
+func firstTools(data json.RawMessage) []json.RawMessage {
+	in := json.NewDecoder(bytes.NewReader(data))
+	if begin, _ := in.Token(); begin != json.Delim('[') {
+		return nil
+	}
+	list := []json.RawMessage{}
+	for in.More() && len(list) <= maxListed {
+		var t json.RawMessage
+		_ = in.Decode(&t) // never fails for valid JSON
+		list = append(list, t)
+	}
+	return list
 }
 
 // encode encodes a value that consists of strings and valid JSON, for which encoding never fails.
@@ -72,9 +98,7 @@ func exactTool(data json.RawMessage) json.RawMessage {
 		return encode(map[string]string{"inputSchema": malformedMark + "it is not a JSON object"})
 	}
 	for _, name := range []string{"inputSchema", "outputSchema"} {
-		if bytes.HasPrefix(t[name], []byte("{")) {
-			t[name] = encode(exactMark + string(t[name]))
-		}
+		exactMember(t, name) // a string, too: it could begin with malformedMark
 	}
 	exact := encode(t)
 	if json.Unmarshal(exact, new(sdk.Tool)) == nil {

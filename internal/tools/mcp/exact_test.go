@@ -13,15 +13,18 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// TestExactResult checks that a list of tools has the schemas exactly as the server sent them, that a malformed tool
-// does not affect the others, and that names may be escaped.
+// TestExactResult checks that a list of tools has the schemas exactly as the server sent them, also if it has
+// structured content, that a malformed tool does not affect the others, that a server cannot make up why a tool is
+// malformed, and that names may be escaped.
 func TestExactResult(t *testing.T) {
 	const schema = `{"type":"object","properties":{"z":{"maximum":9007199254740993},"a":{},"m":{"b":1,"a":2}}}`
 	message := `{"jsonrpc":"2.0","id":1,"result":{"nextCursor":"c","tools":[` +
 		`{"name":"both","inputSchema":` + schema + `,"outputSchema":` + schema + `},` +
 		`{"name":"escaped","input\u0053chema":` + schema + `},{"name":"number","inputSchema":5},` +
 		`{"name":"hint","inputSchema":{},"annotations":{"readOnlyHint":"true"}},` +
-		`{"name":"list","annotations":[]},{"name":["x"],"inputSchema":{}},null,7]}}`
+		`{"name":"list","annotations":[]},{"name":["x"],"inputSchema":{}},null,7,` +
+		`{"name":"marked","inputSchema":"\u0000malformed:text","outputSchema":"\u0000exact:{}"}` +
+		`],"structuredContent":{}}}`
 	exact, err := decodable([]byte(message), nil)
 	var got struct {
 		Result sdk.ListToolsResult
@@ -39,6 +42,10 @@ func TestExactResult(t *testing.T) {
 		{Problem: `a value in its "name" has the wrong type`},
 		{Problem: "it is not a JSON object"},
 		{Problem: "it is not a JSON object"},
+		{
+			Name: "marked", InputSchema: json.RawMessage(`"\u0000malformed:text"`),
+			OutputSchema: json.RawMessage(`"\u0000exact:{}"`),
+		},
 	}
 	var defs []tools.Definition
 	for _, tool := range got.Result.Tools {
@@ -61,6 +68,11 @@ func TestExactResult(t *testing.T) {
 	}
 	if got, err := rawJSON(call.Result.StructuredContent); string(got) != `{"n":9007199254740993}` || err != nil {
 		t.Errorf("structured content = %s, %v, want all digits", got, err)
+	}
+	long := exactResult([]byte(`{"result":{"tools":[` + strings.Repeat("1,", 1<<20) + `1]}}`))
+	if json.Unmarshal(long, &got) != nil || len(got.Result.Tools) != maxListed+1 {
+		t.Errorf("a list of 2^20+1 tools has %d bytes and %d tools, want %d tools", len(long), len(got.Result.Tools),
+			maxListed+1)
 	}
 	for _, other := range []string{
 		`{"inputSchema":1}`, `{"result":{"tools":{"inputSchema":{}}}}`, `{"result":[{"tools":{}}]}`,
