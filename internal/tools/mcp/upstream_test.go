@@ -17,7 +17,7 @@ func TestDropReplaced(t *testing.T) {
 			after    time.Duration
 			inFlight int
 		}{{0, 2}, {0, 1}, {0, 1}, {replacePause - 1, 1}, {1, 2}, {0, 1}, {0, 1}} {
-			time.Sleep(step.after)
+			time.Sleep(step.after) //nolint:forbidigo // virtual time, of synctest
 			s := &mcpSession{}
 			s.once.Do(func() {}) // there is nothing to close
 			c.inFlight, c.session = step.inFlight, s
