@@ -2,6 +2,7 @@ package executortest
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -125,6 +126,9 @@ var stateCases = []struct {
 	{"a document with a name twice", `{"a": {"b": 1, "b": 2}}`, "state['c'] = 1", "", want{
 		status: executor.Failed, code: "bad_state", message: "state.json is not JSON: the name 'b' occurs twice",
 	}},
+	{"a document with a name twice after many others", manyNames(), "state['c'] = 1", "", want{
+		status: executor.Failed, code: "bad_state", message: "state.json is not JSON: the name 'b' occurs twice",
+	}},
 	{"a document of 501 levels", strings.Repeat(`{"a":`, 501) + "1" + strings.Repeat("}", 501), "state", "", want{
 		status: executor.Failed, code: "bad_state", message: "state.json is not JSON: it is nested too deeply",
 	}},
@@ -167,6 +171,15 @@ var stateCases = []struct {
 		"{\n  \"a\": 2\n}\n",
 		want{},
 	},
+}
+
+// manyNames returns a document with many names, of which only the last one occurs twice.
+func manyNames() string {
+	var names strings.Builder
+	for i := range 200_000 {
+		fmt.Fprintf(&names, `"%d":0,`, i)
+	}
+	return "{" + names.String() + `"b":1,"b":2}`
 }
 
 // nest is the start of a program that nests lists.

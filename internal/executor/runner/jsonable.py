@@ -27,11 +27,11 @@ def load_document(data, levels):
 
 def unique(pairs):
     """Returns the object that consists of pairs."""
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError("the name %.80r occurs twice" % twice)
+    members = {}
+    for name, value in pairs:
+        if name in members:
+            raise ValueError("the name %.80r occurs twice" % name)
+        members[name] = value
     return members
 
 
