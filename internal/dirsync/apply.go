@@ -213,9 +213,15 @@ func (f *Folder) writeDir(d difference, r *Report, generation int64) error {
 	return nil
 }
 
-// makeDir makes a directory and those above it, once per apply.
+// makeDir makes a directory and those above it. It looks at the directory each time, because another process may have
+// replaced it with a link, and at those above it once per apply, unless they were removed.
 func (f *Folder) makeDir(dir string) error {
+	delete(f.made, dir)
 	err := MakeDirs(f.root, dir, f.made)
+	if errors.Is(err, fs.ErrNotExist) {
+		clear(f.made)
+		err = MakeDirs(f.root, dir, f.made)
+	}
 	if errors.Is(err, ErrNotDir) {
 		err = fmt.Errorf("%w; remove it, or synchronise again", err)
 	}

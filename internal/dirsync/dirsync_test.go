@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -766,6 +767,89 @@ func TestCommitDuringPush(t *testing.T) {
 	want := map[string]string{"f": "person", "f.conflict-g2": "task", "d/y": "task"}
 	w.want("here", w.files(), want)
 	w.want("there", w.remote.current(), want)
+}
+
+// TestReplacedDuringPush checks that a push takes a path as it is in the end, if a file is replaced after the scan.
+func TestReplacedDuringPush(t *testing.T) {
+	for name, c := range map[string]struct {
+		replace func(file, other string) error
+		want    map[string]string
+	}{
+		"another file": {
+			func(file, other string) error { return os.Rename(other, file) },
+			map[string]string{"d/f": "2"},
+		},
+		"a link": {
+			func(file, _ string) error { return errors.Join(os.Remove(file), os.Symlink("g", file)) },
+			map[string]string{"d/f": "->g", "d/g": "2"},
+		},
+		"a directory": {
+			func(file, other string) error {
+				return errors.Join(os.Remove(file), os.Mkdir(file, 0o755), os.Rename(other, file+"/in"))
+			},
+			map[string]string{"d/f/in": "2"},
+		},
+		"a pipe": { // it is skipped, so the workspace keeps its file
+			func(file, _ string) error { return errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600)) },
+			map[string]string{"d/f": "0", "d/g": "2"},
+		},
+		"nothing": {
+			func(file, _ string) error { return os.Remove(file) },
+			map[string]string{"d/g": "2"},
+		},
+	} {
+		for _, when := range []string{"compared", "uploaded"} {
+			t.Run(name+" before it is "+when, func(t *testing.T) {
+				w := newFixture(t)
+				w.remote.set(map[string]string{"A": "1", "a": "1", "d/f": "0"})
+				w.pull(dirsync.Refuse)
+				w.write("d/f", "1")
+				w.write("d/g", "2")
+				replace := sync.OnceFunc(func() {
+					if err := c.replace(filepath.Join(w.dir, "d/f"), filepath.Join(w.dir, "d/g")); err != nil {
+						t.Error(err)
+					}
+				})
+				if when == "compared" {
+					w.folder.AfterScan(replace)
+				} else {
+					w.remote.race = replace
+				}
+				if _, err := w.folder.Push(t.Context(), "", dirsync.Refuse); err != nil {
+					t.Errorf("Push() = %v, want nil", err)
+				}
+				got := w.remote.current()
+				maps.DeleteFunc(got, func(p, _ string) bool { return !strings.HasPrefix(p, "d/") })
+				w.want("there", got, c.want)
+			})
+		}
+	}
+}
+
+// TestParentReplacedDuringPull checks that a pull makes a directory again that is removed while its files arrive, and
+// does not follow a link in its place.
+func TestParentReplacedDuringPull(t *testing.T) {
+	w := newFixture(t)
+	w.write(".venv/lib/x", "mine")
+	w.remote.set(map[string]string{"d/e/a": "1", "d/e/b": "2", "d/e/c": "3"})
+	w.remote.beforeFile = func(p string) {
+		switch p {
+		case "d/e/b":
+			w.remove("d")
+		case "d/e/c":
+			if got := w.files()["d/e/b"]; got != "2" {
+				t.Errorf("d/e/b = %q, want 2", got)
+			}
+			w.remove("d/e")
+			if err := os.Symlink("../.venv/lib", filepath.Join(w.dir, "d/e")); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if _, err := w.folder.Pull(t.Context(), dirsync.Refuse); !errors.Is(err, dirsync.ErrNotDir) {
+		t.Errorf("Pull() = %v, want ErrNotDir", err)
+	}
+	w.want("here", w.files(), map[string]string{".venv/lib/x": "mine", "d/e": "->../.venv/lib"})
 }
 
 func TestNoEscape(t *testing.T) {

@@ -182,22 +182,22 @@ func statOf(info fs.FileInfo) stat {
 }
 
 // open opens a regular file for reading. It does not block on pipes. A Root follows links despite O_NOFOLLOW, so open
-// also looks at the path itself, which must name the file that is open: it may have been a link a moment before.
+// also looks at the path itself, which must name the file that is open: it may have been a link a moment before. The
+// error is errChanging if the path does not name a regular file, or another one than a moment before.
 func (f *Folder) open(p string) (*os.File, error) {
 	file, err := f.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
+	var info, named fs.FileInfo
+	if err == nil {
+		info, err = file.Stat()
 	}
-	info, err := file.Stat()
-	var named fs.FileInfo
 	if err == nil {
 		named, err = f.root.Lstat(p)
 	}
-	if err == nil && (!info.Mode().IsRegular() || !os.SameFile(info, named)) {
-		err = fmt.Errorf("open %q: not a regular file", p)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (!info.Mode().IsRegular() || !os.SameFile(info, named)) {
+		err = fmt.Errorf("%s: %w", p, errChanging)
 	}
 	if err != nil {
-		file.Close()
+		file.Close() // file may be nil
 		return nil, err
 	}
 	return file, nil
@@ -216,7 +216,7 @@ func (f *Folder) holds(p string, l *local, e *FileInfo) (bool, error) {
 		return true, nil
 	}
 	file, err := f.open(p)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, errChanging) {
 		return false, nil
 	}
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -17,7 +16,7 @@ import (
 	"time"
 )
 
-// errChanging is returned when a file changes while it is uploaded.
+// errChanging is returned when a file changes after it was scanned and before it was read.
 var errChanging = errors.New("the file changed while it was read")
 
 // maxAttempts bounds the attempts at a synchronisation while either side keeps changing.
@@ -330,9 +329,6 @@ func (f *Folder) edit(p string, l *local) Edit {
 	if l.kind == File {
 		e.Open = func() (io.ReadCloser, error) {
 			file, err := f.open(p)
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil, fmt.Errorf("%s: %w", p, errChanging)
-			}
 			if err != nil {
 				return nil, err
 			}
