@@ -78,7 +78,7 @@ func IsYAML(name string) bool {
 // ToJSON returns the content of a state document as JSON that programs can decode. It returns an error for a file with
 // several YAML documents, because to save the state of the first would remove the others.
 func ToJSON(name string, content []byte) (json.RawMessage, error) {
-	data := bytes.TrimSpace(content)
+	data := bytes.Trim(content, " \t\r\n") // JSON has no other white space
 	if IsYAML(name) {
 		var err error
 		if data, err = fromYAML(content); err != nil {

@@ -148,6 +148,8 @@ func TestDamaged(t *testing.T) {
 		`{"n":{"a":1,"a":1}}`: "/n/a: the name occurs twice",
 		"{\"n\":\"\xff\"}":    "invalid UTF-8",
 		"\ufeff{}":            "it is not JSON",
+		"\u00a0{}":            "it is not JSON",
+		"{}\f":                "it is not JSON",
 		`{"n":NaN}`:           "it is not JSON",
 	} {
 		if data, err := statedoc.ToJSON("x.json", []byte(content)); data != nil || fmt.Sprint(err) != want {
