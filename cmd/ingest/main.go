@@ -39,6 +39,7 @@ func main() {
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
 	p, err := process.Open(ctx, process.Program{
 		Name: "ingest", Version: version, Args: args, Env: env, Stdout: stdout, Stderr: stderr,
+		NoModel:  true,
 		Settings: map[string]string{"http": "http.addr"},
 	})
 	if err == nil {

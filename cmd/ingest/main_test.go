@@ -189,10 +189,12 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// TestWaitsForQueueUntilStopped also checks that ingest does not warn of the settings of a model, although only the
+// workers have its key.
 func TestWaitsForQueueUntilStopped(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("config.yaml", []byte("auth: {enabled: false}\nhttp: {addr: '127.0.0.1:0'}\n"),
-		0o600); err != nil {
+	if err := os.WriteFile("config.yaml", []byte("auth: {enabled: false}\nhttp: {addr: '127.0.0.1:0'}\n"+
+		"llm: {model: m}\ntenants: {default: {token_rate: 5/s}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -200,6 +202,9 @@ func TestWaitsForQueueUntilStopped(t *testing.T) {
 	var log bytes.Buffer
 	if code := run(ctx, []string{"--nats", "nats://127.0.0.1:1"}, environment, io.Discard, &log); code != 0 {
 		t.Errorf("exit code %d, want 0: %s", code, log.String())
+	}
+	if strings.Contains(log.String(), "doubtful setting") {
+		t.Errorf("log %q, want no warnings", log.String())
 	}
 }
 

@@ -47,6 +47,7 @@ func run(
 	p, err := process.Open(ctx, process.Program{
 		Name: "mcp-bridge", Version: version, Args: args, Env: env, Stdout: stdout, Stderr: stderr,
 		NoQueue:  true,
+		NoModel:  true,
 		Settings: map[string]string{"http": "mcp.addr", "profile": "mcp.profile"},
 		Flags: func(f *flag.FlagSet) {
 			flags = f

@@ -691,6 +691,10 @@ func TestNoEffect(t *testing.T) {
 			t.Errorf("warnings of %s %s (-want +got):\n%s", c.file, c.env, diff)
 		}
 	}
+	file := write(t, "c.yaml", "llm: {model: gpt-4o, task_tokens: 5}\ntenants: {a: {token_rate: 5/s}}")
+	if got := load(t, config.Source{File: file, NoModel: true}).Warnings; got != nil {
+		t.Errorf("warnings for a process without a model = %q, want none", got)
+	}
 }
 
 // TestOtherStores checks the warnings of settings that `codefleet up` replaces with those of its own servers.
@@ -708,6 +712,10 @@ func TestOtherStores(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, c.OtherStores()); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+	defaults := load(t, config.Source{File: write(t, "d.yaml", "nats: {token: ''}\ns3: {region: us-east-1}")})
+	if got := defaults.OtherStores(); got != nil {
+		t.Errorf("warnings of default values = %q, want none", got)
 	}
 	f := config.FleetFile{
 		NATS: config.FleetNATS{URL: "nats://up", User: "u", Password: "p"},

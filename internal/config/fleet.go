@@ -147,9 +147,9 @@ var otherStores = []string{
 // OtherStores returns a warning for each section whose settings name a queue or an object store that `codefleet up`
 // does not use.
 func (c *Config) OtherStores() []string {
-	given := map[string][]string{}
+	given, values, defaults := map[string][]string{}, c.byKey(), Default().byKey()
 	for _, key := range otherStores {
-		if from := c.Origin(key); from.Layer != LayerDefault {
+		if from := c.Origin(key); from.Layer != LayerDefault && values[key] != defaults[key] {
 			section, _, _ := strings.Cut(key, ".")
 			given[section] = append(given[section], settingOf(from, key))
 		}

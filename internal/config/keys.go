@@ -111,6 +111,15 @@ func (c *Config) Values() []Value {
 	return out
 }
 
+// byKey returns the effective values by their keys.
+func (c *Config) byKey() map[string]string {
+	values := map[string]string{}
+	for _, v := range c.Values() {
+		values[v.Key] = v.Value
+	}
+	return values
+}
+
 func sortedKeys(m reflect.Value) []reflect.Value {
 	return slices.SortedFunc(slices.Values(m.MapKeys()), func(a, b reflect.Value) int {
 		return cmp.Compare(a.String(), b.String())

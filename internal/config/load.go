@@ -20,6 +20,10 @@ type Source struct {
 	Env    []string // environment, in the form of os.Environ
 	Flags  []Flag   // settings from the command line; later ones take precedence
 	Fleet  string   // the fleet.json whose Settings are the first Flags; may be empty
+
+	// NoModel is true for a process that uses no model. Its environment may lack the key that the workers have, so
+	// Load does not warn of settings that have no effect without a key.
+	NoModel bool
 }
 
 // Flag is a setting from the command line.

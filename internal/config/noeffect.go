@@ -236,10 +236,7 @@ func (d dependent) match(key string) bool {
 
 // warnNoEffect warns of each given setting that changes nothing. A default value is not worth a warning.
 func (l *loader) warnNoEffect() {
-	defaults, seen := map[string]string{}, map[string]bool{}
-	for _, v := range Default().Values() {
-		defaults[v.Key] = v.Value
-	}
+	defaults, seen := Default().byKey(), map[string]bool{}
 	for _, v := range l.cfg.Values() {
 		key, _, isItem := strings.Cut(v.Key, "[")
 		from := l.cfg.Origin(key)
@@ -251,7 +248,7 @@ func (l *loader) warnNoEffect() {
 			l.warn(settingOf(from, key), "no effect yet")
 		}
 		for _, d := range dependents {
-			if !d.match(key) || !d.idle(l.cfg, nameIn(key)) {
+			if !d.match(key) || !d.idle(l.cfg, nameIn(key)) || d.why == noModel && l.cfg.source.NoModel {
 				continue
 			}
 			why := d.why

@@ -47,6 +47,7 @@ type Program struct {
 	Settings      map[string]string   // flags that override settings, such as "http" for "http.addr"
 	Flags         func(*flag.FlagSet) // adds flags that are not settings; may be nil
 	NoQueue       bool                // the command uses the fleet over HTTP, so it has neither --fleet nor --nats
+	NoModel       bool                // see config.Source
 }
 
 // Process is a running command.
@@ -98,7 +99,7 @@ func (p *Process) Connect(ctx context.Context) error {
 
 // readSettings reads the settings from the command line, the environment and the configuration file.
 func (p *Process) readSettings(ctx context.Context) error {
-	source := config.Source{Env: p.program.Env}
+	source := config.Source{Env: p.program.Env, NoModel: p.program.NoModel}
 	flags := flag.NewFlagSet(p.program.Name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // Exit prints the errors, so Parse must not
 	version := flags.Bool("version", false, "print the version and exit")
