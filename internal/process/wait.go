@@ -62,8 +62,9 @@ func (p *Process) AwaitStore(ctx context.Context, store *state.Store) error {
 			return objects.Responds(ctx, store.Repo().Bucket)
 		})
 	if errors.Is(err, objects.ErrDenied) {
-		return UsageError(fmt.Errorf("%s refuses access to the bucket %s: check s3.access_key and s3.secret_key: %w",
-			name, p.Config.S3.Bucket, err))
+		return UsageError(fmt.Errorf("%s refuses access to the bucket %s: check s3.access_key (%s), "+
+			"s3.secret_key (%s), the bucket's policy and this host's clock: %w", name, p.Config.S3.Bucket,
+			p.Config.Origin("s3.access_key"), p.Config.Origin("s3.secret_key"), err))
 	}
 	return err
 }
