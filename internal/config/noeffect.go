@@ -124,7 +124,9 @@ var dependents = []dependent{
 	},
 	{
 		[]string{"llm.daily_tokens", "llm.task_tokens", "tenants.*.daily_tokens", "tenants.*.token_rate"},
-		func(c *Config, _ string) bool { return !c.LLM.Enabled && len(c.LLM.Profiles) == 0 },
+		func(c *Config, _ string) bool {
+			return !c.LLM.Enabled && !c.ModelWithoutKey() && len(c.LLM.Profiles) == 0
+		},
 		"no effect: the rules write programs, because llm.enabled is false",
 	},
 	{
