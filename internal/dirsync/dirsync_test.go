@@ -783,6 +783,10 @@ func TestReplacedDuringPush(t *testing.T) {
 			func(file, _ string) error { return errors.Join(os.Remove(file), os.Symlink("g", file)) },
 			map[string]string{"d/f": "->g", "d/g": "2"},
 		},
+		"a link that leads outside": { // it is skipped, so the workspace keeps its file
+			func(file, _ string) error { return errors.Join(os.Remove(file), os.Symlink("/etc/passwd", file)) },
+			map[string]string{"d/f": "0", "d/g": "2"},
+		},
 		"a directory": {
 			func(file, other string) error {
 				return errors.Join(os.Remove(file), os.Mkdir(file, 0o755), os.Rename(other, file+"/in"))

@@ -1,6 +1,7 @@
 package dirsync
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -142,9 +143,15 @@ func syncable(p string) bool {
 }
 
 // LeadsToGit reports whether a path has a component that names .git, through which a task could run programs on this
-// host, also on a file system that ignores case or has short names.
+// host, also on a file system that ignores case or invisible characters, or has short names.
 func LeadsToGit(p string) bool {
 	return slices.ContainsFunc(strings.Split(p, "/"), func(name string) bool {
+		name = strings.Map(func(r rune) rune {
+			if unicode.Is(unicode.Cf, r) {
+				return -1
+			}
+			return r
+		}, name)
 		return strings.EqualFold(name, ".git") || strings.EqualFold(name, "git~1")
 	})
 }
@@ -186,16 +193,16 @@ func statOf(info fs.FileInfo) stat {
 // error is errChanging if the path does not name a regular file, or another one than a moment before.
 func (f *Folder) open(p string) (*os.File, error) {
 	file, err := f.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	var info, named fs.FileInfo
+	named, missing := f.root.Lstat(p)
+	var info fs.FileInfo
 	if err == nil {
 		info, err = file.Stat()
 	}
-	if err == nil {
-		named, err = f.root.Lstat(p)
-	}
-	if errors.Is(err, fs.ErrNotExist) || err == nil && (!info.Mode().IsRegular() || !os.SameFile(info, named)) {
+	gone := errors.Is(missing, fs.ErrNotExist) || errors.Is(missing, syscall.ENOTDIR)
+	if gone || missing == nil && (!named.Mode().IsRegular() || err == nil && !os.SameFile(info, named)) {
 		err = fmt.Errorf("%s: %w", p, errChanging)
 	}
+	err = cmp.Or(err, missing)
 	if err != nil {
 		file.Close() // file may be nil
 		return nil, err

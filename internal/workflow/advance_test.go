@@ -621,6 +621,18 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestCancelWithoutDescription checks that the task of a cancelled step is valid although its description can no longer
+// be evaluated: if it has not been submitted, the cancellation stores it as cancelled.
+func TestCancelWithoutDescription(t *testing.T) {
+	const task = "say ${ 1 / (run.status == 'running' ? 1 : 0) }"
+	w := start(t, `{name: x, steps: [{id: a, task: "`+task+`"}]}`, "")
+	w.advance(workflow.Event{Cancel: true})
+	effects, err := w.plan.Effects(t.Context(), w.run, func(workflow.Place) bool { return true }, w.load)
+	if err != nil || len(effects) != 1 || !effects[0].Cancel || effects[0].Task.Description != task {
+		t.Errorf("Effects = %+v, %v, want a to be cancelled, with its text as description", effects, err)
+	}
+}
+
 func TestRunTimesOut(t *testing.T) {
 	w := start(t, `{name: x, timeout: 2h, steps: [
 		{id: a, needs: [], wait: {event: {type: never}}}, {id: b, needs: [], code: '1'}],

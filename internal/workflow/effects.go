@@ -60,7 +60,10 @@ func (m *machine) effect(ctx context.Context, s *step, item int, x *schemas.Step
 	e := Effect{Place: Place{s.ID, item, x.Attempt}, Expires: x.Due, Cancel: x.Cancelled}
 	in, err := m.input(ctx, s, site{m.index[s.ID], item})
 	if e.Cancel && m.loadErr == nil && !expression.Interrupted(err) {
-		err = nil // the place says what to cancel; the inputs may no longer be valid, because run.status has changed
+		// The place says what to cancel. The inputs may no longer be valid, because run.status has changed.
+		if err != nil {
+			in, err = input{text: s.Task}, nil // a task that is cancelled before it is submitted needs a description
+		}
 	}
 	if e.Failed, _ = errors.AsType[*schemas.WorkflowError](err); e.Failed != nil {
 		return e, nil //nolint:nilerr // the effect has the error
