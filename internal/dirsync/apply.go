@@ -30,7 +30,7 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 	for _, d := range slices.Backward(todo) {
 		if d.there == nil || d.here != nil && d.here.kind != d.there.Kind && (!d.ours || policy != KeepBoth) {
 			if d.there == nil && d.ours && policy == KeepBoth {
-				f.record(d.path, nil, nil, time.Now()) // they removed what we edited: our edit stays
+				f.record(d, nil, stat{}) // they removed what we edited: our edit stays
 				r.Different = append(r.Different, d.path)
 				continue
 			}
@@ -80,13 +80,16 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 // readUmask finds the umask from the mode of a new directory. The umask system call would briefly change the umask of
 // the whole process.
 func (f *Folder) readUmask() error {
+	if f.umaskRead {
+		return nil
+	}
 	temp := tempName("umask")
 	if err := f.root.Mkdir(temp, fs.ModePerm); err != nil {
 		return err
 	}
 	info, err := f.root.Lstat(temp)
 	if err == nil {
-		f.umask = fs.ModePerm &^ info.Mode().Perm()
+		f.umask, f.umaskRead = fs.ModePerm&^info.Mode().Perm(), true
 	}
 	return errors.Join(err, f.root.Remove(temp))
 }
@@ -101,37 +104,52 @@ func (f *Folder) modeHere(e *FileInfo) fs.FileMode {
 	return fs.FileMode(e.Mode).Perm()&^f.umask | owner
 }
 
-// recordWritten records a path that Pull wrote.
-func (f *Folder) recordWritten(e *FileInfo) {
-	f.record(e.Path, e, nil, time.Now())
+// recordWritten records a path that Pull wrote. s is the stat of a file.
+func (f *Folder) recordWritten(e *FileInfo, s stat) {
+	f.base.Paths[e.Path] = &basePath{FileInfo: *e, Stat: s}
 	if mode := uint32(f.modeHere(e)); e.Kind != Symlink && mode != e.Mode {
 		f.base.Paths[e.Path].LocalMode = mode
 	}
+}
+
+// adoptMode gives a path that the base lacks the mode that it has in the workspace, if Pull would have given it the
+// mode that it has here.
+func (f *Folder) adoptMode(l *local, e *FileInfo) error {
+	if l == nil || e == nil || l.kind != e.Kind || l.kind == Symlink || l.mode == e.Mode {
+		return nil
+	}
+	if err := f.readUmask(); err != nil {
+		return err
+	}
+	if l.mode == uint32(f.modeHere(e)) {
+		l.mode, l.localMode = e.Mode, l.mode
+	}
+	return nil
 }
 
 // remove removes a path of the directory. A file that has changed since the scan stays, and is a conflict. A directory
 // that is not empty stays too.
 func (f *Folder) remove(d difference, r *Report) error {
 	if d.here == nil {
-		f.record(d.path, nil, nil, time.Now())
+		f.record(d, nil, stat{})
 		return nil
 	}
 	if d.here.kind == Dir {
 		if err := f.root.Remove(d.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			f.record(d.path, nil, nil, time.Now()) // it contains local paths, so it stays and counts as our change
+			f.record(d, nil, stat{}) // it contains local paths, so it stays and counts as our change
 			r.Different = append(r.Different, d.path)
 			return nil
 		}
 	} else if err := f.removeFile(d.path, d.here); errors.Is(err, errChanged) {
 		r.Conflicts, r.Different = append(r.Conflicts, d.path), append(r.Different, d.path)
-		f.record(d.path, nil, nil, time.Now())
+		f.record(d, nil, stat{})
 		return nil
 	} else if err != nil {
 		return err
 	}
 	if d.there == nil {
 		r.Removed = append(r.Removed, d.path)
-		f.record(d.path, nil, nil, time.Now())
+		f.record(d, nil, stat{})
 	}
 	return nil
 }
@@ -206,7 +224,7 @@ func (f *Folder) writeDir(d difference, r *Report, generation int64) error {
 	if err := errors.Join(f.root.Chmod(d.path, f.modeHere(d.there)), f.chown(d.path)); err != nil {
 		return err
 	}
-	f.recordWritten(d.there)
+	f.recordWritten(d.there, stat{})
 	if d.here == nil {
 		r.Written = append(r.Written, d.path)
 	}
@@ -316,13 +334,12 @@ func (f *Folder) install(temp string, d difference, policy Policy, r *Report, ge
 		if name, err = f.renameToConflict(temp, d.path, generation); err != nil {
 			return err
 		}
-		f.record(d.path, d.there, nil, time.Now()) // our version now counts as a change to theirs
+		f.record(d, d.there, stat{}) // our version now counts as a change to theirs
 		r.Different = append(r.Different, d.path, name)
 	} else if err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	} else {
-		f.recordWritten(d.there)
-		f.base.Paths[d.path].Stat = writtenStat(out, d.there)
+		f.recordWritten(d.there, writtenStat(out, d.there))
 	}
 	r.Written = append(r.Written, name)
 	return nil

@@ -164,12 +164,13 @@ var ErrDataDir = errors.New("it is the data directory of a fleet: it has " + Dat
 
 // Folder is one directory. It must not be used by two goroutines or two processes at once.
 type Folder struct {
-	root   *os.Root
-	remote Remote
-	o      Options
-	base   base
-	umask  fs.FileMode // set by apply
-	meter  meter       // of the current transfer
+	root      *os.Root
+	remote    Remote
+	o         Options
+	base      base
+	umask     fs.FileMode // set by readUmask
+	umaskRead bool
+	meter     meter // of the current transfer
 
 	made   map[string]bool      // directories that the current apply has made or checked
 	pushed map[string]hash.Hash // SHA-256 of the files that the current push has read, by path

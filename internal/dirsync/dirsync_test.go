@@ -693,6 +693,20 @@ func TestModes(t *testing.T) {
 	if w.remote.modes["open"] != 0o666 || w.remote.modes["script"] != 0o700 {
 		t.Errorf("modes in the workspace = %v, want 666 for open and 700 for script", w.remote.modes)
 	}
+	if dirty, err := w.folder.Dirty(); dirty || err != nil {
+		t.Errorf("Dirty() after a push = %v, %v, want false", dirty, err)
+	}
+	if r := w.sync(); len(r.Written)+len(r.Different)+len(r.Conflicts) != 0 {
+		t.Errorf("Sync() after a push = %+v, want nothing", r)
+	}
+	// Without a base, modes that Pull would give are no change either, also of a file that differs.
+	w.remove(dirsync.BaseFileName)
+	w.write("d/in", "3")
+	w.open()
+	r := w.sync()
+	if m := w.remote.modes; !slices.Equal(r.Conflicts, []string{"d/in"}) || m["open"] != 0o666 || m["d/in"] != 0o644 {
+		t.Errorf("Sync() without a base = %+v and modes %v, want a conflict of d/in and the modes from before", r, m)
+	}
 	// A new mode in the workspace is pulled.
 	w.remote.modes["d"], w.remote.modes["script"] = 0o700, 0o777
 	w.pull(dirsync.Refuse)

@@ -38,10 +38,11 @@ const racyMargin = 20 * time.Millisecond
 
 // local describes one path of the directory.
 type local struct {
-	kind   string
-	mode   uint32
-	target string
-	stat   stat
+	kind      string
+	mode      uint32 // that of the workspace if the path has its LocalMode
+	localMode uint32 // this LocalMode, or 0
+	target    string
+	stat      stat
 }
 
 // alwaysExcluded lists patterns of paths that are never synchronised, in addition to ignore.Defaults and
@@ -98,7 +99,7 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 			return skip
 		}
 		if k := f.base.Paths[p]; k != nil && l.kind == k.Kind && l.kind != Symlink && l.mode == k.LocalMode {
-			l.mode = k.Mode
+			l.mode, l.localMode = k.Mode, l.mode
 		}
 		found[p] = l
 		return nil
@@ -249,9 +250,18 @@ func (f *Folder) changed(p string, l *local, began time.Time) (bool, error) {
 	}
 	same, err := f.holds(p, l, &k.FileInfo)
 	if same {
-		k.Stat = l.stat.unlessRacy(began)
+		k.Stat = l.statAt(began)
 	}
 	return !same, err
+}
+
+// statAt returns the stat of a file, or zero for other kinds and if the file may have changed since the scan without
+// changing its stat.
+func (l *local) statAt(scan time.Time) stat {
+	if l == nil || l.kind != File {
+		return stat{}
+	}
+	return l.stat.unlessRacy(scan)
 }
 
 // unlessRacy returns s, or zero if the file may have changed after it was scanned without changing s.

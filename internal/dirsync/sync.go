@@ -91,10 +91,15 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 		if isIn(skipped, p) {
 			continue
 		}
+		k := f.base.Paths[p]
+		if k == nil {
+			if err := f.adoptMode(d.here, d.there); err != nil {
+				return c, err
+			}
+		}
 		if d.ours, err = f.changed(p, d.here, began); err != nil {
 			return c, err
 		}
-		k := f.base.Paths[p]
 		d.theirs = k == nil && d.there != nil || k != nil && !k.same(d.there)
 		if !d.ours && !d.theirs {
 			continue
@@ -104,7 +109,7 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 			return c, err
 		}
 		if same { // both sides made the same change
-			f.record(p, d.there, d.here, began)
+			f.record(d, d.there, d.here.statAt(began))
 			continue
 		}
 		c.list = append(c.list, d)
@@ -165,17 +170,17 @@ func (f *Folder) checkOlder(newest int64) error {
 		ErrOlder, newest, f.o.BaseFile, f.base.Generation)
 }
 
-// record sets the base of a path to e. l describes the path in the directory; it is nil if its stat is unknown.
-func (f *Folder) record(p string, e *FileInfo, l *local, began time.Time) {
+// record sets the base of a path to e. s is the stat of a file in the directory that has e's content.
+func (f *Folder) record(d difference, e *FileInfo, s stat) {
 	if e == nil {
-		delete(f.base.Paths, p)
+		delete(f.base.Paths, d.path)
 		return
 	}
-	k := &basePath{FileInfo: *e}
-	if l != nil && l.kind == File {
-		k.Stat = l.stat.unlessRacy(began)
+	k := &basePath{FileInfo: *e, Stat: s}
+	if d.here != nil && d.here.mode == e.Mode {
+		k.LocalMode = d.here.localMode
 	}
-	f.base.Paths[p] = k
+	f.base.Paths[d.path] = k
 }
 
 // Pull applies the changes of the workspace to the directory. Paths that only the directory changed stay as they are.
@@ -195,12 +200,12 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 			continue
 		case isIn(kept, d.path):
 			r.Different = append(r.Different, d.path)
-			f.record(d.path, d.there, nil, time.Now())
+			f.record(d, d.there, stat{})
 			continue
 		case d.ours && d.here != nil && d.here.kind == Dir && d.there != nil && d.there.Kind == Dir, // modes differ
 			d.ours && policy == Ours: // our version now counts as a change to theirs
 			r.Different = append(r.Different, d.path)
-			f.record(d.path, d.there, nil, time.Now())
+			f.record(d, d.there, stat{})
 			kept[d.path] = d.replacesDir()
 			continue
 		case d.ours && policy != Theirs:
@@ -369,7 +374,7 @@ func (f *Folder) recordPush(
 				e = &FileInfo{Path: e.Path, Kind: File, Mode: e.Mode, Bytes: d.here.stat.Size, Time: e.Time, ETag: etag}
 			}
 		}
-		f.record(d.path, e, d.here, began)
+		f.record(d, e, d.here.statAt(began))
 	}
 	return others, nil
 }
