@@ -21,6 +21,9 @@ func Repeat(ctx context.Context, d time.Duration, fn func()) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
+				if ctx.Err() != nil { // both are ready if fn took longer than d
+					return
+				}
 				fn()
 			}
 		}

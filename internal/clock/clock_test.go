@@ -27,6 +27,21 @@ func TestRepeat(t *testing.T) {
 		if got := n.Load(); got != 4 {
 			t.Errorf("Repeat(1s) called fn %d times although the first call ended its context, want 1", got-3)
 		}
+		for range 20 { // whether a tick that is due or the end comes first is a matter of chance
+			begun, late := make(chan bool, 9), false
+			stop := clock.Repeat(t.Context(), time.Second, func() { begun <- true; <-time.After(3 * time.Second) })
+			<-begun
+			<-time.After(2 * time.Second)
+			before := time.Now()
+			stop()
+			select {
+			case late = <-begun:
+			default:
+			}
+			if took := time.Since(before); late || took != time.Second {
+				t.Errorf("stop() after 2 of 3 s of fn took %v, and fn ran again: %v; want 1s, false", took, late)
+			}
+		}
 	})
 }
 

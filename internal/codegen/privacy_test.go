@@ -33,16 +33,18 @@ func TestPrivacyOfPrompts(t *testing.T) {
 	r := codegen.Request{
 		Task: "mail ada", Inputs: `{"who": "ada"}`, Files: []string{"ada.txt"},
 		Skills: []codegen.Skill{{Module: "m", Signature: "run(who='ada')", Description: "mails ada"}},
+		Tools: []codegen.Tool{{Server: "s", Name: "ask", Doc: "Asks ada.", Signature: "ask(who: str = 'ada')"}},
 	}
 	f := codegen.Failure{Program: "print('ada')", Error: "no ada", Done: []string{"mail with ada"}}
 	program, err := w.Repair(t.Context(), r, f, codegen.Call{Private: private})
 	if err != nil || program.Code != "print('ada')\n" {
 		t.Errorf("Repair = %q, %v, want the program with the value", program.Code, err)
 	}
-	if strings.Contains(q.prompt, "ada") || strings.Count(q.prompt, "[X]") != 8 {
-		t.Errorf("prompt = %s, want no value and 8 tokens", q.prompt)
+	if strings.Contains(q.prompt, "ada") || strings.Count(q.prompt, "[X]") != 10 {
+		t.Errorf("prompt = %s, want no value and 10 tokens", q.prompt)
 	}
-	if r.Skills[0].Description != "mails ada" || r.Skills[0].Signature != "run(who='ada')" || r.Files[0] != "ada.txt" {
+	if r.Skills[0].Description != "mails ada" || r.Skills[0].Signature != "run(who='ada')" || r.Files[0] != "ada.txt" ||
+		r.Tools[0].Doc != "Asks ada." {
 		t.Errorf("request = %v, want it unchanged", r)
 	}
 }

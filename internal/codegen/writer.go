@@ -61,6 +61,11 @@ func (p Privacy) hideIn(ctx context.Context, r Request) Request {
 		k := &r.Skills[i]
 		k.Signature, k.Description = p.Hide(ctx, k.Signature), p.Hide(ctx, k.Description)
 	}
+	r.Tools = slices.Clone(r.Tools)
+	for i := range r.Tools {
+		t := &r.Tools[i]
+		t.Signature, t.Doc = p.Hide(ctx, t.Stub()), p.Hide(ctx, t.Doc)
+	}
 	return r
 }
 

@@ -198,6 +198,13 @@ def text_of(value):
     return value
 
 
+def matches(path, pattern):
+    """Whether a pattern of .workspaceignore matches: *, ? and [a-z] match within a name, and [^a-z] negates."""
+    pattern = re.sub(r"\\(.)", r"[\1]", pattern.replace("[!", "[\0!").replace("[^", "[!"))
+    names, patterns = path.split("/"), pattern.split("/")
+    return len(names) == len(patterns) and all(map(fnmatch.fnmatchcase, names, patterns))
+
+
 def kept(path):
     """The path, if commits of the workspace include it: it is neither ignored nor in one of the fleet's directories."""
     rules = ["/servers", "/client", "/lost+found", "__pycache__", ".venv/", "node_modules/"]
@@ -209,10 +216,10 @@ def kept(path):
     parts = display_path(path).split("/")
     for end in range(1, len(parts) + 1):
         for rule in rules:
-            pattern = rule.rstrip("/")
+            pattern = rule.removesuffix("/")
             subject = "/".join(parts[:end]) if "/" in pattern else parts[end - 1]
             if pattern and rule[0] != "#" and (end < len(parts) or rule[-1] != "/") \
-                    and fnmatch.fnmatchcase(subject, pattern.lstrip("/")):
+                    and matches(subject, pattern.removeprefix("/")):
                 raise Failure("%s would not be kept in the workspace; choose another name" % display_path(path))
     return path
 

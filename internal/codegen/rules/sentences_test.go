@@ -139,6 +139,17 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 			"build/a.txt would not be kept in the workspace; choose another name",
 		},
 		{".workspaceignore", "# logs\n*.log\n/build/\n", "Copy notes.txt to build.txt", `"build.txt"`},
+		{".workspaceignore", "logs/*.txt\n", "Copy notes.txt to logs/2026/a.txt", `"logs/2026/a.txt"`},
+		{
+			".workspaceignore", "logs/*.txt\n", "Copy notes.txt to logs/a.txt",
+			"logs/a.txt would not be kept in the workspace; choose another name",
+		},
+		{
+			".workspaceignore", "[^k]*.log\n", "Copy notes.txt to a.log",
+			"a.log would not be kept in the workspace; choose another name",
+		},
+		{".workspaceignore", "[^k]*.log\n[!x].txt\n", "Copy notes.txt to k.log", `"k.log"`},
+		{".workspaceignore", "\\*.txt\n[!x].txt\n", "Copy notes.txt to a.txt", `"a.txt"`},
 		{
 			"x", "", "Write 'x' to " + strings.Repeat("a", 300) + ".txt",
 			strings.Repeat("a", 300) + ".txt: file name too long",
