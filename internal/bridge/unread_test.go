@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// TestUnclearArgumentsAreRefused checks that arguments are refused of which servers would use different ones, and empty
-// ones that would select everything.
+// TestUnclearArgumentsAreRefused checks that arguments are refused that JSON decoders read differently (a name that
+// occurs twice, or in another case), and empty ones, which would count as not given.
 func TestUnclearArgumentsAreRefused(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
@@ -21,7 +21,7 @@ func TestUnclearArgumentsAreRefused(t *testing.T) {
 		{"execute_task", `{"code":"1","Workspace":"other"}`, "Workspace"},
 		{"execute_task", `{"code":"1","tools":[]}`, "tools is empty"},
 		{"execute_task", `{"code":"1","workspace":""}`, "workspace is empty"},
-		{"save_state", `{"state":{},"if_version":""}`, "if_version is empty"},
+		{"save_state", `{"state_data":{},"if_version":""}`, "if_version is empty"},
 		{"execute_task", `{"code":"1","idempotency_key":""}`, "idempotency_key is empty"},
 		{"add_trigger", `{"name":"t","type":"a.b","code":"1","filter":""}`, "filter is empty"},
 		{"add_trigger", `{"name":"t","type":"a.b","code":"1","source":""}`, "source is empty"},

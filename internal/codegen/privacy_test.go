@@ -33,7 +33,7 @@ func TestPrivacyOfPrompts(t *testing.T) {
 	r := codegen.Request{
 		Task: "mail ada", Inputs: `{"who": "ada"}`, Files: []string{"ada.txt"},
 		Skills: []codegen.Skill{{Module: "m", Signature: "run(who='ada')", Description: "mails ada"}},
-		Tools: []codegen.Tool{{Server: "s", Name: "ask", Doc: "Asks ada.", Signature: "ask(who: str = 'ada')"}},
+		Tools:  []codegen.Tool{{Server: "s", Name: "ask", Doc: "Asks ada.", Signature: "ask(who: str = 'ada')"}},
 	}
 	f := codegen.Failure{Program: "print('ada')", Error: "no ada", Done: []string{"mail with ada"}}
 	program, err := w.Repair(t.Context(), r, f, codegen.Call{Private: private})

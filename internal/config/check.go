@@ -233,9 +233,11 @@ func (k *checker) oneOf(key, value string, allowed ...string) {
 }
 
 func (k *checker) slugs(key string, list []string) {
-	for _, n := range list {
+	for i, n := range list {
 		if !names.IsSlug(n) {
 			k.bad(key, nameText, n)
+		} else if slices.Contains(list[:i], n) {
+			k.bad(key, "%s is listed twice", n)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func TestLiveFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	for _, d := range []string{"data/x", "tools/x", "work/v1", "work/venv/bin", "elsewhere", "bin", "home"} {
+	for _, d := range []string{"data/x", "tools/x", "work/v1", "work/venv/bin", "elsewhere", "bin", "xdg/config", "home/.config/pip"} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -49,6 +49,8 @@ func TestLiveFolder(t *testing.T) {
 		{"..", "", "(the working directory"},
 		{"home", "", "(the home directory) is in it"},
 		{"bin", "", "(the variable PATH) is in it"},
+		{"xdg", "", "the variable XDG_CONFIG_HOME leads into it"},
+		{"home/.config/pip", "", "(what pip or a registry's client reads in the home directory) is in it"},
 		{"work", server(", cwd: work/sub"), "work/sub (the cwd of the MCP server a) is in it"},
 		// A program could replace the link.
 		{"work", server(", cwd: chain"), "chain (the cwd of the MCP server a) is in it"},
@@ -80,7 +82,9 @@ func TestLiveFolder(t *testing.T) {
 		settings := strings.ReplaceAll(c.settings, "DIR", dir)
 		write(t, "c.yaml", "data: data\nexecution: {servers_dir: tools, workspace_dir: "+c.folder+"}\n"+settings)
 		t.Setenv("HOME", filepath.Join(dir, "home"))
-		env := []string{"HOME=" + dir, "PATH=/usr/bin:" + dir + "/bin", "PIP_TIMEOUT=work"}
+		env := []string{
+			"HOME=" + dir, "PATH=/usr/bin:" + dir + "/bin", "PIP_TIMEOUT=work", "XDG_CONFIG_HOME=" + dir + "/xdg/config",
+		}
 		loaded := load(t, config.Source{File: "c.yaml", Env: env})
 		err := loaded.CheckLiveFolder()
 		if err != nil && strings.Contains(err.Error(), "s3cr3t") {

@@ -131,6 +131,7 @@ func TestParseRefuses(t *testing.T) {
 		"-1 * * * *":              `"-1" is not a valid list or range (minute): want 0 to 59`,
 		"0 0 L * *":               `"L" is not a valid day of month`,
 		"0 0 * * 1#2":             `"1#2" is not a valid day of week`,
+		"*/30 ? * * *":            "write *",
 		"H * * * *":               `"H" is not a valid minute`,
 		"0 0 30 2 *":              "never fires",
 		"@reboot":                 "want @hourly, @daily",

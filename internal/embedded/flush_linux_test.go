@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestNamesAreFlushedOnce checks that the directories above an object are flushed when they are new, also again with
-// the same name, and that otherwise only the directory of the object is.
+// TestNamesAreFlushedOnce checks that the directories above an object are flushed when they are new, also if they
+// were removed and made again, and that otherwise only the directory of the object is.
 func TestNamesAreFlushedOnce(t *testing.T) {
 	root := t.TempDir()
 	f, err := openFlusher(root, true)

@@ -231,7 +231,7 @@ func TestTenantReplySubject(t *testing.T) {
 	}
 	if msg, err := stream.GetLastMsgForSubject(t.Context(), "$KV.TASKSTATE.other.victim"); !errors.Is(err,
 		jetstream.ErrMsgNotFound) {
-		t.Errorf("another tenant's record was written through a reply subject: %s, %v", msg.Data, err)
+		t.Errorf("another tenant's record was written through a reply subject: %+v, %v", msg, err)
 	}
 	stream, err = js.Stream(t.Context(), "TASKS")
 	if err != nil {
@@ -239,7 +239,7 @@ func TestTenantReplySubject(t *testing.T) {
 	}
 	if msg, err := stream.GetLastMsgForSubject(t.Context(), "tasks.default.normal.other"); !errors.Is(err,
 		jetstream.ErrMsgNotFound) {
-		t.Errorf("another tenant's task was written through a reply subject: %s, %v", msg.Data, err)
+		t.Errorf("another tenant's task was written through a reply subject: %+v, %v", msg, err)
 	}
 }
 

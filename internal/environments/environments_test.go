@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,7 +74,7 @@ func TestPackagesWithAnImage(t *testing.T) {
 		t.Fatalf("Prepare(both) = %+v; want python:other with a read-only package layer", both)
 	}
 	if diff := cmp.Diff([]string{"fast 1.0"}, both.Packages); diff != "" {
-		t.Errorf("Modules (-want +got):\n%s", diff)
+		t.Errorf("Packages (-want +got):\n%s", diff)
 	}
 	if _, err := os.Stat(filepath.Join(both.Mounts[0].Source, "fast-cp312-cp312-manylinux_2_28_x86_64")); err != nil {
 		t.Errorf("stat of the wheel for the image's Python = %v, want nil", err)
@@ -95,10 +96,11 @@ func TestUnusableRequirements(t *testing.T) {
 	c.Data = t.TempDir()
 	c.Execution.Rootfs, c.Execution.Requirements = "/", "r.txt"
 	c.Pools = map[string]config.Pool{"both": {Image: "/", Requirements: "r.txt"}, "one": {Requirements: "r.txt"}}
-	for _, e := range New(Options{
-		Config: c, Info: executor.Info{Driver: "gvisor"},
-		Log: slog.New(slog.DiscardHandler),
-	}).List() {
+	list := New(Options{Config: c, Info: executor.Info{Driver: "gvisor"}, Log: slog.New(slog.DiscardHandler)}).List()
+	if len(list) != 3 {
+		t.Errorf("List() = %+v, want the shared environment and two more", list)
+	}
+	for _, e := range list {
 		if _, err := e.Prepare(t.Context()); executor.ReasonOf(err) != executor.ReasonRequirements ||
 			!strings.Contains(err.Error(), "requirements") {
 			t.Errorf("Prepare(%s) = %v; want requirements_failed", e.Name, err)
@@ -116,10 +118,10 @@ func TestReadyBoxes(t *testing.T) {
 		settings := config.Default()
 		settings.Optimizations.SandboxPooling, settings.Optimizations.SandboxPoolSize = c.pooling, c.size
 		settings.Pools = map[string]config.Pool{"science": {Ready: &c.ready}}
-		for _, e := range New(Options{Config: settings}).List() {
-			if e.Name == "science" && e.MinReady != c.want {
-				t.Errorf("%+v: MinReady = %d, want %d", c, e.MinReady, c.want)
-			}
+		list := New(Options{Config: settings}).List()
+		i := slices.IndexFunc(list, func(e executor.Environment) bool { return e.Name == "science" })
+		if i < 0 || list[i].MinReady != c.want {
+			t.Errorf("%+v: List() = %+v, want MinReady %d of science", c, list, c.want)
 		}
 	}
 }

@@ -208,8 +208,9 @@ func TestConnsRejectBadFrames(t *testing.T) {
 
 // FuzzConns checks that no sequence of frames blocks, panics, or makes the host buffer more than the windows.
 func FuzzConns(f *testing.F) {
-	f.Add([]byte{0, 1, 1, 1, 2, 1, 3, 1, 4, 1})
-	f.Add([]byte{0, 1, 0, 2, 1, 255, 1, 255, 4, 2, 1, 2})
+	// Three bytes are a frame: its type, its connection, and its size.
+	f.Add([]byte{0, 1, 0, 1, 1, 255, 1, 1, 255, 2, 1, 0, 3, 1, 0, 4, 1, 0})
+	f.Add(append([]byte{0, 1, 0, 0, 2, 0}, bytes.Repeat([]byte{1, 1, 255, 1, 2, 255}, 20)...))
 	types := []string{"open", "data", "ack", "eof", "reset", "done"}
 	f.Fuzz(func(t *testing.T, script []byte) {
 		p := newPeer()

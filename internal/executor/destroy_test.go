@@ -70,8 +70,8 @@ func TestDestroyedUntilItSucceeds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				single, err := NewSingle(t.Context(), &stubbornBox{reads: c.reads, failures: 3},
-					Spec{Workspace: t.TempDir()})
+				box := &stubbornBox{reads: c.reads, failures: 3}
+				single, err := NewSingle(t.Context(), box, Spec{Workspace: t.TempDir()})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -80,8 +80,8 @@ func TestDestroyedUntilItSucceeds(t *testing.T) {
 				if err != nil || v.Error == nil || v.Error.Code != c.want {
 					t.Errorf("Run() = %+v, %+v, %v, want the code %s", v, v.Error, err, c.want)
 				}
-				if err := single.Close(t.Context()); err != nil {
-					t.Errorf("Close() = %v, want nil", err)
+				if err := single.Close(t.Context()); err != nil || box.failures >= 0 {
+					t.Errorf("Close() = %v with %d failures left, want nil and a destroyed box", err, box.failures)
 				}
 			})
 		})

@@ -55,20 +55,11 @@ func TestEverydaySentences(t *testing.T) {
 	}
 }
 
-// outcome runs a task and returns its outcome in the form of sentence.want.
+// outcome runs a task in the everyday workspace and returns its outcome in the form of sentence.want.
 func outcome(t *testing.T, task string) string {
 	t.Helper()
 	h := everydayHarness(t)
-	result, output, err := h.try(task)
-	text, _ := json.Marshal(result)
-	got := string(text)
-	if refused, ok := errors.AsType[*codegen.CodeRequiredError](err); ok {
-		got = "refused " + strings.TrimPrefix(refused.Reason, "the rules do not understand ")
-	} else if err != nil {
-		lines := strings.Split(strings.TrimSpace(output), "\n")
-		got = "fails " + strings.TrimPrefix(lines[len(lines)-1], "Failure: ")
-	}
-	return strings.ReplaceAll(got, h.dir, "")
+	return strings.ReplaceAll(outcomeIn(h, task), h.dir, "")
 }
 
 func everydayHarness(t *testing.T) *harness {
