@@ -17,7 +17,9 @@ func TestLiveFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	for _, d := range []string{"data/x", "tools/x", "work/v1", "work/venv/bin", "elsewhere", "bin", "xdg/config", "home/.config/pip"} {
+	for _, d := range []string{
+		"data/x", "tools/x", "work/v1", "work/venv/bin", "elsewhere", "bin", "xdg/config", "home/.config/pip",
+	} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +85,8 @@ func TestLiveFolder(t *testing.T) {
 		write(t, "c.yaml", "data: data\nexecution: {servers_dir: tools, workspace_dir: "+c.folder+"}\n"+settings)
 		t.Setenv("HOME", filepath.Join(dir, "home"))
 		env := []string{
-			"HOME=" + dir, "PATH=/usr/bin:" + dir + "/bin", "PIP_TIMEOUT=work", "XDG_CONFIG_HOME=" + dir + "/xdg/config",
+			"HOME=" + dir, "PATH=/usr/bin:" + dir + "/bin", "PIP_TIMEOUT=work",
+			"XDG_CONFIG_HOME=" + dir + "/xdg/config",
 		}
 		loaded := load(t, config.Source{File: "c.yaml", Env: env})
 		err := loaded.CheckLiveFolder()

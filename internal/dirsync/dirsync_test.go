@@ -894,7 +894,8 @@ func TestNoEscape(t *testing.T) {
 	got := w.files()
 	want := map[string]string{
 		"fine": "1", "in": "->fine", "sub/": "", ".git/config": "mine", "dir/outside": "task",
-		"dir.conflict-g1": "->" + filepath.Dir(outside), "file": "->" + filepath.Dir(outside), "file.conflict-g1": "task",
+		"dir.conflict-g1": "->" + filepath.Dir(outside), "file.conflict-g1": "task",
+		"file": "->" + filepath.Dir(outside),
 	}
 	w.want("after the pull", got, want)
 	for p := range w.remote.current() {
