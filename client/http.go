@@ -272,6 +272,13 @@ func (d *httpConn) do(
 		}
 		defer resp.Body.Close()
 		if err := read(resp.Header, resp.Body); err != nil {
+			if isNotJSON(err) {
+				return struct{}{}, backoff.Permanent(&APIError{
+					Code: errcode.UnexpectedResponse, Status: resp.StatusCode,
+					Message: "the response is not the JSON that was requested, so it is not from a fleet",
+					Hint:    "check the address of the fleet",
+				})
+			}
 			err = fmt.Errorf("read response of %s: %w", d.base().Host, err)
 			if r.once || !r.repeatable() {
 				err = backoff.Permanent(err) // the request had its effect
@@ -281,6 +288,13 @@ func (d *httpConn) do(
 		return struct{}{}, nil
 	})
 	return err
+}
+
+// isNotJSON reports whether a response was read, but is not the expected JSON.
+func isNotJSON(err error) bool {
+	_, syntax := errors.AsType[*json.SyntaxError](err)
+	_, kind := errors.AsType[*json.UnmarshalTypeError](err)
+	return syntax || kind
 }
 
 // decoder returns a function that decodes a response into v, or ignores it if v is nil.

@@ -148,6 +148,10 @@ func TestRetriesEnd(t *testing.T) {
 }
 
 func TestRefusalsAreNotRetried(t *testing.T) {
+	notFleet := client.APIError{
+		Code: "unexpected_response", Message: "the response is not the JSON that was requested, so it is not from a fleet",
+		Hint: "check the address of the fleet", Status: 200,
+	}
 	for name, tt := range map[string]struct {
 		status int
 		body   string
@@ -167,6 +171,7 @@ func TestRefusalsAreNotRetried(t *testing.T) {
 			Message: "the response is 302 Found, which is not from a fleet", Hint: "check the address of the fleet",
 			Status: 302,
 		}},
+		"a page": {200, `<html>`, notFleet}, "other JSON": {200, `"welcome"`, notFleet},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := 0
@@ -310,8 +315,8 @@ func TestWatchReconnectsAfterSilence(t *testing.T) {
 	})
 }
 
-// hungWire responds to no request, or only with a silentBody, at once or when the request has ended. Its errors do not
-// have the cause, as those of HTTP/2.
+// hungWire does not respond, or responds with a hungBody, at once or when the request has ended. Like those of HTTP/2,
+// its errors do not have the cause.
 type hungWire struct {
 	responds, late bool
 	end            error // of the body; the default is the error of the request's context
@@ -568,13 +573,17 @@ func TestWrongScheme(t *testing.T) {
 	}
 }
 
-// TestBrokenResponseIsNotRepeated checks that a request that may have an effect only once is not sent again if its
+// TestBrokenResponseIsNotRepeated checks that a request that must not take effect twice is not sent again if its
 // response breaks off.
 func TestBrokenResponseIsNotRepeated(t *testing.T) {
 	var requests atomic.Int32
+	var lost atomic.Bool
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
 		_, _ = io.Copy(io.Discard, r.Body)
+		if lost.Load() {
+			panic(http.ErrAbortHandler) // closes the connection
+		}
 		w.Header().Set("Content-Length", "100")
 		_, _ = io.WriteString(w, `{"status": `)
 	}))
@@ -589,15 +598,28 @@ func TestBrokenResponseIsNotRepeated(t *testing.T) {
 		"Put":         func() error { _, err := w.Put(t.Context(), "f", strings.NewReader("x"), ""); return err },
 		"Restore":     func() error { _, err := w.Restore(t.Context(), "1", ""); return err },
 		"Fork":        func() error { _, err := w.Fork(t.Context(), "1", "copy"); return err },
+		"Delete":      func() error { return w.Delete(t.Context()) },
+		"Remove":      func() error { _, err := w.Remove(t.Context(), "f"); return err },
+		"Decide": func() error {
+			_, err := c.Decide(t.Context(), strings.Repeat("0", 32), client.Decision{Approve: true})
+			return err
+		},
 		"RunSchedule": func() error { _, err := c.RunSchedule(t.Context(), "daily"); return err },
 		"AnswerWorkflow": func() error {
 			_, err := c.AnswerWorkflow(t.Context(), "run", client.WorkflowAnswer{Step: "ask"})
 			return err
 		},
 	} {
-		requests.Store(0)
-		if err := send(); err == nil || requests.Load() != 1 {
-			t.Errorf("%s = %v after %d requests, want an error after one", name, err, requests.Load())
+		for _, all := range []bool{false, true} {
+			if name == "Delete" && !all { // its response has no content
+				continue
+			}
+			requests.Store(0)
+			lost.Store(all)
+			if err := send(); err == nil || requests.Load() != 1 {
+				t.Errorf("%s, all of the response lost: %v: error %v after %d requests, want an error after one",
+					name, all, err, requests.Load())
+			}
 		}
 	}
 }

@@ -99,9 +99,9 @@ func (w *Workspace) Info(ctx context.Context) (WorkspaceInfo, error) {
 }
 
 // Delete deletes the workspace with its history. Tasks that have already started cannot commit; later tasks start with
-// an empty workspace.
+// an empty workspace. The request is sent once: if its response is lost, tasks may have filled the workspace again.
 func (w *Workspace) Delete(ctx context.Context) error {
-	return w.do(ctx, httpRequest{method: http.MethodDelete}, responseTimeout, decoder(nil))
+	return w.do(ctx, httpRequest{method: http.MethodDelete, once: true}, responseTimeout, decoder(nil))
 }
 
 // Log returns commits, the newest first. limit is from 1 to 1000; 0 selects 100.

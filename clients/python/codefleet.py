@@ -211,7 +211,10 @@ class Agent:
         parameters' annotations and the docstring describe a tool. The token needs the scope `tools`. If the fleet, or
         another process with a different definition, has a tool of that name, the error has the code "tool_taken".
         """
-        return Registration(self, [_Tool(f, n) for f, n in zip(functions, names or [None] * len(functions))], server, description)
+        names = names or [None] * len(functions)
+        if len(names) != len(functions):
+            raise ValueError(f"{len(functions)} functions and {len(names)} names: want a name for each function")
+        return Registration(self, [_Tool(f, n) for f, n in zip(functions, names)], server, description)
 
     def execute_code(self, code, inputs=None, verbose=False, description=None):
         """Run a program, which finds `inputs` in its variable of that name. Return what execute_task returns. The
@@ -231,7 +234,7 @@ class Agent:
     def get(self, task_id, wait=0):
         """Return the record of a task once it has ended, or after `wait` seconds."""
         path = _path("tasks", task_id)
-        return self._request("GET", f"{path}?wait={wait:g}s" if wait > 0 else path, timeout=wait)
+        return self._request("GET", f"{path}?wait={wait:.3f}s" if wait > 0 else path, timeout=wait)
 
     def cancel(self, task_id):
         """Cancel a task and return its record. A running task ends when its worker has stopped its program."""
@@ -302,7 +305,8 @@ class Agent:
     def write_file(self, path, content):
         """Write text or bytes to a file of the workspace, and return the commit. The last writer wins."""
         content = _utf8(content, "the content") if isinstance(content, str) else bytes(memoryview(content))
-        return self._request("PUT", self._in_workspace("files", path), content, {"Content-Type": "application/octet-stream"})
+        return self._request("PUT", self._in_workspace("files", path), content,
+                             {"Content-Type": "application/octet-stream"}, once=True)
 
     def copy_directory(self, directory):
         """Copy the files of a directory of this machine into the workspace, under the same name, each as a commit. Symbolic
@@ -317,7 +321,7 @@ class Agent:
 
     def delete_file(self, path):
         """Delete a file of the workspace, or a directory with its contents, and return the commit."""
-        return self._request("DELETE", self._in_workspace("files", path))
+        return self._request("DELETE", self._in_workspace("files", path), once=True)
 
     def get_state(self, state_file=None):
         """Return a state document of the workspace as a dictionary, or None if it does not exist."""
@@ -382,7 +386,7 @@ class Agent:
 
     def delete_skill(self, name):
         """Remove a skill with all its versions."""
-        self._request("DELETE", _path("skills", _skill(name)), raw=True)
+        self._request("DELETE", _path("skills", _skill(name)), raw=True, once=True)
 
     def run_workflow(self, workflow, inputs=None, idempotency_key=None):
         """Start a run of a workflow (a dictionary that matches workflow.v1.json) and return its record. Requests with the
@@ -518,7 +522,7 @@ class Agent:
         return _path("state", *filter(None, [state_file])) + "?" + query
 
     def _execute(self, task, verbose):
-        accepted = ""
+        accepted, record = "", None
         try:
             self.last_record = record = self.submit(task)
             if record["status"] not in _TERMINAL:
@@ -531,7 +535,7 @@ class Agent:
         else:
             outcome = _outcome(record)
         if verbose:
-            _print(self.last_record, *outcome)
+            _print(record, *outcome)
         return outcome
 
     def _request(self, method, path, body=None, headers=None, timeout=0, raw=False, once=False):
@@ -633,11 +637,19 @@ class Registration:
         """Call the function of a tool, and send its result or its exception to the fleet."""
         try:
             value = self._tools[call["tool"]].call(call["args"])
-            body = json.dumps({"call": call["id"], "value": value}, allow_nan=False)
-        except Exception as e:  # the program gets the error
-            body = json.dumps({"call": call["id"], "error": f"{type(e).__name__}: {e}"})
-        with contextlib.suppress(FleetError):  # the call has timed out, or its program has ended
-            self._agent._request("POST", f"/v1/registrations/{registration}/answers", json.loads(body), raw=True)
+            answer = {"call": call["id"], "value": json.loads(json.dumps(value, allow_nan=False))}
+        except BaseException as e:  # the program gets the error, also that of sys.exit
+            error = f"{type(e).__name__}: {e}".encode(errors="backslashreplace").decode()
+            answer = {"call": call["id"], "error": error}
+        try:
+            self._answer(registration, answer)
+        except FleetError as e:
+            if e.status in (400, 413):  # else the call has timed out, or its program has ended
+                with contextlib.suppress(FleetError):
+                    self._answer(registration, {"call": call["id"], "error": f"the result cannot be sent: {e}"})
+
+    def _answer(self, registration, answer):
+        self._agent._request("POST", f"/v1/registrations/{registration}/answers", answer, raw=True)
 
 
 class _Tool:
@@ -799,7 +811,7 @@ def _address(url):
     """Return the address of a fleet without a slash at its end."""
     with contextlib.suppress(ValueError):
         parts = urllib.parse.urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and "@" not in url:
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and "@" not in url:
             return url.rstrip("/")
     shown = "…@" + url.rpartition("@")[2] if "@" in url else url
     raise FleetError(f"fleet address {shown!r}: want http:// or https:// and a host, without a user", code="no_fleet",

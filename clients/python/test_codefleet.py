@@ -85,6 +85,11 @@ class Tasks(unittest.TestCase):
         with contextlib.redirect_stdout(out):
             create_agent().execute_code("print 42", verbose=True)
         self.assertEqual(out.getvalue(), "   1 | print 42\nStatus: success\nOutput:\n42\n")
+        agent, out = create_agent(), io.StringIO()
+        agent.execute_code("print 42")
+        with contextlib.redirect_stdout(out):
+            agent.execute_code("\udcff", verbose=True)
+        self.assertRegex(out.getvalue(), "^Status: failure\nError: the request cannot be encoded")
 
     def test_required_tools(self):
         agent = create_agent()
@@ -373,6 +378,8 @@ class Responses(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    do_PUT = do_DELETE = do_POST
+
     def log_message(self, *args):
         pass
 
@@ -402,6 +409,13 @@ class Failures(unittest.TestCase):
         with self.assertRaises(FleetError) as caught:
             agent.redrive_all()
         self.assertEqual((caught.exception.code, server.responses), ("unavailable", []))
+
+    def test_changes_are_not_repeated(self):
+        for change in (lambda a: a.write_file("f", "x"), lambda a: a.delete_file("f"), lambda a: a.delete_skill("s")):
+            server, agent = self.respond((503, {}, b'{"code":"unavailable","message":"m"}'))
+            with self.assertRaises(FleetError) as caught:
+                change(agent)
+            self.assertEqual((caught.exception.code, server.responses), ("unavailable", []))
 
     def test_redrive_all_reads_all_pages(self):
         pages = [{"tasks": [{"task_id": "a", "status": "queued"}], "next": 7}, {"tasks": [{"task_id": "b", "error": "gone"}]}]
@@ -493,7 +507,8 @@ class Failures(unittest.TestCase):
                          "with `codefleet up`, or set CODEFLEET_URL and CODEFLEET_TOKEN to another fleet)")
 
     def test_invalid_address(self):
-        for url in ("nonsense", "127.0.0.1:8787", "nats://127.0.0.1:4222", "http://", "http://[::1", "file:///etc/passwd"):
+        for url in ("nonsense", "127.0.0.1:8787", "nats://127.0.0.1:4222", "http://", "http://[::1", "file:///etc/passwd",
+                    "http://127.0.0.1:abc", "http://127.0.0.1:0", "http://127.0.0.1:99999"):
             with self.assertRaisesRegex(FleetError, "want http:// or https:// and a host"):
                 create_agent(url=url)
         for url in ("ann:s3cret@127.0.0.1:1", "http://[s3cret@127.0.0.1:1", "nats://ann:s3@cret@127.0.0.1:1",

@@ -49,6 +49,9 @@ class Package(unittest.TestCase):
         config = load_config()
         self.assertEqual((config.guardrails.max_execution_time, config.guardrails.max_memory_mb, config.guardrails.enabled), (300.0, 512, True))
         self.assertEqual((config.settings(), config.execution.state.state_file), ({}, "state.json"))
+        with unittest.mock.patch.dict(os.environ, {"CODEFLEET_LLM_API_KEY": "k", "CODEFLEET_LLM_MODEL": "m"}):
+            llm = load_config().llm
+        self.assertEqual((llm.model, llm.api_key), ("m", None))
         config.execution.workspace_dir = "./components"
         fs_helper = FilesystemHelper(workspace_dir=config.execution.workspace_dir, servers_dir=config.execution.servers_dir,
                                      skills_dir=config.execution.skills_dir)
@@ -129,6 +132,12 @@ class Package(unittest.TestCase):
         def boom(a):
             raise ValueError(f"bad {a}")
 
+        def leave():
+            sys.exit(3)
+
+        def odd() -> str:
+            return "a\udcff"
+
         def get_server_info() -> dict:
             """Get server information."""
             return {"tools": server.agent.discover_tools(), "workspace": str(server.config.execution.workspace_dir)}
@@ -136,19 +145,21 @@ class Package(unittest.TestCase):
         config = AppConfig(execution=ExecutionConfig(workspace_dir="./tools"))
         server = create_server(config=config, custom_tools=[tool1, tool2])
         registration = server.register_tool(my_custom_tool)
-        server.register_tools([boom, get_server_info])
+        server.register_tools([boom, get_server_info, leave, odd])
         result, output, error = server.agent.executor.execute("""
-from servers.custom import boom, get_server_info, my_custom_tool, tool1, tool2
+from servers.custom import boom, get_server_info, leave, my_custom_tool, odd, tool1, tool2
 print(my_custom_tool("a"), tool1(21), tool2("b", times=2))
-try:
-    boom([1])
-except Exception as e:
-    print(e)
+for tool in lambda: boom([1]), leave, odd:
+    try:
+        tool()
+    except Exception as e:
+        print(str(e)[:70])
 get_server_info()
 """)
-        self.assertEqual((output, error), ("Result: a 42 {'text': 'BB'}\ncustom.boom: ValueError: bad [1]\n", None))
+        self.assertEqual((output, error), ("Result: a 42 {'text': 'BB'}\ncustom.boom: ValueError: bad [1]\n"
+                                           "custom.leave: SystemExit: 3\ncustom.odd: the result cannot be sent: the request cannot be encoded: \n", None))
         self.assertEqual(result.value["workspace"], "./tools")
-        self.assertEqual(result.value["tools"]["custom"], ["boom", "get_server_info", "my_custom_tool", "tool1", "tool2"])
+        self.assertEqual(result.value["tools"]["custom"], ["boom", "get_server_info", "leave", "my_custom_tool", "odd", "tool1", "tool2"])
 
         with self.assertRaises(FleetError) as caught:
             server.agent.agent.register_tools([tool1], server="calculator")
@@ -202,6 +213,17 @@ get_server_info()
             ended = os.pidfd_open(int(done.stdout))
             self.assertTrue(select.select([ended], [], [], 30)[0], "the fleet still runs")
             os.close(ended)
+
+    def test_a_fork_leaves_the_fleet(self):
+        program = ("from code_execution_mcp import create_agent, fleet; import os, sys\n"
+                   "create_agent(state_file='a.json'); found, = fleet._running.values()\n"
+                   "child = os.fork()\n"
+                   "if child == 0:\n"
+                   "    create_agent(state_file='a.json'); sys.exit(len(fleet._running))\n"
+                   "status = os.waitpid(child, 0)[1]\n"
+                   "print(os.waitstatus_to_exitcode(status), os.path.exists(found.file), found.process.poll())")
+        done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)
+        self.assertEqual(done.stdout, b"1 True None\n")
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def _fill(section, prefix, values):
         current = getattr(section, field.name)
         if dataclasses.is_dataclass(current):
             _fill(current, key, values)
-        elif values.get(key):
+        elif values.get(key) and "(hidden)" not in values[key]:  # a secret is not shown
             value = _parsed(values[key], str(field.type))
             setattr(section, field.name, value)
             section._loaded[field.name] = value

@@ -18,9 +18,10 @@ _lock = threading.Lock()
 
 def binary():
     """Return the path of the binary `codefleet`: CODEFLEET_BIN, or the one on PATH."""
-    path = os.environ.get("CODEFLEET_BIN") or shutil.which("codefleet")
-    if not path or not os.access(path, os.X_OK):
-        raise FleetError(f"the binary {path or 'codefleet'}, which starts a fleet with your settings, cannot be run", 0,
+    name = os.environ.get("CODEFLEET_BIN") or "codefleet"
+    path = shutil.which(name)
+    if not path:
+        raise FleetError(f"the binary {name}, which starts a fleet with your settings, cannot be run", 0,
                          "no_program", "make build, and export PATH=$PWD/bin:$PATH; or export CODEFLEET_BIN=FILE")
     return path
 
@@ -33,7 +34,7 @@ def own(settings):
     """
     key = json.dumps(settings, sort_keys=True) + os.getcwd()
     with _lock:
-        if key in _running and _running[key].process.poll() is not None:
+        if key in _running and _running[key].ended():
             _running.pop(key).close()
         if key not in _running:
             _running[key] = _Fleet(settings)
@@ -54,6 +55,7 @@ def failed(doing, output):
 class _Fleet:
     def __init__(self, settings):
         program = binary()
+        self._owner = os.getpid()  # a fork inherits the fleet, and leaves it to the process that started it
         self._dir = tempfile.mkdtemp(prefix="codefleet-")
         self.file = os.path.join(self._dir, "fleet.json")
         address = "127.0.0.1:0"
@@ -78,9 +80,17 @@ class _Fleet:
             timer.cancel()
         atexit.register(self.close)
 
+    def ended(self):
+        """Report whether the fleet has ended. Only the process that started it can tell."""
+        return os.getpid() == self._owner and self.process.poll() is not None
+
     def close(self):
-        """Stop the fleet and remove its data. It also stops when this process is killed, because its standard input closes."""
+        """Stop the fleet and remove its data, unless another process started it. It also stops when this process is killed,
+        because its standard input closes."""
+        if os.getpid() != self._owner:
+            return
         self.process.stdin.close()
+        self.process.terminate()  # forks of this process keep its standard input open
         try:
             self.process.wait(35)
         except subprocess.TimeoutExpired:
