@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"al.essio.dev/pkg/shellescape"
+
 	"github.com/codefleet/codefleet/internal/assembly/storage"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/objects"
@@ -35,7 +37,7 @@ func (p *hostCheck) encryption(context.Context) checkResult {
 		if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o077 != 0 {
 			return checkResult{
 				name, warning, fmt.Sprintf("other users of this host can read %s (mode %#o)", file, info.Mode().Perm()),
-				"chmod 600 " + file,
+				"chmod 600 " + shellescape.Quote(file),
 			}
 		}
 	}

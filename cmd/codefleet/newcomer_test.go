@@ -43,6 +43,7 @@ func TestNewcomer(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"job.py": "print from a file", "my job.py": "print from a file", "task.txt": "Add 2 and 3",
+		"my task.txt": "Add 2 and 3",
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -59,6 +60,7 @@ func TestNewcomer(t *testing.T) {
 		{"run|nosuch.py", 2, "nosuch.py: no such file"},
 		{"run|dir.py", 2, "dir.py is a directory, not a task"},
 		{"run|my job.py", 0, "from a file\n"},
+		{"run|my task.txt", 2, "try: --file 'my task.txt' if it is a Python program, or - < 'my task.txt' if it"},
 		{"run|my|job.py", 2, "try: --file 'my job.py', and --inputs JSON"},
 		{"run|job.py|out.csv", 2, "job.py is a Python file, and not a task together with other words"},
 		{"run|job.py|--|--name|ada", 2, "try: --file job.py, and --inputs JSON"},

@@ -49,7 +49,7 @@ func (a *app) wsPullCommand() *cobra.Command {
 			return partialPull(err, r)
 		}
 		if err != nil {
-			return explainSyncError(err, "codefleet workspace pull --keep-both "+args[0]+"  (keeps your files, and "+
+			return explainSyncError(err, "codefleet workspace pull --keep-both "+shellescape.Quote(args[0])+"  (keeps your files, and "+
 				"the workspace's as NAME.conflict-gN), or --theirs")
 		}
 		if len(r.Written) == 0 {
@@ -133,7 +133,7 @@ func (a *app) wsPushCommand() *cobra.Command {
 				try("make it readable, or list it in the directory's .workspaceignore")
 		}
 		if err != nil {
-			return explainSyncError(err, "codefleet workspace pull --keep-both "+args[0]+", compare both files, and "+
+			return explainSyncError(err, "codefleet workspace pull --keep-both "+shellescape.Quote(args[0])+", compare both files, and "+
 				"push again; or push --ours")
 		}
 		return a.showSync(ws, r, "sent", args[0])

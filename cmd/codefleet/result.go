@@ -25,6 +25,9 @@ func (a *app) resultCommand() *cobra.Command {
 		Args:              oneTask,
 		ValidArgsFunction: a.completeTasks(),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
+			if wait < 0 {
+				return usage("--wait %s is negative", wait).try("codefleet result --wait 30s " + args[0])
+			}
 			if wait > 0 {
 				bounded, cancel := context.WithTimeout(ctx, wait)
 				defer cancel()

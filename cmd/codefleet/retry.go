@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -155,7 +156,7 @@ func (a *app) rerunCommand() *cobra.Command {
 				if at == 0 {
 					return nil
 				}
-				fork := fmt.Sprintf("rerun-%s-%d", args[0][:8], time.Now().Unix())
+				fork := "rerun-" + args[0][:8] + "-" + strings.ToLower(rand.Text()[:10])
 				if _, err := c.Workspace(s.Workspace).Fork(ctx, strconv.FormatInt(at, 10), fork); err != nil {
 					return err
 				}

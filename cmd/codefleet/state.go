@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
@@ -76,7 +77,7 @@ func (a *app) stateSetCommand() *cobra.Command {
 				}
 				return &failure{
 					code: errcode.ExitRefused, message: message, err: e,
-					hint: strings.TrimSpace("codefleet state get -o json " + file),
+					hint: strings.TrimSuffix("codefleet state get -o json "+shellescape.Quote(file), " ''"),
 				}
 			}
 			if err != nil {

@@ -169,7 +169,7 @@ func (f *taskFlags) acceptFileName(args []string, s *client.Submission) error {
 		f.file, s.Description = name, ""
 	case isFile:
 		return usage("%s is a file, not a task", name).
-			try("--file " + name + " if it is a Python program, or - < " + name + " if it describes a task")
+			try("--file " + shellescape.Quote(name) + " if it is a Python program, or - < " + shellescape.Quote(name) + " if it describes a task")
 	case isDir && (isPython || strings.ContainsRune(name, '/')):
 		return usage("%s is a directory, not a task", name).try("--file FILE, or --code TEXT")
 	case errors.Is(err, fs.ErrNotExist) && isPython && !strings.Contains(name, " "):

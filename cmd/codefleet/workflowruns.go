@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
@@ -58,7 +59,7 @@ func (a *app) workflowRunCommand() *cobra.Command {
 			return err
 		}
 		if _, err := p.Inputs(in.Inputs); err != nil {
-			return usage("%v", err).try("codefleet workflow run " + args[0] + " --set NAME=VALUE")
+			return usage("%v", err).try("codefleet workflow run " + shellescape.Quote(args[0]) + " --set NAME=VALUE")
 		}
 		if in.Workflow, err = json.Marshal(p.Definition); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -40,6 +41,7 @@ func (a *app) wsRmCommand() *cobra.Command {
 				Removed string `json:"removed"`
 			}{ws.Name()}, func(w io.Writer) { fmt.Fprintln(w, "removed the workspace", ws.Name()) })
 		}
+		args = topmost(args)
 		if len(args) > 1 {
 			if err := checkPaths(ctx, ws, args); err != nil {
 				return err // nothing is removed
@@ -65,6 +67,18 @@ func (a *app) wsRmCommand() *cobra.Command {
 	return c
 }
 
+// topmost returns the names as the workspace has them, each once, without those that are below another one.
+func topmost(names []string) []string {
+	for i, name := range names {
+		names[i] = directoryOf(name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return slices.ContainsFunc(names, func(dir string) bool { return dir != "" && strings.HasPrefix(name, dir+"/") })
+	})
+}
+
 // checkPaths returns the fleet's error for the first of the names that the newest version does not have.
 func checkPaths(ctx context.Context, ws *client.Workspace, names []string) error {
 	files, _, err := ws.Files(ctx, "", "")
@@ -76,7 +90,7 @@ func checkPaths(ctx context.Context, ws *client.Workspace, names []string) error
 		known[f.Path] = true
 	}
 	for _, name := range names {
-		if !known[directoryOf(name)] {
+		if !known[name] {
 			return &client.APIError{
 				Status: http.StatusNotFound, Code: errcode.UnknownFile,
 				Message: fmt.Sprintf("the workspace %s has no file %q", ws.Name(), name),
