@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/executor/executortest"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
 func TestMain(m *testing.M) {
@@ -73,7 +75,12 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 			e.Values[fleetKey{}] = &fleet{}
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
 		},
-		Condition: func(string) (bool, error) { return runsc != "", nil }, // [gvisor]
+		Condition: func(name string) (bool, error) {
+			if name != "gvisor" {
+				return false, fmt.Errorf("unknown condition %s", name)
+			}
+			return runsc != "", nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel,
 			"embedder": startEmbedder, "mcp": callTool, "handle": handle, "token": token,
@@ -109,13 +116,15 @@ func id(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 }
 
+// await runs a command until its output contains a text: `await TEXT COMMAND…`.
 func await(ts *testscript.TestScript, _ bool, args []string) {
-	for {
+	for end := time.Now().Add(ingesttest.WaitTimeout); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		ts.Check(ts.Exec(args[1], args[2:]...))
 		if strings.Contains(ts.ReadFile("stdout"), args[0]) {
 			return
 		}
 	}
+	ts.Fatalf("no %q in the output:\n%s", args[0], ts.ReadFile("stdout"))
 }
 
 type fleetKey struct{}
@@ -134,7 +143,7 @@ func startFleet(ts *testscript.TestScript, _ bool, args []string) {
 	} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
-	log, err := os.Create(ts.MkAbs("up.log"))
+	log, err := os.OpenFile(ts.MkAbs("up.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	ts.Check(err)
 	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()

@@ -32,6 +32,9 @@ func callTool(ts *testscript.TestScript, neg bool, args []string) {
 	defer cs.Close()
 	printLine := func(text string) { _, _ = ts.Stdout().Write([]byte(text + "\n")) }
 	if args[1] == "list" {
+		if neg {
+			ts.Fatalf("list has no negation")
+		}
 		l, err := cs.ListTools(ctx, nil)
 		ts.Check(err)
 		for _, t := range l.Tools {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,15 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
+
+func appendTo(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
 
 // startModel serves chat completions in OpenAI's protocol: each request gets the next file as its response. It appends
 // the requests to the file "prompts". After the last file, it responds that the model is unknown.
@@ -26,17 +36,15 @@ func startModel(ts *testscript.TestScript, _ bool, files []string) {
 		mu.Lock()
 		defer mu.Unlock()
 		body, err := io.ReadAll(r.Body)
-		if err != nil || !strings.HasSuffix(r.URL.Path, "/chat/completions") || len(responses) == 0 {
-			http.Error(w, `{"error": {"message": "no such model", "code": "model_not_found"}}`, http.StatusNotFound)
-			return
-		}
-		f, err := os.OpenFile(prompts, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err == nil {
-			_, err = f.Write(append(body, '\n'))
-			f.Close()
+			err = appendTo(prompts, append(body, '\n'))
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		if !strings.HasSuffix(r.URL.Path, "/chat/completions") || len(responses) == 0 {
+			http.Error(w, `{"error": {"message": "no such model", "code": "model_not_found"}}`, http.StatusNotFound)
 			return
 		}
 		chunk, _ := json.Marshal(map[string]any{

@@ -204,7 +204,7 @@ func TestQueuedTasks(t *testing.T) {
 // TestRunAt checks that a task that is not due yet is not waited for without a word.
 func TestRunAt(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	code, out, errs := command(t, f, "run", "--at", "+300ms", "--code", "print now")
+	code, out, errs := command(t, f, "run", "--at", "+3s", "--code", "print now")
 	if code != 0 || out != "now\n" || !strings.Contains(errs, "note: the task waits until 20") {
 		t.Errorf("run --at: exit code %d, output %q, %s, want 0, now, and a note with the time", code, out, errs)
 	}
@@ -267,12 +267,15 @@ func TestWaitIsExplained(t *testing.T) {
 		}
 		wg.Go(func() {
 			code := a.main(t.Context(), strings.Fields(c.args))
-			if want := errcode.ExitStopped; code != want && !strings.HasPrefix(c.args, "run") {
+			if want := errcode.ExitStopped; code != want {
 				t.Errorf("%q: exit code %d after a signal, want %d", c.args, code, want)
 			}
 		})
 	}
 	wg.Wait()
+	if _, tasks, _ := command(t, f, "tasks", "--status", "cancelled"); !strings.Contains(tasks, "def run(): pass") {
+		t.Errorf("cancelled tasks = %s, want that of run", tasks)
+	}
 }
 
 // TestLogsWithoutRun checks that logs explains why a task that has not begun has no events.
