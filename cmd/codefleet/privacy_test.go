@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/codefleet/codefleet/client"
@@ -90,13 +91,29 @@ func fleetMetrics(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(err)
 }
 
+// unpacked returns the content of all zstd frames in data.
+func unpacked(data []byte) (content []byte) {
+	magic := []byte{0x28, 0xb5, 0x2f, 0xfd}
+	for i := bytes.Index(data, magic); i >= 0; i = bytes.Index(data, magic) {
+		data = data[i:]
+		r, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1))
+		if err == nil {
+			frame, _ := io.ReadAll(io.LimitReader(r, 1<<20)) // what follows the frame is an error
+			content = append(content, frame...)
+			r.Close()
+		}
+		data = data[len(magic):]
+	}
+	return content
+}
+
 // places implements the script command
 //
 //	places PLACE...    values are stored in some of the places, and in no other one
 //	! places           no value that a tool returned is stored anywhere
 //
 // A place is a stream, or the beginning of a path, of the fleet's data. The queue stores messages as they are, so that
-// a search in its files finds them.
+// a search in its files finds them. Workspaces are compressed.
 func places(ts *testscript.TestScript, neg bool, permitted []string) {
 	values, found, wrong := slices.Concat(planted, typed), 0, 0
 	if neg {
@@ -108,6 +125,7 @@ func places(ts *testscript.TestScript, neg bool, permitted []string) {
 			return err
 		}
 		data, err := os.ReadFile(path)
+		data = append(data, unpacked(data)...)
 		place := strings.TrimPrefix(strings.TrimPrefix(path, root+"/"), "nats/jetstream/FLEET/streams/")
 		for _, v := range values {
 			if !bytes.Contains(data, []byte(v)) {
