@@ -232,8 +232,12 @@ func (c *Catalogue) buildListing(broken []Broken) (*Listing, error) {
 	}
 	var all []Tool
 	var warnings []LintWarning
+	var packages []string
 	for _, dir := range slices.Sorted(maps.Keys(c.servers)) {
 		files := c.servers[dir].files
+		if len(files) > 0 {
+			packages = append(packages, dir)
+		}
 		defs := &parsedDefinitions{}
 		if f := files[DefinitionsFile]; f != nil {
 			defs = f.definitions
@@ -260,7 +264,7 @@ func (c *Catalogue) buildListing(broken []Broken) (*Listing, error) {
 		}
 	}
 	listing := NewListing(all, broken...)
-	listing.Warnings = warnings
+	listing.Warnings, listing.packages = warnings, packages
 	return listing, nil
 }
 

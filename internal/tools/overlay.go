@@ -62,6 +62,9 @@ func unarchive(files map[string][]byte) (*Overlay, error) {
 // server with the same name is listed as broken, and its files are not among the returned ones.
 func Extend(base *Listing, o *Overlay) (listing *Listing, used map[string][]byte, err error) {
 	fleetServers := map[string]string{} // directory or server name → server name
+	for _, dir := range base.packages {
+		fleetServers[dir] = dir
+	}
 	for _, t := range base.Tools {
 		fleetServers[t.Package()] = t.Server
 		fleetServers[t.Server] = t.Server

@@ -121,9 +121,13 @@ func (s *VersionStore) symlinkOverlay(
 			return v, err
 		}
 	}
-	symlinks := map[string]string{serversDir + "__init__.py": base.ID} // path of a link → directory with its target
-	for _, t := range base.Listing.Tools {
-		symlinks[serversDir+t.Package()] = base.ID
+	entries, err := os.ReadDir(filepath.Join(s.path(base.ID), serversDir))
+	if err != nil {
+		return v, err
+	}
+	symlinks := map[string]string{} // path of a link → directory with its target
+	for _, e := range entries {
+		symlinks[serversDir+e.Name()] = base.ID
 	}
 	for file := range files {
 		kind, rest, _ := strings.Cut(file, "/")

@@ -189,6 +189,7 @@ type Listing struct {
 	Broken   []Broken      // sorted by path
 	Warnings []LintWarning // of Lint
 	Skills   []Skill       // that programs can import, sorted by name; not part of Tools
+	packages []string      // directories below servers/ with files, also those without a tool; see Extend
 	byID     map[string]int
 }
 

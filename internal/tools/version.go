@@ -252,14 +252,15 @@ func writeTree(dir, id string, files map[string][]byte) error {
 	return createDir(dir, id, func(tmp string) error { return writeFiles(tmp, files) })
 }
 
-// createDir creates dir/<name> atomically, with the content that fill writes to a temporary directory.
+// createDir creates dir/<name> atomically, with the content that fill writes to a temporary directory. Every user can
+// read it.
 func createDir(dir, name string, fill func(tmp string) error) error {
 	tmp, err := os.MkdirTemp(dir, ".new-*")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }() // after the rename there is nothing to remove
-	if err := errors.Join(fill(tmp), os.Chmod(tmp, 0o755)); err != nil {
+	if err := errors.Join(fill(tmp), makeReadable(tmp)); err != nil {
 		return err
 	}
 	target := filepath.Join(dir, name)
@@ -268,6 +269,21 @@ func createDir(dir, name string, fill func(tmp string) error) error {
 		return nil // another process created it first, with the same content
 	}
 	return err
+}
+
+// makeReadable makes directories and files readable for every user, such as those of programs, despite the umask.
+func makeReadable(dir string) error {
+	return filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir():
+			return os.Chmod(name, 0o755)
+		case e.Type().IsRegular():
+			return os.Chmod(name, 0o644)
+		}
+		return nil // a symbolic link of a tenant's version
+	})
 }
 
 func writeFiles(dir string, files map[string][]byte) error {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,13 +105,16 @@ func TestVersionStoreWithBrokenFiles(t *testing.T) {
 	}
 }
 
-// Each tenant has the fleet's tools and those that it registered. Another host fetches a version that a task
-// kept.
+// Each tenant has the fleet's files and the tools that it registered, which cannot replace a package of the fleet.
+// Another host fetches a version that a task kept.
 func TestVersionsOfTenants(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077)) // a program's user can still read the files
 	dir, bucket := t.TempDir(), mem.New()
 	write(t, dir, "mine/f.py", "def f():\n    return 1\n")
+	write(t, dir, "common/_util.py", "def helper():\n    return 1\n")
 	overlays := map[string]*tools.Overlay{"acme": {Files: map[string][]byte{
 		"crm/find.py": []byte("def find():\n    return 2\n"), "mine/g.py": []byte("def g():\n    return 3\n"),
+		"common/h.py": []byte("def h():\n    return 4\n"),
 	}}}
 	open := func(source tools.Source, o map[string]*tools.Overlay) *tools.VersionStore {
 		t.Helper()
@@ -139,12 +143,23 @@ func TestVersionsOfTenants(t *testing.T) {
 	here := open(tools.OpenCatalogue(dir, tools.Options{}), overlays)
 	v := currentOf(t, here, "acme")
 	if len(v.Listing.Tools) != 2 || v.Listing.Tools[0].ID() != "crm/find" ||
-		v.Listing.Tools[0].State != tools.Registered || len(v.Listing.Broken) != 1 {
-		t.Fatalf("Current = %+v, want crm/find, mine/f and one broken server", v)
+		v.Listing.Tools[0].State != tools.Registered || len(v.Listing.Broken) != 2 {
+		t.Fatalf("Current = %+v, want crm/find, mine/f and two broken servers", v)
 	}
 	find, f, g := read(here, v, "crm/find.py"), read(here, v, "mine/f.py"), read(here, v, "mine/g.py")
 	if !strings.Contains(find, "2") || !strings.Contains(f, "1") || g != "none" {
 		t.Errorf("files of %s: %q, %q, %q, want the tenant's find, f and no g", v.ID, find, f, g)
+	}
+	if read(here, v, "common/_util.py") == "none" || read(here, v, "common/h.py") != "none" {
+		t.Error("the fleet's package of helpers is missing or replaced, want it unchanged")
+	}
+	for _, file := range []string{"__init__.py", "crm/find.py", "mine/f.py", "common/_util.py"} {
+		at := filepath.Join(here.Dir(), v.Dir, "servers", file)
+		for want := fs.FileMode(0o644); at != here.Dir(); at, want = filepath.Dir(at), 0o755 {
+			if info, err := os.Stat(at); err != nil || info.Mode().Perm() != want {
+				t.Errorf("mode of %s = %v, %v, want %v", at, info.Mode(), err, want)
+			}
+		}
 	}
 	base := currentOf(t, here, "other")
 	if len(base.Listing.Tools) != 1 || read(here, base, "crm/find.py") != "none" ||
