@@ -59,10 +59,13 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 		}
 		err = s.verifyDefinition(ctx, r)
 	}
-	if err != nil {
-		if ctx.Err() == nil && !isDrift(err) && !isResponse(err) {
-			c.drop(s)
-		}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return tools.Result{}, context.Cause(ctx)
+	case err != nil && !isDrift(err) && !isResponse(err):
+		c.drop(s)
+		return tools.Result{}, err
+	case err != nil:
 		return tools.Result{}, err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -377,9 +380,11 @@ func (s *mcpSession) listTools(ctx context.Context) iter.Seq2[*sdk.Tool, error] 
 		params := &sdk.ListToolsParams{}
 		cursors := map[string]bool{}
 		for len(cursors) < maxListed {
-			page, err := s.client.ListTools(ctx, params)
+			httpRefusal := &refusal{}
+			page, err := s.client.ListTools(httpRefusal.record(ctx), params)
 			if err != nil {
-				fail(tools.Down, fmt.Errorf("list its tools: %w", err))
+				reason, err := s.classifyListing(ctx, httpRefusal, err)
+				fail(reason, fmt.Errorf("list its tools: %w", err))
 				return
 			}
 			for _, t := range page.Tools {
@@ -402,6 +407,21 @@ func (s *mcpSession) listTools(ctx context.Context) iter.Seq2[*sdk.Tool, error] 
 		}
 		fail(tools.Protocol, fmt.Errorf("its list of tools has more than %d pages", maxListed))
 	}
+}
+
+// classifyListing returns the reason of a failed listing, and an error without the session's ID. The reason is Lost if
+// the connection or its session has ended, so that a call can be made on a new connection.
+func (s *mcpSession) classifyListing(ctx context.Context, httpRefusal *refusal, err error) (tools.Reason, error) {
+	status, explanation := httpRefusal.explain(s.up.redactor)
+	switch {
+	case status == http.StatusNotFound:
+		return tools.Lost, errors.New(explanation)
+	case status != 0:
+		return tools.Down, errors.New(explanation)
+	case ctx.Err() != nil || isResponse(err):
+		return tools.Down, err
+	}
+	return tools.Lost, err
 }
 
 func definition(t *sdk.Tool) (tools.Definition, error) {

@@ -44,7 +44,7 @@ func TestForgottenSession(t *testing.T) {
 	var forgetful atomic.Bool
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
-		if forgetful.Load() && bytes.Contains(data, []byte("tools/call")) {
+		if forgetful.Load() && (bytes.Contains(data, []byte("tools/call")) || bytes.Contains(data, []byte("tools/list"))) {
 			http.Error(w, "no session", http.StatusNotFound)
 			return
 		}
@@ -53,30 +53,42 @@ func TestForgottenSession(t *testing.T) {
 	}))
 	defer web.Close()
 	m, out := manager(t, mcp.Server{Name: "web", URL: web.URL})
-	call := func(repeatable bool) error {
-		r := tools.Request{Server: "web", Tool: "hello", Args: json.RawMessage(`{}`), Repeatable: repeatable}
-		_, err := m.Call(t.Context(), r)
-		return err
-	}
-	if err := call(false); err != nil {
+	defs, _, err := m.Definitions(t.Context(), "web", "", "")
+	if err != nil {
 		t.Fatal(err)
 	}
-	restart()
-	for _, repeatable := range []bool{false, true} {
-		if err := call(repeatable); err != nil {
-			t.Errorf("a call after the restart (repeatable %v) = %v, want nil", repeatable, err)
+	call := func(hash string, repeatable bool) error {
+		_, err := m.Call(t.Context(), tools.Request{
+			Server: "web", Tool: "hello", Args: json.RawMessage(`{}`), Hash: hash, Repeatable: repeatable,
+		})
+		return err
+	}
+	expireList := func() { // as the server's refusal of a call does
+		r := tools.Request{Server: "web", Tool: "nosuch", Args: json.RawMessage(`{}`)}
+		if _, err := m.Call(t.Context(), r); reason(t, err) != tools.Refused {
+			t.Errorf("call of an unknown tool = %v, want refused", err)
 		}
-		restart()
+	}
+	for _, hash := range []string{"", defs[0].Hash()} { // with a hash, the first request is for the list of tools
+		for _, repeatable := range []bool{false, true} {
+			expireList()
+			restart()
+			if err := call(hash, repeatable); err != nil {
+				t.Errorf("a call after the restart (hash %q, repeatable %t) = %v, want nil", hash, repeatable, err)
+			}
+		}
 	}
 	forgetful.Store(true)
-	err := call(false)
-	if ue, ok := errors.AsType[*tools.UpstreamError](err); !ok || ue.Reason != tools.Lost || ue.Sent ||
-		!strings.Contains(err.Error(), "404 Not Found: no session") || strings.Contains(err.Error(), "session ID") {
-		t.Errorf("a call that is refused twice = %#v; want that it was not made, and not the session's ID", err)
+	for _, hash := range []string{"", defs[0].Hash()} {
+		err := call(hash, false)
+		if ue, ok := errors.AsType[*tools.UpstreamError](err); !ok || ue.Reason != tools.Lost || ue.Sent ||
+			!strings.Contains(err.Error(), "404 Not Found: no session") || strings.Contains(err.Error(), "session ID") {
+			t.Errorf("a call that is refused twice = %#v; want that it was not made, and not the session's ID", err)
+		}
 	}
 	m.Close()
-	if made.Load() != 3 || strings.Contains(out.String(), "session ID") {
-		t.Errorf("%d calls were made, want 3; the log:\n%s", made.Load(), out)
+	if made.Load() != 4 || strings.Contains(out.String(), "session ID") {
+		t.Errorf("%d calls were made, want 4; the log:\n%s", made.Load(), out)
 	}
 }
 

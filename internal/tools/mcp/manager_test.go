@@ -575,6 +575,27 @@ func TestCancellationAndProgressPassThrough(t *testing.T) {
 	})
 }
 
+// A call that is cancelled while the server lists its tools ends with the cause, too.
+func TestCancelledListing(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("the task was cancelled")
+	server := sdk.NewServer(&sdk.Implementation{Name: "s"}, nil)
+	server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
+			if method == "tools/list" {
+				cancel(cause)
+				<-ctx.Done()
+			}
+			return next(ctx, method, r)
+		}
+	})
+	m, _ := manager(t, mcp.Server{Name: "s", InProcess: server})
+	r := tools.Request{Server: "s", Tool: "x", Args: json.RawMessage(`{}`), Hash: "any"}
+	if _, err := m.Call(ctx, r); !errors.Is(err, cause) {
+		t.Errorf("cancelled call = %v, want %v", err, cause)
+	}
+}
+
 func TestConcurrencyIsBounded(t *testing.T) {
 	var current, maximum atomic.Int64
 	release := make(chan struct{})
