@@ -18,6 +18,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Definition describes one tool, as its MCP server lists it. It is untrusted: check or quote every part
@@ -228,7 +230,7 @@ func (l *Listing) Lookup(server, name string) (Tool, error) {
 	if i, ok := l.byID[server+"/"+name]; ok {
 		return l.Tools[i], nil
 	}
-	e := &UnknownError{What: "tool", Name: server + "/" + name}
+	e := &UnknownError{What: "tool", Name: text.Printable(server + "/" + name)}
 	var ids []string
 	for _, t := range l.Tools {
 		if t.Server == server {

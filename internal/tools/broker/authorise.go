@@ -7,12 +7,9 @@ import (
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/names"
-	"github.com/codefleet/codefleet/internal/text"
-	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// authorise rejects calls of tools that the task may not use, and calls that a plugin refused. It suggests only tools
-// that the task may use, so that a program cannot discover others.
+// authorise rejects calls of tools that the task may not use, and calls that a plugin refused.
 func authorise(cfg Config) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		if c.Refused != nil {
@@ -21,21 +18,20 @@ func authorise(cfg Config) layer {
 		if Allowed(cfg.Task.Allow, c.Server, c.Tool) {
 			return next(ctx, c)
 		}
-		var allowed []string
-		for _, t := range cfg.Catalogue.Tools {
-			if Allowed(cfg.Task.Allow, t.Server, t.Name) {
-				allowed = append(allowed, t.ID())
-			}
-		}
 		if _, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err != nil {
-			unknown := &tools.UnknownError{
-				What: "tool", Name: text.Printable(c.ID()), Nearest: tools.Nearest(c.ID(), allowed, 3),
-			}
-			return Result{}, fail(c, errcode.Unknown, "%v", unknown)
+			return Result{}, unknown(cfg, c)
 		}
 		return Result{}, fail(c, errcode.Forbidden, "the task may not use this tool").
 			hint("tools.allow of the task or its tenant does not include it")
 	}
+}
+
+// unknown returns the error for a call of a tool that does not exist. It suggests only tools that the task may use, so
+// that a program cannot discover others.
+func unknown(cfg Config, c Call) error {
+	may := cfg.Catalogue.Filter(func(server, tool string) bool { return Allowed(cfg.Task.Allow, server, tool) })
+	_, err := may.Lookup(c.Server, c.Tool)
+	return fail(c, errcode.Unknown, "%v", err)
 }
 
 // Narrow returns a list that allows the tools that both lists allow.

@@ -14,7 +14,7 @@ func definition(cfg Config) layer {
 		t, err := cfg.Catalogue.Lookup(c.Server, c.Tool)
 		switch {
 		case err != nil:
-			return Result{}, err
+			return Result{}, unknown(cfg, c)
 		case t.State == tools.Local:
 			return Result{}, fail(c, errcode.Unknown, "this tool is a Python function, not an MCP tool").
 				hint("%s", t.Import())
