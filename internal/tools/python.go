@@ -15,7 +15,7 @@ import (
 var Support = servers.Support
 
 // Export is one function of a server's package.
-type Export struct{ Module, Function string }
+type Export struct{ Module, Function, Tool string } // Tool is its name in calls; empty if it is that of the module
 
 // packageMark is the first line of every __init__.py that PackageInit returns. Pack regenerates a file
 // that has it.
@@ -26,14 +26,21 @@ const packageMark = "# codefleet: package\n"
 func PackageInit(doc string, exports []Export) []byte {
 	byModule := func(a, b Export) int { return strings.Compare(a.Module, b.Module) }
 	exports = slices.SortedFunc(slices.Values(exports), byModule)
-	var imports, names, all strings.Builder
+	var imports, names, all, named strings.Builder
 	for _, e := range exports {
+		if e.Tool != "" && e.Tool != e.Module {
+			fmt.Fprintf(&named, "    %q: %s,\n", e.Module, PyString(e.Tool))
+		}
 		fmt.Fprintf(&imports, "    from .%s import %s as %s\n", e.Module, e.Function, e.Function)
 		fmt.Fprintf(&names, "    %q: %q,\n", e.Module, e.Function)
 		fmt.Fprintf(&all, "    %q,\n", e.Function)
 	}
 	if imports.Len() == 0 {
 		imports.WriteString("    pass\n")
+	}
+	tools := ""
+	if named.Len() > 0 {
+		tools = ", {\n" + named.String() + "}"
 	}
 	return fmt.Appendf(nil, packageMark+`%s
 
@@ -47,8 +54,8 @@ __all__ = [
 %s]
 
 package(__name__, {
-%s})
-`, PyDoc(doc, ""), imports.String(), all.String(), names.String())
+%s}%s)
+`, PyDoc(doc, ""), imports.String(), all.String(), names.String(), tools)
 }
 
 // PyDoc returns doc as an indented Python docstring, with quotes and backslashes escaped and hidden

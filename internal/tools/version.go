@@ -107,7 +107,7 @@ func addInits(files map[string][]byte, listing *Listing) {
 	exports := map[string][]Export{}
 	for _, t := range listing.Tools {
 		dir, file := path.Split(t.Path)
-		exports[dir] = append(exports[dir], Export{strings.TrimSuffix(file, ".py"), t.Function})
+		exports[dir] = append(exports[dir], Export{strings.TrimSuffix(file, ".py"), t.Function, t.Name})
 	}
 	for dir, list := range exports {
 		name := dir + "__init__.py"

@@ -80,7 +80,7 @@ func Generate(s Source) (Package, error) {
 	for _, d := range accepted {
 		m := newModule(s, names[d.Name], d)
 		p.Files[m.function+".py"] = m.render()
-		exports = append(exports, tools.Export{Module: m.function, Function: m.function})
+		exports = append(exports, tools.Export{Module: m.function, Function: m.function, Tool: d.Name})
 	}
 	p.Files["__init__.py"] = tools.PackageInit("Tools of the MCP server "+s.Server+".", exports)
 	p.Files["README.md"] = readme(s.Server, accepted, names)
@@ -90,7 +90,8 @@ func Generate(s Source) (Package, error) {
 }
 
 // Program returns a program that calls a tool with the members of its variable named inputs as keyword arguments. Only
-// the catalogue of the task has the name of the tool's function, so the program tries each of functionNames.
+// the catalogue of the task has the name of the tool's function, so the program tries each of functionNames. If the one
+// that it finds is the function of another tool, the program fails.
 func Program(server, tool string) string {
 	var b strings.Builder
 	indent := ""
@@ -104,6 +105,9 @@ func Program(server, tool string) string {
 		b.WriteString(indent + "try:\n" + indent + "    " + load + indent + "except ImportError:\n")
 		indent += "    "
 	}
+	name, pkg := tools.PyString(tool), Identifier(server)
+	fmt.Fprintf(&b, "if getattr(call, '__tool__', %s) != %[1]s:\n", name)
+	fmt.Fprintf(&b, "    raise ImportError('servers.%s has no tool ' + %s)\n", pkg, name)
 	b.WriteString("\nresult = call(**(inputs or {}))\n")
 	return b.String()
 }

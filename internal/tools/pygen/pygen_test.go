@@ -906,6 +906,21 @@ func TestProgram(t *testing.T) {
 	if got := py.call(t, request{Program: Program("files", "list")}); got.Value.Tool != "own" {
 		t.Errorf("the program for a hand-written tool calls %+v (%s), want its function", got.Value, got.Error)
 	}
+	// The function of another tool is not called in place of one that the server does not have.
+	if pkg, err = Generate(Source{
+		Server: "my-crm", Tools: []tools.Definition{def("get_user", schema), def("list-all", schema)},
+		Previous: tools.Definitions{Names: map[string]string{"list-all": "list_all"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	other := startPython(t)
+	other.write(pkg)
+	for _, name := range []string{"get-user", "list_all"} {
+		got := other.call(t, request{Program: Program("my-crm", name), Kwargs: map[string]any{"x": 1}})
+		if want := "ImportError: servers.my_crm has no tool " + name; got.Error != want {
+			t.Errorf("the program for %q, which does not exist, calls %+v (%s), want %q", name, got.Value, got.Error, want)
+		}
+	}
 	got := py.call(t, request{Program: Program("my-crm", "get_usr")})
 	if want := "did you mean get_user"; !strings.Contains(got.Error, want) {
 		t.Errorf("the program for an unknown tool = %s, want %q", got.Error, want)
