@@ -349,6 +349,13 @@ func TestApprovals(t *testing.T) {
 	if len(listing.Warnings) != 1 || listing.Warnings[0].Message != "hidden character U+200B (×1)" {
 		t.Errorf("warnings = %+v, want one about U+200B", listing.Warnings)
 	}
+	hidden, asText := tools.Approvals{}, next
+	hidden.Approve("up-stream", next, "alice", time.Now())
+	asText.Description = "Does more.<U+200B>"
+	want = []string{`description: "Does more.\u200b" → "Does more.<U+200B>"`}
+	if diff := cmp.Diff(want, hidden.Difference("up-stream", asText)); diff != "" {
+		t.Errorf("Difference of a hidden character and its code point as text (-want +got):\n%s", diff)
+	}
 	if got := approvals.Difference("up-stream", d); got != nil {
 		t.Errorf("Difference of equal definitions = %q, want nil", got)
 	}

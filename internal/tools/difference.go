@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -24,11 +25,11 @@ func difference(before, after Definition) []string {
 func asTree(d Definition) any {
 	data, err := json.Marshal(d)
 	if err != nil { // a schema is not valid JSON
-		return text.Printable(fmt.Sprintf("%+v", d))
+		return fmt.Sprintf("%+v", d)
 	}
 	v, err := DecodeJSON(data)
 	if err != nil {
-		return text.Printable(string(data))
+		return string(data)
 	}
 	return v
 }
@@ -37,9 +38,14 @@ func compareValues(out *[]string, at string, before, after any) {
 	a, aMap := before.(map[string]any)
 	b, bMap := after.(map[string]any)
 	if !aMap || !bMap {
-		if was, is := formatValue(before), formatValue(after); was != is {
-			*out = append(*out, fmt.Sprintf("%s: %s → %s", cmp.Or(at, "."), was, is))
+		if reflect.DeepEqual(before, after) {
+			return
 		}
+		was, is := formatValue(before), formatValue(after)
+		if was == is { // a hidden character, and its code point as text
+			was, is = strconv.QuoteToASCII(fmt.Sprint(before)), strconv.QuoteToASCII(fmt.Sprint(after))
+		}
+		*out = append(*out, fmt.Sprintf("%s: %s → %s", cmp.Or(at, "."), was, is))
 		return
 	}
 	union := maps.Clone(a)
