@@ -43,7 +43,7 @@ type world struct {
 
 	reply                   map[string]func(tools.Request) (tools.Result, error)
 	failIntent, failAudit   error
-	failAuditEnd            error
+	failDecided, failEnd    error
 	failRecord, failLookup  error
 	blockRecord, blockReply chan struct{}
 }
@@ -194,7 +194,7 @@ func (a *audit) Decided(_ context.Context, e broker.AuditRecord) error {
 	defer a.mu.Unlock()
 	a.decided = append(a.decided, e)
 	(*world)(a).note("audit decided")
-	return a.failAudit
+	return a.failDecided
 }
 
 func (a *audit) End(_ context.Context, e broker.AuditRecord) error {
@@ -202,7 +202,7 @@ func (a *audit) End(_ context.Context, e broker.AuditRecord) error {
 	defer a.mu.Unlock()
 	a.ended = append(a.ended, e)
 	(*world)(a).note("audit end")
-	return a.failAuditEnd
+	return a.failEnd
 }
 
 func (w *world) open() *broker.Execution { return w.openUntil(w.t.Context()) }
@@ -536,7 +536,7 @@ func TestApprovalIsAudited(t *testing.T) {
 		if len(names) != 2 {
 			t.Errorf("%d approval requests for two calls, want 2", len(names))
 		}
-		w.failAudit = errors.New("disk full")
+		w.failDecided = errors.New("disk full")
 		if err := w.callFor(w.open(), time.Millisecond, "drop", `{"n":2}`); err == nil || len(w.made) != 0 {
 			t.Errorf("drop without an audited approval = %v, calls %v; want an error and no call", err, w.made)
 		}
@@ -908,7 +908,7 @@ func TestBudgets(t *testing.T) {
 		calls  int // how many are made before one is rejected
 	}{
 		{"calls", broker.Budget{Calls: 3}, text("ok"), 3},
-		{"bytes", broker.Budget{Bytes: 100}, text("ok"), 4}, // 20 for the arguments and 4 for the result
+		{"bytes", broker.Budget{Bytes: 100}, text("ok"), 4}, // 19 for the arguments and 4 for the result
 		{"files", broker.Budget{Bytes: 1 << 20}, text(strings.Repeat("x", 400<<10)), 3},
 		{"images", broker.Budget{Bytes: 1 << 20}, tools.Result{
 			Content: []tools.Content{{Type: "image", MediaType: "image/png", Data: make([]byte, 400<<10)}},
@@ -998,7 +998,6 @@ func TestTimeBudgets(t *testing.T) {
 			<-time.After(2 * time.Second)
 			return text("ok"), nil
 		}
-		w.blockReply = nil
 		e := w.open()
 		for i := range 7 {
 			_, err := w.call(e, "put", `{}`)
@@ -1080,14 +1079,19 @@ func (w *world) callFor(e *broker.Execution, limit time.Duration, tool, args str
 // run is lost.
 func TestCallsWaitForTheQueue(t *testing.T) {
 	for name, fail := range map[string]func(*world, error){
-		"begin":  func(w *world, err error) { w.failAudit = err },
-		"intent": func(w *world, err error) { w.failIntent = err },
-		"record": func(w *world, err error) { w.failRecord = err },
-		"end":    func(w *world, err error) { w.failAuditEnd = err },
+		"begin":   func(w *world, err error) { w.failAudit = err },
+		"decided": func(w *world, err error) { w.failDecided = err },
+		"intent":  func(w *world, err error) { w.failIntent = err },
+		"record":  func(w *world, err error) { w.failRecord = err },
+		"end":     func(w *world, err error) { w.failEnd = err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
+				w.cfg.Policy.Tools = map[string]broker.Decision{"s/put": broker.RequireApproval}
+				w.cfg.Hooks.Approve = func(context.Context, broker.ApprovalRequest) (broker.Approval, error) {
+					return broker.Approval{State: broker.Granted, By: "alice"}, nil
+				}
 				fail(w, errors.New("no leader"))
 				e := w.open()
 				began := time.Now()
@@ -1112,7 +1116,7 @@ func TestCallsWaitForTheQueue(t *testing.T) {
 				if err := e.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "no leader") {
 					t.Errorf("Close() = %v, want the reason why the run is lost", err)
 				}
-				if want := map[string]int{"begin": 1, "intent": 1, "record": 2, "end": 2}[name]; len(w.made) != want {
+				if want := map[string]int{"begin": 1, "decided": 1, "intent": 1, "record": 2, "end": 2}[name]; len(w.made) != want {
 					t.Errorf("calls %v, want %d", w.made, want)
 				}
 			})
