@@ -30,6 +30,9 @@ func TestSchemaThatNeverEnds(t *testing.T) {
 		schema: `{"a":"x"}`, exponent: `{"a":1e-9999999}`, exponents: `{"a":2}`, cycle: `{"a":1}`,
 		nested: `{"a":` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}`,
 	} {
+		if got := broker.Validates(json.RawMessage(schema)); got == (schema == cycle) {
+			t.Errorf("Validates(%.80s) = %t, want only the cycle left to the server", schema, got)
+		}
 		d := tools.Definition{InputSchema: json.RawMessage(schema)}
 		if err := callBomb(t, d, args, "1"); err != nil {
 			t.Errorf("Call() = %v, want nil", err)

@@ -62,8 +62,6 @@ func (h *hostile) serve() {
 	case "program":
 		data, _ := os.ReadFile(os.Args[1])
 		h.program = string(data)
-	case "babble":
-		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":7}}`)
 	}
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 64<<20)

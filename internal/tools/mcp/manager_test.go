@@ -84,7 +84,7 @@ func TestHostileCalls(t *testing.T) {
 		{"huge", tools.TooLarge, "the limit is 1048576"},
 		{"huge-id-last", tools.TooLarge, "the limit is 1048576"},
 		{"never", tools.Timeout, "no response and no progress in 30s"},
-		{"progress", "", "done"}, // takes longer than the limit, with progress
+		{"progress", "", "done"},
 		{"twice", "", "first"},
 		{"twice", "", "first"},
 		{"wrong-ids", "", "yours"},
@@ -514,7 +514,11 @@ func TestKilledDuringCall(t *testing.T) {
 		_, err := callHostile(t, m, "never", `{}`)
 		done <- err
 	}()
-	waitUntil(t, "the call is in flight", func() bool { return m.Health()[0].InFlight == 1 })
+	others := 1
+	waitUntil(t, "the server has the call", func() bool {
+		others++
+		return callWho(t, m, "", "").Calls > others
+	})
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -572,6 +576,41 @@ func TestCancellationAndProgressPassThrough(t *testing.T) {
 	waitUntil(t, "the server has received the cancellation", func() bool {
 		got, err := callHostile(t, m, "was-cancelled", `{}`)
 		return err == nil && string(got.Structured) == `{"n":1}`
+	})
+}
+
+// Each progress notification restarts the time limit of a call.
+func TestProgressRestartsTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := sdk.NewServer(&sdk.Implementation{Name: "s"}, nil)
+		sdk.AddTool(server, &sdk.Tool{Name: "slow"}, func(
+			ctx context.Context, r *sdk.CallToolRequest, in struct{ Silent bool },
+		) (*sdk.CallToolResult, any, error) {
+			for range 4 {
+				select {
+				case <-time.After(2 * time.Second):
+				case <-ctx.Done():
+					return nil, nil, ctx.Err()
+				}
+				if !in.Silent {
+					p := &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken()}
+					if err := r.Session.NotifyProgress(ctx, p); err != nil {
+						return nil, nil, err
+					}
+				}
+			}
+			return nil, nil, nil
+		})
+		m, _ := manager(t, mcp.Server{Name: "s", InProcess: server, Limits: mcp.Limits{CallTimeout: 3 * time.Second}})
+		defer m.Close()
+		r := tools.Request{Server: "s", Tool: "slow", Args: json.RawMessage(`{"Silent":false}`)}
+		if _, err := m.Call(t.Context(), r); err != nil {
+			t.Errorf("call of 8 s with progress = %v, want nil", err)
+		}
+		r.Args = json.RawMessage(`{"Silent":true}`)
+		if _, err := m.Call(t.Context(), r); reason(t, err) != tools.Timeout {
+			t.Errorf("call of 8 s without progress = %v, want a timeout after 3 s", err)
+		}
 	})
 }
 
@@ -713,7 +752,10 @@ func TestSSE(t *testing.T) {
 			handler.ServeHTTP(w, r)
 		}
 	}))
-	defer web.CloseClientConnections()
+	t.Cleanup(func() { // after the manager's
+		web.CloseClientConnections()
+		web.Close()
+	})
 	headers := map[string]string{"Authorization": "Bearer k"}
 	m, _ := manager(t,
 		mcp.Server{Name: "old", URL: web.URL, SSE: true, Headers: headers},
@@ -1055,7 +1097,10 @@ func TestNumbersAreExact(t *testing.T) {
 	mux.Handle("/json", sdk.NewStreamableHTTPHandler(get, &sdk.StreamableHTTPOptions{JSONResponse: true}))
 	mux.Handle("/sse", sdk.NewSSEHandler(get, nil))
 	web := httptest.NewServer(mux)
-	defer web.CloseClientConnections()
+	t.Cleanup(func() { // after the manager's
+		web.CloseClientConnections()
+		web.Close()
+	})
 	m, _ := manager(t,
 		hostileServer(t, "calls"),
 		mcp.Server{Name: "inside", InProcess: server},
