@@ -174,10 +174,7 @@ func TestMisplacedFileIsListedAtOnce(t *testing.T) {
 
 // A file that crashes the parser is broken; the others are still checked.
 func TestCheckerSurvivesHostileFiles(t *testing.T) {
-	check := tools.PythonChecker("")
-	if check == nil {
-		t.Skip("no python3 on this host")
-	}
+	check := tools.PythonChecker(findPython(t))
 	bad, err := check(t.Context(), map[string][]byte{
 		"deep": []byte("x = " + strings.Repeat("(", 100000) + "1" + strings.Repeat(")", 100000)),
 		"neg":  []byte("x = " + strings.Repeat("-", 200000) + "1"),
@@ -201,10 +198,7 @@ func TestCheckerSurvivesHostileFiles(t *testing.T) {
 
 // A file that crashes the parser is broken even if it is the only one. An interpreter that fails makes no file broken.
 func TestCheckOfOneFile(t *testing.T) {
-	check := tools.PythonChecker("")
-	if check == nil {
-		t.Skip("no python3 on this host")
-	}
+	check := tools.PythonChecker(findPython(t))
 	deep := map[string][]byte{"deep": []byte("x = " + strings.Repeat("-", 5_000_000) + "1")}
 	if bad, err := check(t.Context(), deep); err != nil || bad["deep"].Message == "" {
 		t.Errorf("check of one file that crashes the parser = %v, %v; want it broken", bad, err)
@@ -253,7 +247,10 @@ func TestConcurrentReads(t *testing.T) {
 		wg.Go(func() {
 			for j := range 20 {
 				if i == 0 {
-					write(t, dir, fmt.Sprintf("s/f%d.py", j), "def f(): pass\n")
+					at := filepath.Join(dir, "s", fmt.Sprintf("f%d.py", j))
+					if err := tools.WriteFile(at, []byte("def f(): pass\n")); err != nil {
+						t.Error(err)
+					}
 				}
 				if s, err := c.Read(t.Context()); err != nil || len(s.Tools) == 0 {
 					t.Errorf("Read = %v, %v; want tools", s, err)

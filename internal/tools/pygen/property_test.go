@@ -23,7 +23,7 @@ func runPython(t *testing.T, dir, code string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("/usr/bin/python3", "-S", "-B", "-c", code)
+	cmd := exec.Command(findPython(t), "-S", "-B", "-c", code)
 	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + testdata}
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -40,18 +40,12 @@ type response struct {
 
 func startPython(tb testing.TB) *python {
 	tb.Helper()
-	interpreter := "/usr/bin/python3"
-	if _, err := os.Stat(interpreter); err != nil {
-		if interpreter, err = exec.LookPath("python3"); err != nil {
-			skip(tb, "no python3 on this host")
-		}
-	}
 	testdata, err := filepath.Abs("testdata")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	dir := tb.TempDir()
-	cmd := exec.Command(interpreter, "-S", "-B", filepath.Join(testdata, "harness.py"))
+	cmd := exec.Command(findPython(tb), "-S", "-B", filepath.Join(testdata, "harness.py"))
 	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + testdata, "LANG=C.UTF-8"}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -72,13 +66,20 @@ func startPython(tb testing.TB) *python {
 	return &python{t: tb, dir: dir, in: in, out: bufio.NewReaderSize(out, 1<<20)}
 }
 
-// skip skips the test, or fails it if CODEFLEET_TEST_NO_SKIP is set.
-func skip(tb testing.TB, why string) {
+// findPython returns the path of an interpreter. Without one, it skips the test, or fails it if CODEFLEET_TEST_NO_SKIP is
+// set.
+func findPython(tb testing.TB) string {
 	tb.Helper()
-	if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {
-		tb.Fatal(why)
+	for _, name := range []string{"/usr/bin/python3", "python3"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
 	}
-	tb.Skip(why)
+	if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {
+		tb.Fatal("no python3 on this host")
+	}
+	tb.Skip("no python3 on this host")
+	return ""
 }
 
 func (p *python) write(pkg Package) {

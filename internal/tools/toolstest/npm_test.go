@@ -222,7 +222,7 @@ func program(tb testing.TB, dir string, e *broker.Execution, code string) string
 	if err != nil {
 		tb.Fatal(err)
 	}
-	cmd := exec.CommandContext(tb.Context(), "/usr/bin/python3", "-S", "-B", "-c", code)
+	cmd := exec.CommandContext(tb.Context(), findPython(tb), "-S", "-B", "-c", code)
 	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + client, "LANG=C.UTF-8", "CALLS=3", "RESPONSES=4"}
 	callsRead, callsWrite, err := os.Pipe()
 	if err != nil {
@@ -232,6 +232,8 @@ func program(tb testing.TB, dir string, e *broker.Execution, code string) string
 	if err != nil {
 		tb.Fatal(err)
 	}
+	defer callsRead.Close()
+	defer responsesWrite.Close()
 	cmd.ExtraFiles = []*os.File{callsWrite, responsesRead}
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
