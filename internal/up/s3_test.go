@@ -20,26 +20,7 @@ import (
 // same address.
 func TestS3IsStartedAgain(t *testing.T) {
 	log := &logtest.Log{}
-	conf := config.Default()
-	conf.Data, conf.Tenants = t.TempDir(), map[string]config.Tenant{config.DefaultTenant: {}}
-	tel, err := telemetry.Setup(t.Context(), assembly.Telemetry(conf, "up", "test", log))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := Start(t.Context(), Options{
-		Config: conf, Telemetry: tel, Version: "test", Private: true,
-		Worker: func(accept, _ context.Context, p assembly.WorkerOptions) error {
-			if _, err := p.Join(accept); err != nil {
-				return err
-			}
-			p.Ready()
-			<-accept.Done()
-			return nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := startIdle(t, config.Default(), log, func(accept, _ context.Context) { <-accept.Done() })
 	for range 2 {
 		old := f.s3.Load()
 		if err := syscall.Kill(old.Pid(), syscall.SIGKILL); err != nil {
@@ -55,6 +36,33 @@ func TestS3IsStartedAgain(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Errorf("Close() = %v, want nil", err)
 	}
+}
+
+// startIdle starts a fleet whose worker takes no task and ends when wait returns.
+func startIdle(
+	t *testing.T, conf *config.Config, log *logtest.Log, wait func(accept, work context.Context),
+) *Fleet {
+	t.Helper()
+	conf.Data, conf.Tenants = t.TempDir(), map[string]config.Tenant{config.DefaultTenant: {}}
+	tel, err := telemetry.Setup(t.Context(), assembly.Telemetry(conf, "up", "test", log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := Start(t.Context(), Options{
+		Config: conf, Telemetry: tel, Version: "test", Private: true,
+		Worker: func(accept, work context.Context, p assembly.WorkerOptions) error {
+			if _, err := p.Join(accept); err != nil {
+				return err
+			}
+			p.Ready()
+			wait(accept, work)
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 // awaitS3 waits until another process of the object store responds.
@@ -85,26 +93,8 @@ func awaitS3(t *testing.T, f *Fleet, old *embedded.S3, log *logtest.Log) {
 // not respond and its worker interrupts the tasks only at that time.
 func TestDrainWithAStoppedStore(t *testing.T) {
 	conf := config.Default()
-	conf.Data, conf.Tenants = t.TempDir(), map[string]config.Tenant{config.DefaultTenant: {}}
 	conf.Worker.Drain = time.Second
-	tel, err := telemetry.Setup(t.Context(), assembly.Telemetry(conf, "up", "test", &logtest.Log{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := Start(t.Context(), Options{
-		Config: conf, Telemetry: tel, Version: "test", Private: true,
-		Worker: func(accept, work context.Context, p assembly.WorkerOptions) error {
-			if _, err := p.Join(accept); err != nil {
-				return err
-			}
-			p.Ready()
-			<-work.Done()
-			return nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := startIdle(t, conf, &logtest.Log{}, func(_, work context.Context) { <-work.Done() })
 	if err := syscall.Kill(f.s3.Load().Pid(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

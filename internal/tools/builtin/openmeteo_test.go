@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/internal/tools/builtin"
 )
@@ -257,7 +258,12 @@ func TestOpenMeteoCache(t *testing.T) {
 	s := newServer(t, "weather", o)
 	var calls sync.WaitGroup
 	for range 20 {
-		calls.Go(func() { callOf(t, s, "get_weather", `{"location":"Berlin"}`) })
+		calls.Go(func() {
+			r := &sdk.CallToolParams{Name: "get_weather", Arguments: map[string]any{"location": "Berlin"}}
+			if _, err := s.CallTool(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	calls.Wait()
 	now = arrived.Add(9*time.Minute + 59*time.Second)

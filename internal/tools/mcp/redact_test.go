@@ -110,3 +110,15 @@ func TestRedactLargeText(t *testing.T) { // not parallel: it measures the memory
 		t.Errorf("replace allocated %d bytes for %d bytes of text, want at most %d", got, len(text), limit)
 	}
 }
+
+// TestExcerptsHaveNoSecrets cuts a text with a secret at each byte.
+func TestExcerptsHaveNoSecrets(t *testing.T) {
+	r, _ := newRedactors(Server{Env: map[string]string{"KEY": "sec_secret", "OTHER": "secret_key_two"}})
+	const text = "with sec_secret and secret_key_two, so"
+	for limit := range len(text) + 1 {
+		got := r.excerpt(text, limit)
+		if want := "with (hidden) and (hidden), so"; !strings.HasPrefix(want, got) {
+			t.Errorf("excerpt of %d bytes = %q, want a start of %q", limit, got, want)
+		}
+	}
+}

@@ -726,7 +726,6 @@ func TestWriteKeepsHandWrittenFiles(t *testing.T) {
 	}
 }
 
-// Processes may write one server at the same time: none reads or renames what another has half written.
 // TestWriteAfterAChangeOfNames checks that Write removes the module of a tool whose function gets another name, and no
 // file of another server, when the definitions that a previous Write wrote were edited.
 func TestWriteAfterAChangeOfNames(t *testing.T) {
@@ -776,6 +775,7 @@ func TestWriteAfterAChangeOfNames(t *testing.T) {
 	}
 }
 
+// Processes may write one server at the same time: none reads or renames what another has half written.
 func TestWritesAtTheSameTime(t *testing.T) {
 	dir := t.TempDir()
 	var packages []Package
@@ -835,8 +835,8 @@ func TestWriteRefusesHandWrittenServers(t *testing.T) {
 	}
 }
 
-// TestDiscovery checks what the catalogue says about a generated tool whose name and server are not valid names in
-// Python: an import that works, and the fields of its nested arguments.
+// TestDiscovery checks what the catalogue says about a generated tool whose name is not a valid name in Python, and whose
+// server has the name of a builtin: an import that works, and the fields of its nested arguments.
 func TestDiscovery(t *testing.T) {
 	schema := `{"type": "object", "required": ["points"], "properties": {"points": {"type": "array", "items": {
 		"type": "object", "required": ["lat"],

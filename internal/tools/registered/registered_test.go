@@ -192,9 +192,9 @@ func TestHostileOffers(t *testing.T) {
 // A fleet's server without approved tools is not in the catalogue. Its name is still reserved, because calls go
 // to the fleet's server.
 func TestReservedServers(t *testing.T) {
-	reserved := []string{"github", "My-Server"}
+	reserved := []string{"github", "my-server"}
 	r := registered.New(nil, slog.New(slog.DiscardHandler), func() []string { return reserved })
-	for i, server := range []string{"github", "crm"} {
+	for i, server := range []string{"github", "my_server", "crm"} { // my-server has the directory my_server
 		r.Update("acme", fmt.Sprint("p", i), offer(t, server, i, "delete_repository"))
 	}
 	o := r.Overlay("acme")
@@ -202,8 +202,9 @@ func TestReservedServers(t *testing.T) {
 		o.Files["github/delete_repository.py"] != nil {
 		t.Errorf("tools = %v, want only crm/delete_repository", got)
 	}
-	if len(o.Broken) != 1 || !strings.Contains(o.Broken[0].Message, `the fleet has a server "github"`) {
-		t.Errorf("broken = %v, want the reserved name", o.Broken)
+	if len(o.Broken) != 2 || !strings.Contains(o.Broken[0].Message, `the fleet has a server "github"`) ||
+		!strings.Contains(o.Broken[1].Message, `the fleet has a server "my_server"`) {
+		t.Errorf("broken = %v, want the reserved names", o.Broken)
 	}
 	reserved = append(reserved, "crm") // the fleet gets another server while it runs
 	if got := ids(r, "acme"); len(got) != 0 {
