@@ -17,35 +17,46 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free.Close()
-	const anyPort = "127.0.0.1:0"
-	_, port, _ := net.SplitHostPort(free.Addr().String())
-	taken, mine := other.Addr().String(), free.Addr().String()
+	const anyPort, mine = "127.0.0.1:0", "127.0.0.1:PORT"
+	taken := other.Addr().String()
 	for _, c := range []struct{ http, nats, s3, want string }{
-		{mine, anyPort, anyPort, ""},
+		{anyPort, anyPort, anyPort, ""},
 		{taken, anyPort, anyPort, taken + " is in use by another process: stop it, or choose another"},
 		{anyPort, taken, anyPort, "choose another address with --nats"},
-		{mine, anyPort, taken, "choose another address with --s3"},
+		{anyPort, anyPort, taken, "choose another address with --s3"},
 		{mine, mine, anyPort, "--http and --nats have the same port, "},
 		{anyPort, mine, mine, "--nats and --s3 have the same port, "},
-		{mine, "203.0.113.5:" + port, anyPort, "is not an address of this host: choose another address with --nats"},
+		{mine, "203.0.113.5:PORT", anyPort, "is not an address of this host: choose another address with --nats"},
 		{anyPort, "203.0.113.5:1", anyPort, "203.0.113.5:1 is not an address of this host"},
 	} {
-		conf := &config.Config{
-			HTTP: config.HTTP{Addr: c.http}, NATS: config.NATS{Addr: c.nats}, S3: config.S3{Addr: c.s3},
-		}
-		l, err := listen(t.Context(), conf)
-		if err == nil {
-			l.Close()
-		}
+		err := listenFree(t, c.http, c.nats, c.s3)
 		_, wrong := errors.AsType[*httpserve.AddressError](err)
 		if c.want == "" && err != nil ||
 			c.want != "" && (!wrong && !errors.Is(err, ErrSamePort) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("listen(%s, %s, %s) = %v, want %q", c.http, c.nats, c.s3, err, c.want)
+		}
+	}
+}
+
+// listenFree calls listen with a free port in place of PORT. If another process takes the port meanwhile, it tries again.
+func listenFree(t *testing.T, http, nats, s3 string) error {
+	t.Helper()
+	for attempt := 1; ; attempt++ {
+		free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(free.Addr().String())
+		at := func(addr string) string { return strings.ReplaceAll(addr, "PORT", port) }
+		free.Close()
+		l, err := listen(t.Context(), &config.Config{
+			HTTP: config.HTTP{Addr: at(http)}, NATS: config.NATS{Addr: at(nats)}, S3: config.S3{Addr: at(s3)},
+		})
+		if err == nil {
+			l.Close()
+		}
+		if err == nil || attempt == 5 || !strings.Contains(err.Error(), ":"+port+" is in use by another process") {
+			return err
 		}
 	}
 }
