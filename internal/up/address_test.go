@@ -38,7 +38,8 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// listenFree calls listen with a free port in place of PORT. If another process takes the port meanwhile, it tries again.
+// listenFree calls listen with a free port in place of PORT. If another process takes the port meanwhile, it tries
+// again.
 func listenFree(t *testing.T, http, nats, s3 string) error {
 	t.Helper()
 	for attempt := 1; ; attempt++ {

@@ -835,8 +835,8 @@ func TestWriteRefusesHandWrittenServers(t *testing.T) {
 	}
 }
 
-// TestDiscovery checks what the catalogue says about a generated tool whose name is not a valid name in Python, and whose
-// server has the name of a builtin: an import that works, and the fields of its nested arguments.
+// TestDiscovery checks what the catalogue says about a generated tool whose name is not a valid name in Python, and
+// whose server has the name of a builtin: an import that works, and the fields of its nested arguments.
 func TestDiscovery(t *testing.T) {
 	schema := `{"type": "object", "required": ["points"], "properties": {"points": {"type": "array", "items": {
 		"type": "object", "required": ["lat"],

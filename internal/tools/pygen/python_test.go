@@ -66,8 +66,8 @@ func startPython(tb testing.TB) *python {
 	return &python{t: tb, dir: dir, in: in, out: bufio.NewReaderSize(out, 1<<20)}
 }
 
-// findPython returns the path of an interpreter. Without one, it skips the test, or fails it if CODEFLEET_TEST_NO_SKIP is
-// set.
+// findPython returns the path of an interpreter. Without one, it skips the test, or fails it if CODEFLEET_TEST_NO_SKIP
+// is set.
 func findPython(tb testing.TB) string {
 	tb.Helper()
 	for _, name := range []string{"/usr/bin/python3", "python3"} {

@@ -31,8 +31,8 @@ func TestPythonModules(t *testing.T) {
 	}
 }
 
-// findPython returns the path of an interpreter. Without one, it skips the test, or fails it if CODEFLEET_TEST_NO_SKIP is
-// set.
+// findPython returns the path of an interpreter. Without one, it skips the test, or fails it if CODEFLEET_TEST_NO_SKIP
+// is set.
 func findPython(tb testing.TB) string {
 	tb.Helper()
 	for _, name := range []string{"/usr/bin/python3", "python3"} {
