@@ -273,14 +273,19 @@ func createDir(dir, name string, fill func(tmp string) error) error {
 
 // makeReadable makes directories and files readable for every user, such as those of programs, despite the umask.
 func makeReadable(dir string) error {
-	return filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	return fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case e.IsDir():
-			return os.Chmod(name, 0o755)
+			return root.Chmod(name, 0o755)
 		case e.Type().IsRegular():
-			return os.Chmod(name, 0o644)
+			return root.Chmod(name, 0o644)
 		}
 		return nil // a symbolic link of a tenant's version
 	})

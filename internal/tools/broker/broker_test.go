@@ -1112,7 +1112,8 @@ func TestCallsWaitForTheQueue(t *testing.T) {
 				if err := e.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "no leader") {
 					t.Errorf("Close() = %v, want the reason why the run is lost", err)
 				}
-				if want := map[string]int{"begin": 1, "decided": 1, "intent": 1, "record": 2, "end": 2}[name]; len(w.made) != want {
+				want := map[string]int{"begin": 1, "decided": 1, "intent": 1, "record": 2, "end": 2}[name]
+				if len(w.made) != want {
 					t.Errorf("calls %v, want %d", w.made, want)
 				}
 			})

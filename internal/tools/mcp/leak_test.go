@@ -44,7 +44,7 @@ func TestForgottenSession(t *testing.T) {
 	var forgetful atomic.Bool
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
-		if forgetful.Load() && (bytes.Contains(data, []byte("tools/call")) || bytes.Contains(data, []byte("tools/list"))) {
+		if forgetful.Load() && bytes.Contains(data, []byte("tools/")) { // tools/list and tools/call
 			http.Error(w, "no session", http.StatusNotFound)
 			return
 		}

@@ -918,7 +918,8 @@ func TestProgram(t *testing.T) {
 	for _, name := range []string{"get-user", "list_all"} {
 		got := other.call(t, request{Program: Program("my-crm", name), Kwargs: map[string]any{"x": 1}})
 		if want := "ImportError: servers.my_crm has no tool " + name; got.Error != want {
-			t.Errorf("the program for %q, which does not exist, calls %+v (%s), want %q", name, got.Value, got.Error, want)
+			t.Errorf("the program for %q, which does not exist, calls %+v (%s), want %q",
+				name, got.Value, got.Error, want)
 		}
 	}
 	got := py.call(t, request{Program: Program("my-crm", "get_usr")})
