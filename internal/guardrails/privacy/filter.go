@@ -107,7 +107,7 @@ func (f *Filter) ReplaceStrict(ctx context.Context, mode Mode, texts []string) (
 			return nil, fmt.Errorf("find names in the texts: %w", err)
 		}
 		for _, text := range some {
-			text = t.replaceSpans(text, longest(append(t.find(text), recognized[text]...)))
+			text = t.replaceSpans(text, t.find(text, recognized[text]))
 			out = append(out, patterns.ReplaceText(ctx, text)) // also values that JSON members announce
 		}
 	}

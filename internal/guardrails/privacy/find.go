@@ -69,8 +69,8 @@ func (d *Detector) only(types []Type) *Detector {
 	return out
 }
 
-// Find returns the values in text in order. Of values that overlap, it returns only the longest one. The time that it
-// takes is proportional to the length of the text.
+// Find returns the values in text in order. Of values that overlap, it returns the longest one, and what remains of the
+// others. The time that it takes is proportional to the length of the text.
 func (d *Detector) Find(text string) []Span {
 	n := normalize(text)
 	s := scanner{text: n.text}
@@ -79,7 +79,7 @@ func (d *Detector) Find(text string) []Span {
 	if d.secrets != nil {
 		found = append(found, d.secrets.find(n.text)...)
 	}
-	found = longest(found)
+	found = longest(n.text, found)
 	if d.skipThisHost {
 		found = slices.DeleteFunc(found, func(f Span) bool { return f.Type == IP && isThisHost(n.text[f.Start:f.End]) })
 	}
@@ -95,20 +95,51 @@ func isThisHost(address string) bool {
 	return err == nil && (a.IsLoopback() || a.IsUnspecified())
 }
 
-// longest sorts spans, and of those that overlap keeps the longest.
-func longest(found []Span) []Span {
+// longest sorts spans of a text. Of those that overlap, it keeps the longest, and what remains of the others.
+func longest(text string, found []Span) []Span {
 	slices.SortFunc(found, func(a, b Span) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
 	})
 	kept := found[:0]
+	var sizes []int // of those in kept, before they were cut
 	for _, f := range found {
+		size := f.End - f.Start
+		// Those in kept that end after f.Start began before it: a longer one covers a part of f, at its start, and a
+		// shorter one ends before f does.
 		last := len(kept) - 1
-		switch {
-		case last < 0 || f.Start >= kept[last].End:
-			kept = append(kept, f)
-		case f.End-f.Start > kept[last].End-kept[last].Start:
-			kept[last] = f
+		for ; last >= 0 && kept[last].End > f.Start && sizes[last] < size; last-- {
+			if kept[last].Start < f.Start {
+				kept[last].End = f.Start
+				break
+			}
+		}
+		kept, sizes = kept[:last+1], sizes[:last+1]
+		if last >= 0 {
+			f.Start = max(f.Start, kept[last].End)
+		}
+		if f.Start < f.End {
+			kept, sizes = append(kept, f), append(sizes, size)
 		}
 	}
-	return kept
+	out := kept[:0]
+	for i, f := range kept {
+		if f.End-f.Start < sizes[i] {
+			f = trim(text, f)
+		}
+		if f.Start < f.End {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// trim returns a span without the characters at its start and end that are neither letters nor digits.
+func trim(text string, s Span) Span {
+	for s.Start < s.End && class[text[s.Start]]&isAlnum == 0 {
+		s.Start++
+	}
+	for s.Start < s.End && class[text[s.End-1]]&isAlnum == 0 {
+		s.End--
+	}
+	return s
 }

@@ -38,7 +38,7 @@ func (t *Tokens) ReplaceJSON(ctx context.Context, raw json.RawMessage) (json.Raw
 		case kind != "":
 			s.text, s.number = t.token(kind, value{Text: s.text, Number: s.number}), false
 		case !s.number:
-			s.text = t.replaceSpans(s.text, longest(append(t.find(s.text), recognized[s.text]...)))
+			s.text = t.replaceSpans(s.text, t.find(s.text, recognized[s.text]))
 		case isCardNumber(s.text) && t.detector.types[Card]:
 			s.text, s.number = t.token(Card, value{Text: s.text, Number: true}), false
 		}

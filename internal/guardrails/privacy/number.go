@@ -2,6 +2,7 @@ package privacy
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,17 +30,28 @@ func (s *scanner) number(i int) int {
 	if i > 0 && class[s.text[i-1]]&isAlnum != 0 || s.text[max(i-1, 0)] == '_' {
 		return n.groups[0].end
 	}
-	for first := 0; first < len(n.groups); {
-		t, last := n.longestAt(first)
-		if last < 0 {
-			first++
-			continue
+	for first := range n.groups {
+		if t, last := n.longestAt(first); last >= 0 {
+			s.addNumber(n, first, last, t)
 		}
-		start, stop := n.bounds(first, last, t)
-		s.add(start, stop, t)
-		first = last + 1
+		if len(n.groups) == maxGroups {
+			return n.groups[0].end // values that begin in the other groups may end in later ones
+		}
 	}
 	return end
+}
+
+// addNumber adds the value that consists of the groups from first to last. If it overlaps an earlier value, which may be
+// one by chance, it is added if it ends later and is not a telephone number only because of the words around it.
+func (s *scanner) addNumber(n number, first, last int, t Type) {
+	start, stop := n.bounds(first, last, t)
+	if len(s.found) > 0 && start < s.found[len(s.found)-1].End {
+		digits, sizes := n.digits(first, last)
+		if stop <= s.found[len(s.found)-1].End || t == Phone && !n.hasPhoneForm(first, digits, sizes) {
+			return
+		}
+	}
+	s.add(start, stop, t)
 }
 
 // groupsAt returns up to maxGroups groups of digits from i on, with at most three separators between two groups, and
@@ -97,7 +109,7 @@ func (n number) classify(first, last int) Type {
 		return ""
 	case isSSN(text, digits, sizes) || len(sizes) == 1 && len(digits) == 9 && n.near(first, last, ssnWords):
 		return SSN
-	case !n.international(first) && isCard(text, digits) && (luhn(digits) || n.near(first, last, cardWords)):
+	case !n.international(first) && isCard(text, digits) && (luhn(digits) && inLongGroups(sizes) || n.near(first, last, cardWords)):
 		return Card
 	case n.isPhone(first, last, digits, sizes):
 		return Phone
@@ -144,6 +156,12 @@ func isCard(text, digits string) bool {
 	return strings.Trim(separators, " ") == "" || strings.Trim(separators, "-") == ""
 }
 
+// inLongGroups reports whether all groups but the last have at least four digits, as on payment cards. In a list of
+// smaller numbers, every tenth sequence has a correct check digit by chance.
+func inLongGroups(sizes []int) bool {
+	return !slices.ContainsFunc(sizes[:len(sizes)-1], func(size int) bool { return size < 4 })
+}
+
 // luhn checks the last digit of a card number (ISO/IEC 7812-1, annex B).
 func luhn(digits string) bool {
 	sum := 0
@@ -157,12 +175,16 @@ func luhn(digits string) bool {
 	return sum%10 == 0 && strings.Trim(digits, "0") != ""
 }
 
-// isPhone reports whether the groups are a telephone number: an international one, one of North America in the usual
-// form, or any number with a word that announces it. A date is not a telephone number.
+// isPhone reports whether the groups are a telephone number: one in such a form, or any number with a word that
+// announces it. A date is not a telephone number.
 func (n number) isPhone(first, last int, digits string, sizes []int) bool {
-	if len(digits) > 15 || isDate(sizes, digits) {
-		return false
-	}
+	return len(digits) <= 15 && !isDate(sizes, digits) &&
+		(n.hasPhoneForm(first, digits, sizes) || n.near(first, last, phoneWords))
+}
+
+// hasPhoneForm reports whether groups from first on are written like an international telephone number, or like one of
+// North America in the usual form.
+func (n number) hasPhoneForm(first int, digits string, sizes []int) bool {
 	switch {
 	case n.international(first):
 		return possible(digits)
@@ -171,7 +193,7 @@ func (n number) isPhone(first, last int, digits string, sizes []int) bool {
 	case len(digits) >= 10 && isNANP(sizes):
 		return len(digits) == 10 || len(digits) == 11 && digits[0] == '1'
 	}
-	return n.near(first, last, phoneWords)
+	return false
 }
 
 // international reports whether a plus sign stands before a group.

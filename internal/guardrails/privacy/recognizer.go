@@ -64,7 +64,7 @@ func (t *Tokens) recognize(ctx context.Context, texts ...string) (found map[stri
 	for text, spans := range found {
 		kept := spans[:0]
 		for _, s := range spans {
-			if s.Type == unchecked || t.detector.types[s.Type] && !tokenForm.MatchString(text[s.Start:s.End]) {
+			if s.Type == unchecked || t.detector.types[s.Type] {
 				kept = append(kept, s)
 			}
 		}
@@ -175,5 +175,6 @@ func (r *Recognizer) ask(ctx context.Context, text string) ([]entity, error) {
 		return nil, errors.New("the recognizer's response is too large")
 	}
 	var list []entity
-	return list, json.Unmarshal(data, &list)
+	err = json.Unmarshal(data, &list)
+	return list, err
 }

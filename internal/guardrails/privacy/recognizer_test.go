@@ -134,6 +134,37 @@ func TestRecognizerFailsLater(t *testing.T) {
 	}
 }
 
+// TestOverlaps checks that no part of a name leaks if it overlaps a token or other values, and that tokens stay whole.
+func TestOverlaps(t *testing.T) {
+	for _, c := range []struct{ text, entities, want string }{
+		{"Ada Byron <[EMAIL_3f9c21a07b44]>", `{"entity_type":"PERSON","start":0,"end":32,"score":1}`, `P <T>`},
+		{"Ada Byron <[EMAIL_3f9c21a07b44]>", `{"entity_type":"PERSON","start":0,"end":18,"score":1}`, `P <T>`},
+		{"<[EMAIL_3f9c21a07b44]> Ada Byron", `{"entity_type":"PERSON","start":18,"end":32,"score":1}`, `<T> P`},
+		{"Ada [EMAIL_3f9c21a07b44] Byron", `{"entity_type":"PERSON","start":0,"end":30,"score":1}`, `P T P`},
+		{"Ada Byron ada@example.org", `{"entity_type":"PERSON","start":0,"end":13,"score":1}`, `P E`},
+		{"ada@example.org Ada Byron", `{"entity_type":"PERSON","start":12,"end":25,"score":1}`, `E P`},
+		{"Ada Byron Oslo Bergen Trondheim", `{"entity_type":"PERSON","start":0,"end":9,"score":1},
+			{"entity_type":"LOC","start":8,"end":19,"score":1},
+			{"entity_type":"PERSON","start":18,"end":31,"score":1}`, `PLP`},
+		{"Ada Byron Oslo", `{"entity_type":"PERSON","start":0,"end":14,"score":1},
+			{"entity_type":"LOC","start":4,"end":9,"score":1},{"entity_type":"LOC","start":10,"end":14,"score":1}`, `P`},
+	} {
+		tokens, _ := recognizing(t, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("[" + c.entities + "]"))
+		})
+		got := tokens.Replace(t.Context(), c.text)
+		want := regexp.MustCompile("^" + strings.NewReplacer("P", `\[PERSON_\w+\]`, "L", `\[PLACE_\w+\]`,
+			"E", `\[EMAIL_\w+\]`, "T", `\[EMAIL_3f9c21a07b44\]`).Replace(c.want) + "$")
+		if !want.MatchString(got) {
+			t.Errorf("Replace(%q) with %s = %q, want %s", c.text, c.entities, got, want)
+		}
+		back, err := tokens.RestoreJSON(json.RawMessage(`"` + got + `"`))
+		if err != nil || string(back) != `"`+c.text+`"` {
+			t.Errorf("RestoreJSON(%q) = %s, %v, want %q", got, back, err, c.text)
+		}
+	}
+}
+
 // ReplaceAtOnce asks no recognizer: it replaces a text whole if the text may contain names.
 func TestReplaceAtOnce(t *testing.T) {
 	tokens, requests := recognizing(t, find)

@@ -70,23 +70,27 @@ func (s *scanner) email(i int) {
 		end++
 	}
 	local := strings.TrimLeft(s.text[start:i], ".'")
-	domain := strings.TrimRight(s.text[i+1:end], ".-")
-	if local == "" || !validDomain(domain) {
-		return
+	if domain := domainPrefix(s.text[i+1 : end]); local != "" && domain != "" {
+		s.add(i-len(local), i+1+len(domain), Email)
 	}
-	s.add(i-len(local), i+1+len(domain), Email)
 }
 
-// validDomain reports whether a domain has at least two labels, none of which is empty or begins with a hyphen, and the
-// last of which has at least two characters.
-func validDomain(domain string) bool {
-	labels := strings.Split(domain, ".")
-	for _, l := range labels {
-		if l == "" || strings.HasPrefix(l, "-") {
-			return false
-		}
+// domainPrefix returns the domain with which a text begins, such as example.org of "example.org...or", or "". A domain
+// has at least two labels, none of which is empty or begins with a hyphen, and the last of which has at least two
+// characters.
+func domainPrefix(text string) string {
+	text, _, _ = strings.Cut(text, "..")
+	text, _, _ = strings.Cut(text, ".-")
+	text = strings.TrimRight(text, ".-")
+	dot := strings.LastIndexByte(text, '.')
+	for dot >= len(text)-2 && dot > 0 { // the last label has one character
+		text = text[:dot]
+		dot = strings.LastIndexByte(text, '.')
 	}
-	return len(labels) > 1 && len(labels[len(labels)-1]) > 1
+	if dot <= 0 || text[0] == '.' || text[0] == '-' {
+		return ""
+	}
+	return text
 }
 
 // maxIPv6 is the length of the longest IPv6 address, without a zone.

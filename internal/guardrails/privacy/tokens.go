@@ -45,7 +45,7 @@ func (t *Tokens) Replace(ctx context.Context, text string) string {
 		return text
 	}
 	recognized, _ := t.recognize(ctx, text) // a text that was not judged is replaced whole
-	return t.replaceSpans(text, longest(append(t.find(text), recognized[text]...)))
+	return t.replaceSpans(text, t.find(text, recognized[text]))
 }
 
 // ReplaceAtOnce is like Replace, but sends no request: if there is a recognizer, a text that contains letters is
@@ -57,7 +57,7 @@ func (t *Tokens) ReplaceAtOnce(text string) string {
 	if t.recognizer != nil && mayHaveNames(text) {
 		return t.replaceSpans(text, []Span{{0, len(text), unchecked}})
 	}
-	return t.replaceSpans(text, t.find(text))
+	return t.replaceSpans(text, t.find(text, nil))
 }
 
 // ReplaceText is like ReplaceJSON if the text is a JSON object or list, and otherwise like Replace.
@@ -73,19 +73,29 @@ func (t *Tokens) ReplaceText(ctx context.Context, text string) string {
 // tokenForm matches a token. The detector's types have only letters.
 var tokenForm = regexp.MustCompile(`\[[A-Z]{1,20}_[0-9a-f]{12,64}\]`)
 
-// find returns the values in text. It ignores tokens.
-func (t *Tokens) find(text string) []Span {
-	found := t.detector.Find(text)
+// find returns the values in text, in order, among them the names that the recognizer found. A token is not part of a
+// value.
+func (t *Tokens) find(text string, names []Span) []Span {
+	found := longest(text, append(t.detector.Find(text), names...))
 	if len(found) == 0 || strings.IndexByte(text, '[') < 0 {
 		return found
 	}
 	tokens := tokenForm.FindAllStringIndex(text, -1)
-	kept := found[:0]
+	var kept []Span
 	for _, f := range found { // both lists are in order
 		for len(tokens) > 0 && tokens[0][1] <= f.Start {
 			tokens = tokens[1:]
 		}
-		if len(tokens) == 0 || tokens[0][0] >= f.End {
+		for f.Type != unchecked && len(tokens) > 0 && tokens[0][0] < f.End {
+			if before := trim(text, Span{f.Start, tokens[0][0], f.Type}); before.Start < before.End {
+				kept = append(kept, before)
+			}
+			if f = trim(text, Span{tokens[0][1], f.End, f.Type}); f.Start >= f.End {
+				break // the token may also be part of the next span
+			}
+			tokens = tokens[1:]
+		}
+		if f.Start < f.End {
 			kept = append(kept, f)
 		}
 	}
