@@ -28,9 +28,8 @@ var builtin = []rule{
 func uses(p Program, message string, names ...string) []Finding {
 	var found []Finding
 	for _, u := range p.uses {
-		name := strings.TrimPrefix(u.Name, "builtins.")
-		if slices.ContainsFunc(names, func(n string) bool { return matches(n, name) }) {
-			found = append(found, Finding{Line: u.Line, Message: message + " (" + name + ")"})
+		if slices.ContainsFunc(names, func(n string) bool { return matches(n, u.Name) }) {
+			found = append(found, Finding{Line: u.Line, Message: message + " (" + u.Name + ")"})
 		}
 	}
 	return found

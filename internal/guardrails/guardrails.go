@@ -152,6 +152,9 @@ func (r *Rules) Program(p Program) []Finding {
 		return nil
 	}
 	p.uses = slices.Concat(p.Calls, p.References)
+	for i, u := range p.uses {
+		p.uses[i].Name = strings.TrimPrefix(u.Name, "builtins.") // open and builtins.open are the same
+	}
 	var found []Finding
 	for _, rule := range builtin {
 		for _, f := range rule.find(p) {

@@ -250,7 +250,12 @@ func TestConditions(t *testing.T) {
 			t.Errorf("%s: finding %q, want %q", c.name, got, c.want)
 		}
 	}
-	off := guardrails.Rules{}
+	off, err := guardrails.New(guardrails.Options{Conditions: []guardrails.Condition{
+		{Name: "year", On: guardrails.OnInputs, Require: "inputs.year >= 2000"},
+	}}, guardrails.Options{})
+	if err != nil {
+		t.Fatalf("New = %v, want nil", err)
+	}
 	if got := off.Data(t.Context(), guardrails.OnInputs, guardrails.Data{}); got != nil {
 		t.Errorf("findings of level off = %v, want none", got)
 	}

@@ -168,10 +168,10 @@ class Finder:
                 self.own.update(id(n) for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in names)
 
     def assign(self, name, value):
-        """Records what a name means after an assignment of an imported name, a module or a path."""
+        """Records what a name means after an assignment of an imported name, a module, a path or, for example, open."""
         if isinstance(value, ast.Name) and value.id in self.imported:
             self.imported[name] = self.imported[value.id]
-        elif isinstance(value, ast.Name) and value.id in ("getattr", "vars"):
+        elif isinstance(value, ast.Name) and value.id in ("getattr", "open", "vars"):
             self.imported[name] = value.id
         elif isinstance(value, ast.Attribute) and name not in CODE and self.imported_name(value):
             self.imported[name] = self.name(value)
@@ -187,7 +187,7 @@ class Finder:
         root = call.func
         while isinstance(root, ast.Attribute):
             root = root.value
-        if isinstance(root, ast.Name) and self.name(call.func) in IMPORTERS and call.args:
+        if isinstance(root, ast.Name) and self.name(call.func).removeprefix("builtins.") in IMPORTERS and call.args:
             return constant(call.args[0])
         return None
 
@@ -242,6 +242,7 @@ class Finder:
         name = self.name(node.func)
         if name and name not in self.defined and id(node.func) not in self.own:
             self.calls.append({"name": name[:MAX_NAME], "line": node.lineno})
+        name = name.removeprefix("builtins.")
         if name == "getattr" and len(node.args) > 1:
             self.visit_getattr(node)
         elif name == "vars" and node.args and self.imported_name(node.args[0]):
