@@ -5,24 +5,29 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 )
 
 // HostAllowed reports whether the Host header names this server: localhost, an IP address or one of names, with or
 // without a port. Any other name may belong to a hostile web page whose name resolves to this address (DNS
-// rebinding).
+// rebinding). Case and a final dot make no difference.
 func HostAllowed(r *http.Request, names []string) bool {
 	u, err := url.Parse("//" + r.Host)
 	if err != nil {
 		return false
 	}
-	name := u.Hostname()
-	return name == "localhost" || net.ParseIP(name) != nil || slices.Contains(names, name) ||
-		slices.Contains(names, r.Host)
+	name := strings.TrimSuffix(u.Hostname(), ".")
+	return strings.EqualFold(name, "localhost") || net.ParseIP(name) != nil ||
+		slices.ContainsFunc(names, func(n string) bool {
+			n = strings.TrimSuffix(n, ".")
+			return strings.EqualFold(n, name) || strings.EqualFold(n, r.Host)
+		})
 }
 
 // OriginAllowed reports whether the request does not come from a web page, or comes from a page of this server or of
-// one of origins, such as "https://console.example.org".
+// one of origins, such as "https://console.example.org". Case makes no difference.
 func OriginAllowed(r *http.Request, origins []string) bool {
 	o := r.Header.Get("Origin")
-	return o == "" || slices.Contains(origins, o) || o == "http://"+r.Host || o == "https://"+r.Host
+	return o == "" || strings.EqualFold(o, "http://"+r.Host) || strings.EqualFold(o, "https://"+r.Host) ||
+		slices.ContainsFunc(origins, func(allowed string) bool { return strings.EqualFold(o, allowed) })
 }

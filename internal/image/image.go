@@ -45,7 +45,7 @@ var (
 )
 
 const (
-	maxFiles  = 1_000_000      // files in all layers together
+	maxFiles  = 1_000_000      // files and directories in all layers together
 	maxText   = 4 << 20        // bytes of a manifest, an index or a configuration
 	abandoned = 24 * time.Hour // age at which a temporary directory is removed
 	nameLen   = 32             // length of the name of an unpacked image: the first half of its digest
@@ -142,5 +142,5 @@ func (o Options) fill(ctx context.Context, src source, dir string) error {
 		}
 	}
 	now := time.Now()
-	return os.Chtimes(dir, now, now) // Prune goes by this time, and a layer may have set an old one
+	return os.Chtimes(dir, now, now) // Prune goes by this time, and unpacking may have taken long
 }

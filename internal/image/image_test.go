@@ -493,12 +493,16 @@ func TestUnpackCancelled(t *testing.T) {
 	}
 }
 
-// FuzzUntar checks that untar writes nothing outside of its directory, whatever the archive contains.
+// FuzzUntar checks that Untar writes nothing outside of its directory, whatever the archive contains: neither next to it
+// nor where the links of the seeds lead.
 func FuzzUntar(f *testing.F) {
 	t := &testing.T{}
 	f.Add(archiveOf(t, lower...))
 	f.Add(archiveOf(t, upper...))
-	f.Add(archiveOf(t, entry{name: "a", kind: tar.TypeSymlink, link: "/"}, entry{name: "a/b", text: "x"}))
+	outside := f.TempDir()
+	for _, link := range []string{outside, ".."} {
+		f.Add(archiveOf(t, entry{name: "a", kind: tar.TypeSymlink, link: link}, entry{name: "a/b", text: "x"}))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		home := t.TempDir()
 		dir := filepath.Join(home, "dir")
@@ -508,6 +512,9 @@ func FuzzUntar(f *testing.F) {
 		_ = image.Untar(t.Context(), dir, bytes.NewReader(data), 1)
 		if entries, err := os.ReadDir(home); err != nil || len(entries) != 1 {
 			t.Errorf("the parent directory contains %v, %v, want only dir", entries, err)
+		}
+		if entries, err := os.ReadDir(outside); err != nil || len(entries) != 0 {
+			t.Errorf("the directory of the link contains %v, %v, want nothing", entries, err)
 		}
 	})
 }

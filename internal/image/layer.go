@@ -30,7 +30,7 @@ type unpacker struct {
 	bytesLeft    int64 // how many bytes of layers may still be read
 	bytesWritten int64 // how many bytes of files were written; more than were read if files are sparse
 	maxMB        int64
-	filesLeft    int             // how many files may still be unpacked
+	filesLeft    int             // how many files and directories may still be unpacked
 	whiteouts    bool            // the archives are layers, whose whiteouts remove files of lower ones
 	written      map[string]bool // paths written by the current layer, and their parents
 }
@@ -141,13 +141,21 @@ func (u *unpacker) applyArchive(ctx context.Context, r *tar.Reader) error {
 		if err != nil {
 			return err
 		}
-		if u.filesLeft--; u.filesLeft < 0 {
-			return fmt.Errorf("%w: it has more than %d files", ErrTooLarge, maxFiles)
+		if err := u.countFile(); err != nil {
+			return err
 		}
 		if err := u.unpack(ctx, header, r); err != nil {
 			return fmt.Errorf("unpack %.200s: %w", header.Name, err)
 		}
 	}
+}
+
+// countFile fails if the image has too many files.
+func (u *unpacker) countFile() error {
+	if u.filesLeft--; u.filesLeft < 0 {
+		return fmt.Errorf("%w: it has more than %d files and directories", ErrTooLarge, maxFiles)
+	}
+	return nil
 }
 
 const (
@@ -189,7 +197,7 @@ func (u *unpacker) unpack(ctx context.Context, header *tar.Header, content io.Re
 	if u.whiteouts && strings.HasPrefix(base, whiteout) {
 		return u.remove(parent, base)
 	}
-	if err := u.root.MkdirAll(parent, 0o755); err != nil {
+	if err := u.makeParent(parent); err != nil {
 		return err
 	}
 	for p := at; p != "." && !u.written[p]; p = path.Dir(p) {
@@ -210,6 +218,25 @@ func (u *unpacker) unpack(ctx context.Context, header *tar.Header, content io.Re
 		return u.hardLink(ctx, header.Linkname, at)
 	}
 	return nil // devices and pipes are left out
+}
+
+// makeParent makes a directory and its parents, unless they exist. It counts each as a file, because an archive needs few
+// bytes for many of them.
+func (u *unpacker) makeParent(dir string) error {
+	err := u.root.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := u.makeParent(path.Dir(dir)); err != nil {
+			return err
+		}
+		err = u.root.Mkdir(dir, 0o755)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return u.countFile()
 }
 
 // remove removes the files of lower layers that a whiteout names.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"runtime"
@@ -105,15 +106,19 @@ func remoteError(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrBroken, err)
 }
 
-// registryTransport marks the errors of reading a response with ErrMissing, unless the request's context has ended: a
-// connection that ends early does not mean that the image is broken. Where the response is used, its errors have many
-// types, and some are not exported.
+// registryTransport bounds manifests and indexes, and marks the errors of reading a response with ErrMissing, unless the
+// request's context has ended: a connection that ends early does not mean that the image is broken. Where the response
+// is used, its errors have many types, and some are not exported.
 type registryTransport struct{ http.RoundTripper }
 
 func (t registryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.RoundTripper.RoundTrip(r)
 	if err == nil {
-		response.Body = responseBody{r.Context(), response.Body}
+		body := &responseBody{r.Context(), response.Body, math.MaxInt64}
+		if strings.Contains(r.URL.Path, "/manifests/") {
+			body.left = maxText
+		}
+		response.Body = body
 	}
 	return response, err
 }
@@ -121,11 +126,15 @@ func (t registryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 type responseBody struct {
 	ctx context.Context //nolint:containedctx // of the request
 	io.ReadCloser
+	left int64 // how many bytes may still be read
 }
 
-func (b responseBody) Read(p []byte) (int, error) {
+func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	b.left -= int64(n)
 	switch {
+	case b.left < 0:
+		return n, broken("manifest", fmt.Errorf("it has more than %d bytes", maxText))
 	case err == nil || errors.Is(err, io.EOF):
 		return n, err
 	case b.ctx.Err() != nil:

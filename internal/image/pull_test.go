@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -37,8 +38,8 @@ func startRegistry(t *testing.T, handle func(w http.ResponseWriter, r *http.Requ
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// push pushes an image of the layers, in an index with one for another machine.
-func push(t *testing.T, reference string, layers ...[]byte) {
+// push pushes an image of the layers, in an index with one for another machine. It returns the index's digest.
+func push(t *testing.T, reference string, layers ...[]byte) string {
 	t.Helper()
 	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH})
 	if err != nil {
@@ -69,6 +70,11 @@ func push(t *testing.T, reference string, layers ...[]byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	digest, err := index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest.String()
 }
 
 // TestPull checks that an image of a registry is downloaded and unpacked once, by tag and by digest.
@@ -80,7 +86,7 @@ func TestPull(t *testing.T) {
 		}
 		registry.ServeHTTP(w, r)
 	})
-	push(t, addr+"/team/python:3", archiveOf(t, lower...), archiveOf(t, upper...))
+	digest := push(t, addr+"/team/python:3", archiveOf(t, lower...), archiveOf(t, upper...))
 	dir := t.TempDir()
 	first, err := image.Unpack(t.Context(), image.Options{Path: addr + "/team/python:3", Dir: dir})
 	if err != nil {
@@ -89,10 +95,12 @@ func TestPull(t *testing.T) {
 	if d := cmp.Diff(merged, tree(t, first.Dir)); d != "" {
 		t.Errorf("files (-want +got):\n%s", d)
 	}
-	again, err := image.Unpack(t.Context(), image.Options{Path: addr + "/team/python:3", Dir: dir})
-	if err != nil || again.Dir != first.Dir || again.Digest != first.Digest || blobs != 4 {
-		t.Errorf("Unpack again = %+v, %v after %d blobs; want %+v after 4: two layers, and the configuration twice",
-			again, err, blobs, first)
+	for n, reference := range []string{"/team/python:3", "/team/python@" + digest} {
+		again, err := image.Unpack(t.Context(), image.Options{Path: addr + reference, Dir: dir})
+		if want := n + 4; err != nil || again.Dir != first.Dir || again.Digest != first.Digest || blobs != want {
+			t.Errorf("Unpack(%s) again = %+v, %v after %d blobs; want %+v after %d: two layers, and the configurations",
+				reference, again, err, blobs, first, want)
+		}
 	}
 }
 
@@ -131,6 +139,7 @@ func TestPullFails(t *testing.T) {
 	})
 	big := archiveOf(t, entry{name: "big", text: strings.Repeat("x", 2<<20)})
 	push(t, addr+"/big:1", big)
+	large := "{" + strings.Repeat(" ", 4<<20)
 	for what, test := range map[string]struct {
 		name   string
 		path   string // if not empty, what the paths of the requests contain to which the response differs
@@ -151,6 +160,7 @@ func TestPullFails(t *testing.T) {
 		"no registry":       {name: "127.0.0.1:1/big:1", want: image.ErrMissing},
 		"a missing archive": {name: "none.tar", want: image.ErrMissing},
 		"not an image":      {addr + "/big:1", "/manifests/", http.StatusOK, "<html>", 0, image.ErrBroken},
+		"a large manifest":  {addr + "/big:1", "/manifests/", http.StatusOK, large, 0, image.ErrBroken},
 		"another layer":     {addr + "/big:1", "/blobs/", http.StatusOK, "abc", 0, image.ErrBroken},
 		"too large":         {name: addr + "/big:1", want: image.ErrTooLarge},
 	} {
@@ -158,6 +168,9 @@ func TestPullFails(t *testing.T) {
 			path, status, body, cut = test.path, test.status, test.body, test.cut
 			dir := t.TempDir()
 			_, err := image.Unpack(t.Context(), image.Options{Path: test.name, Dir: dir, MaxMB: 1})
+			if test.body == large && !strings.Contains(fmt.Sprint(err), "more than 4194304 bytes") {
+				t.Errorf("Unpack of an image with a large manifest = %v, want an error with the limit", err)
+			}
 			if !errors.Is(err, test.want) || errors.Is(err, image.ErrBroken) != errors.Is(test.want, image.ErrBroken) {
 				t.Errorf("Unpack(%s) = %v, want %v", test.name, err, test.want)
 			}
