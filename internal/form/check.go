@@ -1,6 +1,7 @@
 package form
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -53,15 +54,17 @@ func (f Form) Check(values map[string]any) []Problem {
 // asJSON returns the values as a JSON decoder does, so that Go's types do not matter. It leaves out null, which counts
 // as missing.
 func asJSON(values map[string]any) (map[string]any, error) {
-	data, err := json.Marshal(values)
-	if err != nil {
+	var data bytes.Buffer
+	e := json.NewEncoder(&data)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(values); err != nil {
 		return nil, errors.New("the values are not JSON")
 	}
-	if len(data) > MaxValues {
-		return nil, fmt.Errorf("the values have %d bytes; the limit is %d", len(data), MaxValues)
+	if size := data.Len() - len("\n"); size > MaxValues {
+		return nil, fmt.Errorf("the values have %d bytes; the limit is %d", size, MaxValues)
 	}
 	decoded := map[string]any{}
-	if err := json.Unmarshal(data, (*Values)(&decoded)); err != nil {
+	if err := json.Unmarshal(data.Bytes(), (*Values)(&decoded)); err != nil {
 		return nil, err
 	}
 	for name, v := range decoded {

@@ -398,6 +398,9 @@ func TestLimitsOfValues(t *testing.T) {
 	if got := f.Check(map[string]any{"a": strings.Repeat("x", form.MaxValues-7)}); len(got) != 1 {
 		t.Errorf("larger values: %v, want one problem", got)
 	}
+	if got := f.Check(map[string]any{"a": strings.Repeat("<", form.MaxValues-8)}); got != nil {
+		t.Errorf("values of the largest size with characters of HTML: %v", got)
+	}
 	many := map[string]any{}
 	for i := range 1000 {
 		many[strconv.Itoa(i)] = 1
@@ -486,12 +489,22 @@ func TestNumbersWithASignOfTheirOwn(t *testing.T) {
 		"−5": -5.0, "-5": -5.0, "€ -5": -5.0, "€ −1.240,50": -1240.5, "5 €": 5.0, "€5": 5.0, "5kg": 5.0,
 		"5-": nil, "(5.00)": nil, "–5": nil, "-€5": nil, "- 5": nil, "minus 5": nil, "3½": nil, "5²": nil, "5k": nil,
 		"5 - paid": 5.0, "5 million": nil, "<5": nil, "±5": nil, "not 5": nil,
+		"0,500": nil, "0.500,5": nil, "0,50": 0.5, "100,500": 100500.0,
+		"B-12": nil, "COVID-19": nil, "A+5": nil, "B 12": 12.0, "at -12": -12.0,
+		"$5M": nil, "£ 2m": nil, "€3B": nil, "5M €": nil, "EUR 5M": nil, "5m USD": nil, "5 m": 5.0, "5 b 2": nil,
 	} {
 		if got, ok := f.Fields[0].Read(text); ok != (want != nil) || ok && got != want {
 			t.Errorf("Read(%q) = %v, %t, want %v", text, got, ok, want)
 		}
 	}
-	if got, ok := f.Fields[1].Read("not 2026-05-01"); ok {
-		t.Errorf("Read of a date that is negated = %v, want none", got)
+	for text, want := range map[string]string{
+		"9 April 2026": "2026-04-09", "Sept. 9, 2026": "2026-09-09", "9 September 2026": "2026-09-09",
+		"flat 5, from 2026-05-01": "2026-05-01", "Room 12 2026-05-01": "2026-05-01",
+		"not 2026-05-01": "", "3/4/2026 or 13/4/2026": "", "13/4/2026, 1/5/2026": "", "2026-02-30 or 2026-03-01": "",
+		"2026-02-30, 2026-03-01, 2026-04-01": "", "30 February 2026 or 1 March 2026": "", "31 Feb 2026": "",
+	} {
+		if got, ok := f.Fields[1].Read(text); ok != (want != "") || ok && got != want {
+			t.Errorf("Read(%q) = %v, %t, want %q", text, got, ok, want)
+		}
 	}
 }

@@ -106,9 +106,13 @@ func (f Form) schemaOf(names []string) json.RawMessage {
 	return data
 }
 
+// invisible is a space without a width.
+const invisible = "\u200b"
+
 // escapeTags escapes the tags that delimit the parts of the prompt.
 func escapeTags(s string) string {
-	return strings.NewReplacer("</", "<\u200b/", "<fields", "<\u200bfields", "<document", "<\u200bdocument").Replace(s)
+	return strings.NewReplacer("</", "<"+invisible+"/", "<fields", "<"+invisible+"fields", "<document",
+		"<"+invisible+"document").Replace(s)
 }
 
 // maxResponse is the size limit of a model's response in bytes.
@@ -123,8 +127,10 @@ func objectIn(response string) (json.RawMessage, error) {
 	return json.RawMessage(response[from : to+1]), nil
 }
 
-// findQuote returns the quote, and the number of the line in which it begins in the document. White space may differ.
+// findQuote returns the quote, and the number of the line in which it begins in the document. White space may differ, and
+// what escapeTags has added.
 func findQuote(document, quote string) (line, bool) {
+	document, quote = strings.ReplaceAll(document, invisible, ""), strings.ReplaceAll(quote, invisible, "")
 	want := strings.Join(strings.Fields(quote), " ")
 	if want == "" {
 		return line{}, false

@@ -55,23 +55,31 @@ var (
 	emails  = regexp.MustCompile(`[\w.!#$%&'*+/=?^{|}~-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+`)
 	numbers = regexp.MustCompile(`[-+]?\d(?:[\d.,]*\d)?`) // digits to be checked against the notations below
 
-	ungrouped    = regexp.MustCompile(`^[-+]?\d+(?:\.\d+)?$`)                // 1240.50
-	grouped      = regexp.MustCompile(`^[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?$`) // 1,240.50
-	germanPlain  = regexp.MustCompile(`^[-+]?\d+,\d{1,2}$`)                  // 1240,50
-	germanGroups = regexp.MustCompile(`^[-+]?\d{1,3}(?:\.\d{3})+,\d+$`)      // 1.240,50
+	ungrouped    = regexp.MustCompile(`^[-+]?\d+(?:\.\d+)?$`)                     // 1240.50
+	grouped      = regexp.MustCompile(`^[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?$`) // 1,240.50
+	germanPlain  = regexp.MustCompile(`^[-+]?\d+,\d{1,2}$`)                       // 1240,50
+	germanGroups = regexp.MustCompile(`^[-+]?[1-9]\d{0,2}(?:\.\d{3})+,\d+$`)      // 1.240,50
 	// What stands before or after digits and gives the number another sign or size, as in -€5, (5.00), 5-, 3½ and 5k.
 	changedBefore = regexp.MustCompile(`(?i)(?:[-–—±<>≤≥~(]\s*\p{Sc}?|\b(?:minus|negative))\s*$`)
 	changedAfter  = regexp.MustCompile(`(?i)^(?:\p{No}|[-–—]\s*\p{Sc}?\s*(?:$|[^\s\pL\pN])|` +
 		`\s*(?:k|mio|mn|bn|tsd|hundred|thousand|million|billion|trillion)\b)`)
+	// A hyphen within a word, as in B-12, is not a sign. M and b with a currency mean million and billion, as in $5M.
+	wordBefore     = regexp.MustCompile(`[\pL\pN_]$`)
+	currencyBefore = regexp.MustCompile(`(?:\p{Sc}|\b[A-Z]{3})\s*$`)
+	letterAfter    = regexp.MustCompile(`^\s*[MmBb]\b`)
+	moneyAfter     = regexp.MustCompile(`^\s*[MmBb]\s*(?:\p{Sc}|[A-Z]{3}\b)`)
 
 	ambiguous = regexp.MustCompile(`^[-+]?\d{1,3}\.\d{3}$`) // 1.240, which is 1240 in some countries
 
-	isoDate  = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b`)                                           // 2026-04-09
-	dayFirst = regexp.MustCompile(`\b(\d{1,2})(?:st|nd|rd|th)?\.? ([A-Z][a-z]{2,8})\.?,? (\d{4})\b`) // 9 April 2026
-	american = regexp.MustCompile(`\b([A-Z][a-z]{2,8})\.? (\d{1,2})(?:st|nd|rd|th)?,? (\d{4})\b`)    // April 9, 2026
-	dotted   = regexp.MustCompile(`\b(\d{1,2})\.(\d{1,2})\.(\d{4})\b`)                               // 9.4.2026
-	slashed  = regexp.MustCompile(`\b(\d{1,2})/(\d{1,2})/(\d{4})\b`)                                 // 31/5/2026
+	isoDate  = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b`)                                        // 2026-04-09
+	dayFirst = regexp.MustCompile(`\b(\d{1,2})(?:st|nd|rd|th)?\.? ` + months + `\.?,? (\d{4})\b`) // 9 April 2026
+	american = regexp.MustCompile(`\b` + months + `\.? (\d{1,2})(?:st|nd|rd|th)?,? (\d{4})\b`)    // April 9, 2026
+	dotted   = regexp.MustCompile(`\b(\d{1,2})\.(\d{1,2})\.(\d{4})\b`)                            // 9.4.2026
+	slashed  = regexp.MustCompile(`\b(\d{1,2})/(\d{1,2})/(\d{4})\b`)                              // 31/5/2026
 )
+
+const months = `(Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|` +
+	`Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)`
 
 // single returns the only text of a list. It returns false if the list has none or several.
 func single(found []string) (any, bool) {
@@ -93,6 +101,10 @@ func readNumber(s string) (any, bool) {
 	switch {
 	case changedBefore.MatchString(s[:start]), changedAfter.MatchString(s[end:]):
 		return nil, false
+	case strings.ContainsAny(digits[:1], "-+") && wordBefore.MatchString(s[:start]):
+		return nil, false
+	case moneyAfter.MatchString(s[end:]), currencyBefore.MatchString(s[:start]) && letterAfter.MatchString(s[end:]):
+		return nil, false
 	case ambiguous.MatchString(digits):
 		return nil, false
 	case grouped.MatchString(digits):
@@ -113,25 +125,27 @@ func readNumber(s string) (any, bool) {
 	return v, err == nil
 }
 
-// readDate returns the only date in the text.
-func readDate(s string) (time.Time, bool) {
-	var found []time.Time
+// readDate returns the only date in the text. It returns false if the text also has what may be another date, such as
+// 3/4/2026.
+func readDate(s string) (date time.Time, ok bool) {
+	count := 0
 	add := func(year, month, day string) {
-		for _, layout := range []string{"2006-1-2", "2006-Jan-2", "2006-January-2"} {
+		date, ok = time.Time{}, false
+		for _, layout := range []string{"2006-1-2", "2006-Jan-2"} {
 			if t, err := time.Parse(layout, year+"-"+month+"-"+day); err == nil {
-				found = append(found, t)
-				return
+				date, ok = t, true
 			}
 		}
+		count++
 	}
 	for _, d := range isoDate.FindAllString(s, 2) {
 		add(d[:4], d[5:7], d[8:])
 	}
 	for _, d := range dayFirst.FindAllStringSubmatch(s, 2) {
-		add(d[3], d[2], d[1])
+		add(d[3], d[2][:3], d[1])
 	}
 	for _, d := range american.FindAllStringSubmatch(s, 2) {
-		add(d[3], d[1], d[2])
+		add(d[3], d[1][:3], d[2])
 	}
 	for _, d := range dotted.FindAllStringSubmatch(s, 2) {
 		add(d[3], d[2], d[1])
@@ -142,12 +156,11 @@ func readDate(s string) (time.Time, bool) {
 			add(d[3], second, first)
 		case atLeast13(second):
 			add(d[3], first, second)
+		default:
+			return time.Time{}, false
 		}
 	}
-	if len(found) != 1 {
-		return time.Time{}, false
-	}
-	return found[0], true
+	return date, ok && count == 1
 }
 
 func atLeast13(s string) bool {

@@ -142,21 +142,26 @@ func labelsOf(field Field) [2]string {
 	return [2]string{labelWords(field.Title), labelWords(strings.ReplaceAll(field.Name, "_", " "))}
 }
 
-// labelled returns the text after the label of the field, unless the label names several fields.
-func (f Form) labelled(field Field, d *prepared) (line, bool) {
+// labelled returns the text after the labels of the field, unless there are different texts. A label that names several
+// fields does not count.
+func (f Form) labelled(field Field, d *prepared) (found line, ok bool) {
 	for _, label := range labelsOf(field) {
-		l := d.labels[label]
 		named := 0
 		for _, other := range f.Fields {
 			if labels := labelsOf(other); slices.Contains(labels[:], label) {
 				named++
 			}
 		}
-		if l.number > 0 && named == 1 && strings.TrimSpace(label) != "" {
-			return l, true
+		l, seen := d.labels[label]
+		switch {
+		case !seen || named > 1 || label == "":
+		case l.number == 0 || found.number > 0 && found.text != l.text:
+			return line{}, false
+		case found.number == 0:
+			found = l
 		}
 	}
-	return line{}, false
+	return found, found.number > 0
 }
 
 // byLooks adds the value of the field if the document has exactly one text that looks like a value. A list gets all

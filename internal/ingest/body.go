@@ -71,8 +71,8 @@ func (s *Server) waitOf(r *http.Request) (wait time.Duration, done func(schemas.
 		return 0, done, nil
 	}
 	d, err := time.ParseDuration(v)
-	if secs, numErr := strconv.ParseFloat(v, 64); numErr == nil && secs < 1e6 {
-		d, err = time.Duration(secs*float64(time.Second)), nil
+	if secs, numErr := strconv.ParseFloat(v, 64); numErr == nil && secs >= 0 {
+		d, err = time.Duration(min(secs, 1e6)*float64(time.Second)), nil
 	}
 	if err != nil || d < 0 {
 		return 0, nil, badParameter("wait", "it must be a duration, as in wait=30s")

@@ -1,8 +1,6 @@
 package ingest_test
 
 import (
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -14,6 +12,7 @@ func TestFillForm(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	const fields = `{"form": {"type": "object", "required": ["name", "n"], "properties": {
 		"name": {"type": "string"}, "n": {"type": "integer", "maximum": 9}}}, "document": "Name: Ada", `
+	reader := map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly, "Content-Type": "application/json"}
 	for _, c := range []struct {
 		body, want string
 		status     int
@@ -33,21 +32,9 @@ func TestFillForm(t *testing.T) {
 		{`{"document": "x"}`, `"path":"/form"`, 400},
 		{fields + `"values": {"m": 1}}`, `\"m\" is not a field of the form`, 200},
 	} {
-		body := strings.NewReader(c.body)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL+"/v1/forms/fill", body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+ingesttest.ReadOnly)
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || resp.StatusCode/100*100 != c.status || !strings.Contains(string(data), c.want) {
-			t.Errorf("%s: %d %s, %v, want %d and %s", c.body, resp.StatusCode, data, err, c.status, c.want)
+		resp, data := request(t, f, "POST", "/v1/forms/fill", reader, strings.NewReader(c.body))
+		if resp.StatusCode != c.status || !strings.Contains(string(data), c.want) {
+			t.Errorf("%s: %d %s, want %d and %s", c.body, resp.StatusCode, data, c.status, c.want)
 		}
 	}
 }

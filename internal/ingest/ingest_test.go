@@ -190,6 +190,10 @@ func TestLargeTasks(t *testing.T) {
 	if r := submit(t, f, "?wait=20s", large(2<<20)); r.Status != schemas.Succeeded {
 		t.Errorf("2 MiB over HTTP = %s, want succeeded", r.Status)
 	}
+	html := strings.ReplaceAll(large(8<<20), "xx", "<<") // an encoder that escapes it makes it six times as large
+	if resp, got := request(t, f, "POST", "/v1/tasks", jsonType, strings.NewReader(html)); resp.StatusCode != 202 {
+		t.Errorf("8 MiB of HTML = %d %s, want 202", resp.StatusCode, got)
+	}
 	resp, got := request(t, f, "POST", "/v1/tasks", jsonType, strings.NewReader(large(40<<20)))
 	if e := decode[map[string]string](t, got); resp.StatusCode != 413 || e["code"] != "too_large" {
 		t.Errorf("40 MiB = %d %s, want 413 too_large", resp.StatusCode, got)

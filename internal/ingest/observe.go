@@ -43,6 +43,9 @@ func (s *Server) observe(next func(*recorder, *http.Request)) http.Handler {
 		}()
 		defer func() { s.handlePanic(rec, r, recover()) }()
 		next(rec, r)
+		if rec.status == 0 {
+			rec.status = http.StatusOK // net/http sends it for a response without a body
+		}
 	})
 }
 

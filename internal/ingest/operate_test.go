@@ -26,16 +26,8 @@ func TestUsageOfAll(t *testing.T) {
 		{ingesttest.ReadOnly, "?since=2026-11-02&before=2026-11-02", http.StatusBadRequest},
 		{ingesttest.ReadOnly, "?since=" + tomorrow, http.StatusBadRequest},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.HTTP.URL+"/v1/usage"+c.query, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+c.token)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
+		header := map[string]string{"Authorization": "Bearer " + c.token}
+		resp, _ := request(t, f, "GET", "/v1/usage"+c.query, header, nil)
 		if resp.StatusCode != c.want {
 			t.Errorf("GET /v1/usage%s = %d, want %d", c.query, resp.StatusCode, c.want)
 		}

@@ -44,8 +44,8 @@ func TestReady(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		if took := time.Since(start); resp.StatusCode != want || took > 5*time.Second {
-			t.Errorf("GET /readyz = %d after %v, want %d within 5s", resp.StatusCode, took, want)
+		if took := time.Since(start); resp.StatusCode != want || took > time.Minute {
+			t.Errorf("GET /readyz = %d after %v, want %d within a minute", resp.StatusCode, took, want)
 		}
 	}
 	check(http.StatusOK)

@@ -109,6 +109,8 @@ func TestRefusals(t *testing.T) {
 		{"not an id", "GET", "/v1/tasks/%3E", nil, "", 404, "unknown_task", ""},
 		{"not an id, cancelling", "DELETE", "/v1/tasks/a.b.%2a", nil, "", 404, "unknown_task", ""},
 		{"unknown schema", "GET", "/v1/schemas/go.mod", nil, "", 404, "unknown_schema", ""},
+		{"unknown task, waiting long", "GET", "/v1/tasks/" + unknownID + "?wait=1e9", nil, "", 404, "unknown_task", ""},
+		{"wait of no number", "GET", "/v1/tasks/" + unknownID + "?wait=NaN", nil, "", 400, "bad_parameter", "wait"},
 		{"wait", "GET", "/v1/tasks/" + unknownID + "?wait=soon", nil, "", 400, "bad_parameter", "wait"},
 		{"wait below zero", "POST", "/v1/tasks?wait=-1s", jsonType, "{}", 400, "bad_parameter", "wait"},
 		{"limit", "GET", "/v1/tasks?limit=1001", nil, "", 400, "bad_parameter", "limit"},
@@ -158,6 +160,16 @@ func TestRefusals(t *testing.T) {
 			"empty extension", "POST", "/v1/events",
 			map[string]string{"Content-Type": structured},
 			ev(`,"workspace":""`, `{"code":"1"}`), 400, "bad_event", "/workspace",
+		},
+		{
+			"key of quotes for a workflow", "POST", "/v1/workflows/runs",
+			map[string]string{"Content-Type": "application/json", "Idempotency-Key": `""`},
+			`{}`, 400, "bad_event", "/idempotencykey",
+		},
+		{
+			"key twice for a workflow", "POST", "/v1/workflows/runs/x/rerun",
+			map[string]string{"Content-Type": "application/json", "Idempotency-Key": "a"},
+			`{"from":"a","idempotencykey":"b"}`, 400, "bad_event", "/idempotencykey",
 		},
 		{
 			"key twice", "POST", "/v1/tasks",
@@ -395,8 +407,8 @@ func TestQueueDoesNotRespond(t *testing.T) {
 		items[99].Status != 503 {
 		t.Errorf("batch = %d %s, want 207 and 503 for the last of 100 events", resp.StatusCode, got)
 	}
-	if elapsed := time.Since(start); elapsed > 5*time.Second {
-		t.Errorf("the batch took %s, want at most 5s: it waits 300ms for the queue, once for all its events", elapsed)
+	if elapsed := time.Since(start); elapsed > time.Minute {
+		t.Errorf("the batch took %s, want at most a minute: it waits 1s for the queue, once for all its events", elapsed)
 	}
 	for _, path := range []string{"/healthz", "/health"} {
 		if resp, _ := request(t, f, "GET", path, nil, nil); resp.StatusCode != 200 {
@@ -613,8 +625,8 @@ func TestDrainReleasesWaiters(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("Serve = %v, want nil", err)
 	}
-	if elapsed := time.Since(start); elapsed > 5*time.Second {
-		t.Errorf("draining took %s, want at most 5s", elapsed)
+	if elapsed := time.Since(start); elapsed > 30*time.Second {
+		t.Errorf("draining took %s, want less than the 60s of the request", elapsed)
 	}
 	for range 2 {
 		o := <-outcomes

@@ -51,7 +51,7 @@ type toolCall struct {
 type toolAnswer struct {
 	Call  string          `json:"call"`
 	Value json.RawMessage `json:"value,omitempty"`
-	Error string          `json:"error,omitempty"`
+	Error *string         `json:"error,omitempty"` // may be empty, as str(ValueError()) in Python
 }
 
 // postRegistration registers tools of the tenant for as long as the response is open. The response is a stream of
@@ -251,8 +251,8 @@ func (g *registration) call(ctx context.Context, offer tools.Offer, name jobs.To
 
 func (a toolAnswer) response() tools.OfferedResponse {
 	switch {
-	case a.Error != "":
-		return tools.OfferedResponse{Code: tools.OfferFailed, Error: a.Error}
+	case a.Error != nil:
+		return tools.OfferedResponse{Code: tools.OfferFailed, Error: *a.Error}
 	case len(a.Value) == 0:
 		return tools.OfferedResponse{Value: json.RawMessage("null")}
 	}
@@ -340,7 +340,7 @@ func (s *Server) postToolAnswer(w http.ResponseWriter, r *http.Request) error {
 	if len(a.Call) > maxCallID {
 		return unknown
 	}
-	data, err := encodeBounded(a, toolAnswer{Call: a.Call, Error: tooLargeText}) // the call waits for either
+	data, err := encodeBounded(a, toolAnswer{Call: a.Call, Error: new(tooLargeText)}) // the call waits for either
 	if err != nil {
 		return err
 	}

@@ -121,6 +121,12 @@ func TestRegisteredToolOverHTTP(t *testing.T) {
 	if got, want := <-answered, `{"error":"ValueError: no","code":"failed"}`; got != want {
 		t.Errorf("response with an error = %s, want %s", got, want)
 	}
+	answered = callTool(t.Context(), f.Jobs, "default")
+	call = nextCall(t, lines)
+	request(t, f, "POST", path, jsonType, strings.NewReader(`{"call":"`+call.ID+`","error":""}`))
+	if got, want := <-answered, `{"code":"failed"}`; got != want {
+		t.Errorf("response with an empty error = %s, want %s", got, want)
+	}
 
 	// Answers of which JSON escapes much fit as they are; larger ones become an error.
 	for size, want := range map[int]string{1 << 19: `{"value":"<<<`, 1 << 20: `{"error":"the response is larger than`} {
@@ -160,12 +166,17 @@ func TestRegistrationEndsWithItsConnection(t *testing.T) {
 	if got := <-answered; !strings.Contains(got, "the tool's process did not answer") {
 		t.Errorf("call in progress = %s, want an error", got)
 	}
-	for ctx := t.Context(); ; {
+	ctx, stop := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
+	defer stop()
+	for {
 		short, cancel := context.WithTimeout(ctx, time.Second)
-		_, err := f.Jobs.CallTool(short, "default", jobs.ToolName{Server: "custom", Tool: "double"}, []byte(`{"args":{}}`))
+		answer, err := f.Jobs.CallTool(short, "default", jobs.ToolName{Server: "custom", Tool: "double"}, []byte(`{"args":{}}`))
 		cancel()
 		if errors.Is(err, jobs.ErrNoResponders) {
 			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("call after the end = %s, %v, want %v", answer, err, jobs.ErrNoResponders)
 		}
 	}
 	_, _, _ = registerTools(t, f.URL, doubleOffer) // the name is free again

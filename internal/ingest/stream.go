@@ -40,8 +40,12 @@ func (s *Server) getTaskEvents(w http.ResponseWriter, r *http.Request) error {
 	if !names.IsTaskID(id) {
 		return jobs.ErrUnknownTask
 	}
-	if _, err := s.record(r.Context(), id); err != nil || r.Method == http.MethodHead {
+	if _, err := s.record(r.Context(), id); err != nil {
 		return err // the response can still have an error status
+	}
+	if r.Method == http.MethodHead {
+		newStream(w)
+		return nil
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

@@ -1,10 +1,10 @@
 package ingest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"time"
@@ -16,6 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/strictjson"
+	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -124,30 +125,43 @@ func eventOfTask(key string, body []byte) (event.Event, *apierror.Error) {
 	if err := setID(attrs, key); err != nil {
 		return event.Event{}, err
 	}
-	data, err := json.Marshal(fields)
+	data, err := tools.EncodeJSON(fields) // not longer than the body
 	if err != nil {
 		return event.Event{}, badJSON(body, err)
 	}
-	return build(attrs, data)
+	return build(attrs, bytes.TrimSuffix(data, []byte("\n")))
 }
 
-// setID sets the event's id: the idempotency key of the header or of the body, or else a random id. The header
-// may have quotes (draft-ietf-httpapi-idempotency-key-header).
-func setID(attrs map[string]any, key string) *apierror.Error {
-	given := key != ""
+// setID sets the event's id: the idempotency key of the header or of the body, or else a random id.
+func setID(attrs map[string]any, header string) *apierror.Error {
+	inBody, named := attrs["idempotencykey"].(string)
+	if named && inBody == "" { // the id would be random, and each repetition another task
+		return emptyKey()
+	}
+	key, err := idempotencyKey(header, inBody)
+	delete(attrs, "idempotencykey")
+	attrs["id"] = cmp.Or(key, rand.Text())
+	return err
+}
+
+// idempotencyKey returns the key of the header Idempotency-Key or of the body, or "" if neither has one. The header may
+// have quotes (draft-ietf-httpapi-idempotency-key-header).
+func idempotencyKey(header, inBody string) (string, *apierror.Error) {
+	key := header
 	if n := len(key); n >= 2 && key[0] == '"' && key[n-1] == '"' {
 		key = key[1 : n-1]
 	}
-	inBody, named := attrs["idempotencykey"].(string)
-	if given && key == "" || named && inBody == "" { // the id would be random, and each repetition another task
-		return badEvent("/idempotencykey", "it is empty: leave it out for its default")
+	switch {
+	case header != "" && key == "":
+		return "", emptyKey()
+	case key != "" && inBody != "" && key != inBody:
+		return "", badEvent("/idempotencykey", "it differs from the header Idempotency-Key")
 	}
-	if key != "" && inBody != "" && key != inBody {
-		return badEvent("/idempotencykey", "it differs from the header Idempotency-Key")
-	}
-	delete(attrs, "idempotencykey")
-	attrs["id"] = cmp.Or(key, inBody, rand.Text())
-	return nil
+	return cmp.Or(key, inBody), nil
+}
+
+func emptyKey() *apierror.Error {
+	return badEvent("/idempotencykey", "it is empty: leave it out for its default")
 }
 
 // getTask responds with the record of a task, after the wait for which the request asks (see waitOf).

@@ -31,9 +31,11 @@ func (s *Server) postRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if key := r.Header.Get("Idempotency-Key"); key != "" {
-		in.Key = key
+	key, wrong := idempotencyKey(r.Header.Get("Idempotency-Key"), in.Key)
+	if wrong != nil {
+		return wrong
 	}
+	in.Key = key
 	for what, name := range map[string]string{"workspace": in.Workspace, "session": in.Session} {
 		if name == "" {
 			continue
@@ -81,9 +83,11 @@ func (s *Server) rerun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if key := r.Header.Get("Idempotency-Key"); key != "" {
-		in.Key = key
+	key, wrong := idempotencyKey(r.Header.Get("Idempotency-Key"), in.Key)
+	if wrong != nil {
+		return wrong
 	}
+	in.Key = key
 	run, err := s.workflows.Rerun(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"), in, s.fork)
 	return respond(w, run, err)
 }

@@ -64,8 +64,11 @@ var generalCodes = []string{"not_found", "method_not_allowed", "host_refused", "
 
 // check returns what is not documented about a response, or "" if all is documented.
 func (d document) check(path, method string, status int, code string) string {
-	if slices.Contains(generalCodes, code) || status == 0 || path == "" {
+	switch {
+	case slices.Contains(generalCodes, code), status == 0:
 		return ""
+	case path == "":
+		return "the path is not documented"
 	}
 	if method == http.MethodHead {
 		method = http.MethodGet
