@@ -1,6 +1,7 @@
 package faulttest_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -91,11 +92,15 @@ func smallDisk(t *testing.T, dir string, mib int) {
 func sizeOf(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+		if err == nil && !d.IsDir() {
+			var info os.FileInfo
+			if info, err = d.Info(); err == nil {
+				bytes += info.Size()
+			}
 		}
-		info, err := d.Info()
-		bytes += info.Size()
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // the worker has removed it
+		}
 		return err
 	})
 	if err != nil {

@@ -105,16 +105,27 @@ func (p *Process) start() error {
 	return nil
 }
 
-// kill kills the process, even if it is stopped, and waits for it.
+// kill kills the process, even if it is stopped, and waits for it. It returns an error if the process has failed by
+// itself.
 func (p *Process) kill() error {
 	if err := p.cmd.Process.Kill(); err != nil {
 		return err
 	}
-	var exit *exec.ExitError
-	if err := p.cmd.Wait(); !errors.As(err, &exit) {
-		return err
+	err := p.cmd.Wait()
+	if byKill(err) {
+		return nil
 	}
-	return nil
+	return err
+}
+
+// byKill reports whether SIGKILL ended the process whose Wait returned err.
+func byKill(err error) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signal() == syscall.SIGKILL
 }
 
 // Stop ends the context of the role and waits until the process exits; after the timeout it kills the process. It
@@ -152,10 +163,8 @@ func (p *Process) Killed() error {
 	defer p.mu.Unlock()
 	p.closed = true
 	err := p.cmd.Wait()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGKILL {
-			return nil
-		}
+	if byKill(err) {
+		return nil
 	}
 	return fmt.Errorf("%s was not killed: %w", p.role, cmp.Or(err, errors.New("exit code 0")))
 }
@@ -164,6 +173,9 @@ func (p *Process) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
+	if p.cmd == nil || p.cmd.Process == nil {
+		return // it was not started
+	}
 	if err := p.kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		p.tb.Errorf("end %s: %v", p.role, err)
 	}

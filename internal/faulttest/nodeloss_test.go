@@ -21,7 +21,7 @@ import (
 var losses = flag.Int("losses", 0, "number of servers that TestNodeLoss loses; 0 skips the test")
 
 // TestNodeLoss loses the servers of a cluster in turn, each with its disk, while tasks are submitted. None is refused,
-// and each is kept. The test logs how long the submissions waited.
+// and each has a record at once. The test logs how long the submissions waited.
 //
 //	go test ./internal/faulttest -run NodeLoss -v -timeout 1h -args -losses 12
 func TestNodeLoss(t *testing.T) {

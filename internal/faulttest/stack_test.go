@@ -56,7 +56,11 @@ func TestFaults(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
-		t.Logf("faults: %v", faulttest.InjectRandomly(faulty, t, f.seed, 1100*time.Millisecond, faults...))
+		counts := faulttest.InjectRandomly(faulty, t, f.seed, 1100*time.Millisecond, faults...)
+		t.Logf("faults: %v", counts)
+		if len(counts) == 0 {
+			t.Error("no fault was injected")
+		}
 	})
 	rng := rand.New(rand.NewPCG(f.seed, 1))
 	tasks := make([]submitted, *faultTasks)

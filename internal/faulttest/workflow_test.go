@@ -156,6 +156,9 @@ func TestWorkflowFaults(t *testing.T) {
 	runs := f.stories(t)
 	endFaults()
 	injecting.Wait()
+	if len(faults) == 0 {
+		t.Error("no fault was injected")
+	}
 	f.auditStories(t, runs, ledger)
 	t.Logf("seed %d: %d runs in %s, faults %v", f.seed, len(runs), time.Since(began).Round(time.Second), faults)
 }

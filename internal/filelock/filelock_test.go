@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/filelock"
 )
@@ -36,14 +37,25 @@ func TestLock(t *testing.T) {
 		t.Errorf("Lock() with an ended context = %v, want %v", err, context.Canceled)
 	}
 	got := make(chan error, 1)
-	go func() { got <- filelock.RLock(t.Context(), b) }()
-	if err := filelock.Unlock(a); err != nil {
-		t.Fatalf("Unlock() = %v, want nil", err)
-	}
-	if err := <-got; err != nil {
-		t.Errorf("RLock() = %v, want nil", err)
-	}
-	if err := filelock.TryRLock(a); err != nil {
-		t.Errorf("second TryRLock() = %v, want nil", err)
+	for name, lock := range map[string]func(context.Context, *os.File) error{"RLock": filelock.RLock, "Lock": filelock.Lock} {
+		go func() { got <- lock(t.Context(), b) }()
+		select {
+		case err := <-got:
+			t.Fatalf("%s() of a locked file = %v, want that it waits", name, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if err := filelock.Unlock(a); err != nil {
+			t.Fatalf("Unlock() = %v, want nil", err)
+		}
+		if err := <-got; err != nil {
+			t.Errorf("%s() = %v, want nil", name, err)
+		}
+		other := filelock.TryRLock(a)
+		if want := map[string]error{"Lock": filelock.ErrLocked}[name]; !errors.Is(other, want) {
+			t.Errorf("TryRLock() after %s() = %v, want %v", name, other, want)
+		}
+		if err := errors.Join(filelock.Unlock(b), filelock.TryLock(a)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
