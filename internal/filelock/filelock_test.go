@@ -37,7 +37,9 @@ func TestLock(t *testing.T) {
 		t.Errorf("Lock() with an ended context = %v, want %v", err, context.Canceled)
 	}
 	got := make(chan error, 1)
-	for name, lock := range map[string]func(context.Context, *os.File) error{"RLock": filelock.RLock, "Lock": filelock.Lock} {
+	for name, lock := range map[string]func(context.Context, *os.File) error{
+		"RLock": filelock.RLock, "Lock": filelock.Lock,
+	} {
 		go func() { got <- lock(t.Context(), b) }()
 		select {
 		case err := <-got:

@@ -127,8 +127,8 @@ func objectIn(response string) (json.RawMessage, error) {
 	return json.RawMessage(response[from : to+1]), nil
 }
 
-// findQuote returns the quote, and the number of the line in which it begins in the document. White space may differ, and
-// what escapeTags has added.
+// findQuote returns the quote, and the number of the line in which it begins in the document. White space may differ,
+// and what escapeTags has added.
 func findQuote(document, quote string) (line, bool) {
 	document, quote = strings.ReplaceAll(document, invisible, ""), strings.ReplaceAll(quote, invisible, "")
 	want := strings.Join(strings.Fields(quote), " ")

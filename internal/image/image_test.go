@@ -493,8 +493,8 @@ func TestUnpackCancelled(t *testing.T) {
 	}
 }
 
-// FuzzUntar checks that Untar writes nothing outside of its directory, whatever the archive contains: neither next to it
-// nor where the links of the seeds lead.
+// FuzzUntar checks that Untar writes nothing outside of its directory, whatever the archive contains: neither next to
+// it nor where the links of the seeds lead.
 func FuzzUntar(f *testing.F) {
 	t := &testing.T{}
 	f.Add(archiveOf(t, lower...))

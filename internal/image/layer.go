@@ -220,8 +220,8 @@ func (u *unpacker) unpack(ctx context.Context, header *tar.Header, content io.Re
 	return nil // devices and pipes are left out
 }
 
-// makeParent makes a directory and its parents, unless they exist. It counts each as a file, because an archive needs few
-// bytes for many of them.
+// makeParent makes a directory and its parents, unless they exist. It counts each as a file, because an archive needs
+// few bytes for many of them.
 func (u *unpacker) makeParent(dir string) error {
 	err := u.root.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrNotExist) {

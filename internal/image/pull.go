@@ -106,8 +106,8 @@ func remoteError(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrBroken, err)
 }
 
-// registryTransport bounds manifests and indexes, and marks the errors of reading a response with ErrMissing, unless the
-// request's context has ended: a connection that ends early does not mean that the image is broken. Where the response
+// registryTransport bounds manifests and indexes, and marks the errors of reading a response with ErrMissing, unless
+// the request's context has ended: a connection that ends early does not mean that the image is broken. Where the response
 // is used, its errors have many types, and some are not exported.
 type registryTransport struct{ http.RoundTripper }
 

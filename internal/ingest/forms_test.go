@@ -12,7 +12,9 @@ func TestFillForm(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	const fields = `{"form": {"type": "object", "required": ["name", "n"], "properties": {
 		"name": {"type": "string"}, "n": {"type": "integer", "maximum": 9}}}, "document": "Name: Ada", `
-	reader := map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly, "Content-Type": "application/json"}
+	reader := map[string]string{
+		"Authorization": "Bearer " + ingesttest.ReadOnly, "Content-Type": "application/json",
+	}
 	for _, c := range []struct {
 		body, want string
 		status     int

@@ -41,8 +41,8 @@ func (s *scanner) number(i int) int {
 	return end
 }
 
-// addNumber adds the value that consists of the groups from first to last. If it overlaps an earlier value, which may be
-// one by chance, it is added if it ends later and is not a telephone number only because of the words around it.
+// addNumber adds the value that consists of the groups from first to last. If it overlaps an earlier value, which may
+// be one by chance, it is added if it ends later and is not a telephone number only because of the words around it.
 func (s *scanner) addNumber(n number, first, last int, t Type) {
 	start, stop := n.bounds(first, last, t)
 	if len(s.found) > 0 && start < s.found[len(s.found)-1].End {
