@@ -55,6 +55,15 @@ var stateCases = []struct {
 		},
 	},
 	{
+		"not saved completely", `{"a": 1}`, "import resource\n" +
+			"resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n" +
+			"state['a'] = 'x' * 5000", "",
+		want{
+			status: executor.Failed, code: "exception", message: "OSError: [Errno 27] File too large",
+			cause: "OSError",
+		},
+	},
+	{
 		"a link in its place", "", "import os\nos.symlink('/dev/null', 'state.json')\nstate['a'] = 2", "",
 		want{status: executor.Failed, code: "bad_state", message: "state.json is a link, not a file"},
 	},
@@ -208,13 +217,20 @@ func testState(t *testing.T, newDriver driverFunc) {
 			if err := os.Chmod(file, 0o666); err != nil && c.document != "" {
 				t.Fatal(err)
 			}
-			c.want.check(t, b.runProgram(t, executor.Program{Code: c.code, State: &document}, executor.Hooks{}))
+			v := b.runProgram(t, executor.Program{Code: c.code, State: &document}, executor.Hooks{})
+			c.want.check(t, v)
+			if saved := c.after != ""; v.StateSaved != saved {
+				t.Errorf("StateSaved = %t, want %t", v.StateSaved, saved)
+			}
 			if c.after == "" {
 				c.after = c.document
 			}
 			got, _ := os.ReadFile(file)
 			if string(got) != c.after {
 				t.Errorf("state.json = %.200s, want %.200s", got, c.after)
+			}
+			if new, _ := filepath.Glob(file + ".*"); new != nil {
+				t.Errorf("the program has left %v", new)
 			}
 			emptyWorkspace(t, b.spec.Workspace)
 		})

@@ -113,9 +113,21 @@ class Variable:
         if len(data) > LIMIT:
             raise Invalid("state: %s would be %d bytes; the limit is %d" % (self.file, len(data), LIMIT), STORE_LESS)
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        with open(self.path, "wb") as file:
-            file.write(data)
+        self.replace(data)
         self.saved = True
+
+    def replace(self, data):
+        """Writes the file. After an error, such as that of a full disk, the file is as it was."""
+        new = "%s.%s.new" % (self.path, os.urandom(8).hex())
+        try:
+            with open(new, "xb") as file:
+                file.write(data)
+            if os.path.exists(self.path):
+                os.chmod(new, stat.S_IMODE(os.stat(self.path).st_mode))
+            os.replace(new, self.path)
+        finally:
+            if os.path.exists(new):
+                os.remove(new)
 
 
 def encoded(document):
@@ -149,113 +161,107 @@ def encodable(value):
 
 def used(tree):
     """Returns whether a program reads the variable before it assigns it. If not, the program uses its own variable."""
-    uses = Uses()
-    uses.visit(tree)
-    if uses.assigned is None:
-        return uses.read is not None or uses.read_in_function
-    return uses.read is not None and uses.read < uses.assigned
+    in_function = False  # whether a function in which the variable is not local reads it
+    todo = [(tree, MODULE)]
+    while todo:  # without recursion, because expressions may be nested deeply
+        node, scope = todo.pop()
+        if not isinstance(node, ast.Name):
+            todo.extend(reversed(list(parts(node, scope))))
+        elif node.id != NAME:
+            continue
+        elif isinstance(node.ctx, ast.Load):
+            if isinstance(scope, ClassScope) and scope.assigned:
+                continue
+            if around(scope) is MODULE:
+                return True
+            in_function = True
+        elif scope is MODULE:
+            return False
+        elif isinstance(scope, ClassScope):
+            scope.assigned = True
+    return in_function
 
 
-class Uses(ast.NodeVisitor):
-    """Finds where a program first reads the global variable, and where it first assigns it."""
-
-    def __init__(self):
-        self.read = self.assigned = None  # (line, column)
-        self.read_in_function = False  # whether a function in which the variable is not local reads it
-        self.depth = 0  # nested functions
-
-    def visit_Name(self, node):
-        if node.id != NAME:
-            return
-        if isinstance(node.ctx, ast.Load):
-            self.reads(node.lineno, node.col_offset)
-        else:
-            self.assigns(node.lineno, node.col_offset)
-
-    def reads(self, *at):
-        if self.depth:
-            self.read_in_function = True
-        else:
-            self.read = min(self.read or at, at)
-
-    def assigns(self, *at):
-        if not self.depth:
-            self.assigned = min(self.assigned or at, at)
-
-    def visit_Assign(self, node):
-        self.visit(node.value)
-        for target in node.targets:  # they are assigned after the value was evaluated
-            for name in ast.walk(target):
-                if not isinstance(name, ast.Name) or name.id != NAME:
-                    continue
-                if isinstance(name.ctx, ast.Store):
-                    self.assigns(node.end_lineno, node.end_col_offset)
-                else:  # as in state["step"] = 2
-                    self.reads(name.lineno, name.col_offset)
-
-    def visit_AnnAssign(self, node):
-        if node.value is not None:
-            self.visit(node.value)
-            if isinstance(node.target, ast.Name) and node.target.id == NAME:
-                self.assigns(node.end_lineno, node.end_col_offset)
-                return
-        if not isinstance(node.target, ast.Name):
-            self.visit(node.target)
-
-    def visit_AugAssign(self, node):
-        if isinstance(node.target, ast.Name) and node.target.id == NAME:
-            self.reads(node.lineno, node.col_offset)
-        else:
-            self.visit(node.target)
-        self.visit(node.value)
-
-    def visit_alias(self, node):
-        if (node.asname or node.name.partition(".")[0]) == NAME:
-            self.assigns(0, 0)
-
-    def visit_ClassDef(self, node):
-        if node.name == NAME:
-            self.assigns(node.lineno, node.col_offset)
-        self.generic_visit(node)
-
-    def visit_FunctionDef(self, node):
-        if node.name == NAME:
-            self.assigns(node.lineno, node.col_offset)
-        for outside in node.decorator_list:
-            self.visit(outside)
-        self.function(node, node.body)
-
-    visit_AsyncFunctionDef = visit_FunctionDef
-
-    def visit_Lambda(self, node):
-        self.function(node, [node.body])
-
-    def function(self, node, body):
-        if local(node, body):
-            return
-        self.depth += 1
-        for inside in body:
-            self.visit(inside)
-        self.depth -= 1
-
-    def comprehension(self, node):
-        targets = [name for part in node.generators for name in ast.walk(part.target)]
-        if not any(isinstance(name, ast.Name) and name.id == NAME for name in targets):
-            self.generic_visit(node)
-
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = comprehension
+# The scopes of code, apart from those of classes. In FUNCTION, the variable is the global one.
+MODULE, FUNCTION = "module", "function"
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+VALUE_FIRST = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.comprehension)
 
 
-def local(node, body):
+class ClassScope:
+    """The scope of a class. An attribute that it assigns hides the global variable from the class's own code only."""
+
+    def __init__(self, scope):
+        self.around = around(scope)
+        self.assigned = False
+
+
+def around(scope):
+    """Returns the scope whose variables the functions and comprehensions in a scope see."""
+    return scope.around if isinstance(scope, ClassScope) else scope
+
+
+def parts(node, scope):
+    """Yields what is evaluated of a node, in this order, with its scope. A Name stands for any other way to assign."""
+    inside, body = scope, []
+    if isinstance(node, FUNCTIONS):
+        nodes = [*getattr(node, "decorator_list", []), node.args]
+        if not local(node):
+            inside, body = FUNCTION, statements(node)
+    elif isinstance(node, ast.ClassDef):
+        nodes = [*node.decorator_list, *node.bases, *node.keywords]
+        inside, body = ClassScope(scope), node.body
+    elif isinstance(node, COMPREHENSIONS):
+        first = node.generators[0]
+        nodes = [first.iter]
+        if not any(binds(name) for part in node.generators for name in ast.walk(part.target)):
+            others = [part for part in ast.iter_child_nodes(node) if part is not first]
+            inside, body = around(scope), [first.target, *first.ifs, *reversed(others)]
+    elif isinstance(node, ast.ExceptHandler):
+        nodes, body = [node.type] if node.type else [], node.body
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.value:
+        nodes = [node.annotation]
+    elif isinstance(node, VALUE_FIRST):
+        first = node.iter if hasattr(node, "iter") else node.value
+        nodes = sorted(ast.iter_child_nodes(node), key=lambda part: part is not first)
+    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        nodes = [ast.Name(node.target.id, ast.Load()), node.value]
+    else:
+        nodes = ast.iter_child_nodes(node)
+    for part in nodes:
+        yield part, scope
+    if binds(node):
+        yield ast.Name(NAME, ast.Store()), scope
+    for part in body:
+        yield part, inside
+
+
+def local(function):
     """Returns whether the variable is local in a function."""
-    arguments = [name.arg for name in ast.walk(node.args) if isinstance(name, ast.arg)]
-    if NAME in arguments:
-        return True
-    stored = False
-    for inside in body:
-        for name in ast.walk(inside):
-            if isinstance(name, ast.Global) and NAME in name.names:
-                return False
-            if isinstance(name, ast.Name) and name.id == NAME and not isinstance(name.ctx, ast.Load):
-                stored = True
+    todo, stored = [function.args, *statements(function)], False
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Global) and NAME in node.names:
+            return False
+        if binds(node) or isinstance(node, ast.arg) and node.arg == NAME:
+            stored = True
+        if isinstance(node, ast.comprehension):
+            todo += [node.iter, *node.ifs]  # its target is local in the comprehension
+        elif not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            todo.extend(ast.iter_child_nodes(node))
     return stored
+
+
+def statements(function):
+    """Returns the body of a function, or of a lambda as a list."""
+    return [function.body] if isinstance(function, ast.Lambda) else function.body
+
+
+def binds(node):
+    """Returns whether a node other than an argument assigns or deletes the name."""
+    if isinstance(node, ast.Name):
+        return node.id == NAME and not isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.alias):
+        return (node.asname or node.name.partition(".")[0]) == NAME
+    return NAME in (getattr(node, "name", None), getattr(node, "rest", None))  # of a function or pattern, for example
