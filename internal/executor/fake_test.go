@@ -27,7 +27,9 @@ type fakeHost struct {
 	failCreate error // returned by Create unless nil
 	failClose  int   // how many more times closing a box fails
 	failLimit  error
-	violations []string
+
+	violationsMu sync.Mutex
+	violations   []string
 }
 
 type fakeBox struct {
@@ -52,6 +54,8 @@ func newFakeHost() *fakeHost {
 }
 
 func (h *fakeHost) violation(format string, args ...any) {
+	h.violationsMu.Lock()
+	defer h.violationsMu.Unlock()
 	h.violations = append(h.violations, fmt.Sprintf(format, args...))
 }
 

@@ -623,6 +623,34 @@ func TestBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
 	})
 }
 
+// TestFailedBoxThatCannotBeDestroyedKeepsItsSlot checks that a box whose runner does not start is destroyed, in the end.
+func TestFailedBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := newFakeHost()
+		host.failClose = 2
+		tp := newTestPool(t, host, PoolOptions{MinReady: -1, Max: 1})
+		failed := false
+		tp.start = func(ctx context.Context, box Box, preload []string, tmpl *boxTemplate) (boxRunner, error) {
+			if !failed {
+				failed = true
+				return nil, errors.New("preload failed")
+			}
+			return host.start(ctx, box, preload, tmpl)
+		}
+		tp.run()
+		next := tp.startAcquire(t.Context(), "a", Limits{})
+		if next.done() || tp.Stats().Destroying != 1 || tp.Stats().CreateErrors != 1 {
+			t.Errorf("while a box is destroyed: request served %v, Stats = %+v; want it to wait, and Destroying 1",
+				next.done(), tp.Stats())
+		}
+		wait(2 * destroyDelay)
+		if !next.done() || next.err != nil {
+			t.Errorf("request after the box was destroyed = %+v, want it served", next)
+		}
+		tp.finish()
+	})
+}
+
 func TestStopEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
@@ -670,7 +698,7 @@ func TestStopWithABoxThatCannotBeDestroyed(t *testing.T) {
 		host.failClose = 2 // once, and when the pool ends
 		host.mu.Unlock()
 		tp.stop()
-		if err := <-tp.done; err == nil || !strings.Contains(err.Error(), "1 boxes could not be destroyed") {
+		if err := <-tp.done; err == nil || !strings.Contains(err.Error(), "could not be destroyed: 1") {
 			t.Errorf("Run = %v, want that a box could not be destroyed", err)
 		}
 	})
@@ -678,22 +706,30 @@ func TestStopWithABoxThatCannotBeDestroyed(t *testing.T) {
 
 // TestRunNeedsItsDriver checks that a pool whose driver cannot sweep or probe does not run.
 func TestRunNeedsItsDriver(t *testing.T) {
-	p, err := NewPool(brokenDriver{}, PoolOptions{Dir: t.TempDir(), Owner: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "install runsc") {
-		t.Errorf("Run = %v, want the driver's advice", err)
-	}
-	if _, err := p.Acquire(t.Context(), Key{}, Limits{}, nil); !errors.Is(err, ErrPoolClosed) ||
-		!strings.Contains(err.Error(), "install runsc") {
-		t.Errorf("Acquire = %v, want ErrPoolClosed and the reason", err)
+	for want, driver := range map[string]Driver{
+		"install runsc": brokenDriver{}, "no access to a cgroup": unsweptDriver{},
+	} {
+		p, err := NewPool(driver, PoolOptions{Dir: t.TempDir(), Owner: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Run = %v, want %q", err, want)
+		}
+		if _, err := p.Acquire(t.Context(), Key{}, Limits{}, nil); !errors.Is(err, ErrPoolClosed) ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("Acquire = %v, want ErrPoolClosed and %q", err, want)
+		}
 	}
 }
 
 type brokenDriver struct{ Driver }
 
 func (brokenDriver) Probe(context.Context) (Info, error) { return Info{}, errors.New("install runsc") }
+
+type unsweptDriver struct{ brokenDriver }
+
+func (unsweptDriver) Sweep(context.Context, string) error { return errors.New("no access to a cgroup") }
 
 // TestFirstBoxIsTheProbe checks that an Inspector is probed after its first box could not be created. The probe's error
 // ends the pool.

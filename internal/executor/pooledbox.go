@@ -21,7 +21,7 @@ const (
 	bound            // idle and bound to a key
 	acquired
 	cleaning   // released; it becomes bound when what the program has left is removed
-	destroying // discarded, and not yet destroyed
+	destroying // discarded, and not yet destroyed; it may have no runner
 )
 
 // pooledBox is a box in a pool. Its fields are guarded by Pool.mu, except dir, hasDisk, box, runner, views,
@@ -76,22 +76,29 @@ func (p *Pool) begin(e *environment) *pooledBox {
 
 // create makes a box ready, and then watches it until its runner ends.
 func (p *Pool) create(ctx context.Context, b *pooledBox, work *sync.WaitGroup) {
-	err := p.build(ctx, b)
-	if err != nil {
-		err = errors.Join(p.explainFullDisk(err), p.removeWorkspace(b))
+	if err := p.build(ctx, b); err != nil {
+		err = p.explainFullDisk(err)
+		if b.box == nil {
+			err = errors.Join(err, p.removeWorkspace(b))
+		}
 		p.update(func() { p.createFailed(ctx, b, err) })
-		return
+	} else {
+		p.update(func() { p.created(b) })
+		work.Go(func() { p.watch(b) })
 	}
-	p.update(func() { p.created(b) })
-	work.Go(func() { p.watch(b) })
 	if ctx.Err() != nil { // Run may have dispatched for the last time
 		p.destroyDiscarded(ctx, work)
 	}
 }
 
-// createFailed records why a box could not be created; p.mu is held.
+// createFailed records why a box could not be created. If the box could not be destroyed either, createFailed discards
+// it; p.mu is held.
 func (p *Pool) createFailed(ctx context.Context, b *pooledBox, err error) {
-	delete(p.sched.boxes, b.slot)
+	if b.box == nil {
+		delete(p.sched.boxes, b.slot)
+	} else {
+		p.sched.discard(b)
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -139,7 +146,8 @@ func (p *Pool) announceReady() {
 	}
 }
 
-// build creates the workspace, the box and its runner. After an error only the workspace is left.
+// build creates the workspace, the box and its runner. After an error the workspace is left, and b.box if it could not
+// be destroyed.
 func (p *Pool) build(ctx context.Context, b *pooledBox) error {
 	root, err := p.prepared(ctx, b.env)
 	if err != nil {
@@ -159,20 +167,26 @@ func (p *Pool) build(ctx context.Context, b *pooledBox) error {
 		return err
 	}
 	err = p.boot(ctx, b, spec, root.Preload)
-	if _, ok := errors.AsType[*snapshotError](err); ok { // the snapshot has been removed
+	if _, ok := errors.AsType[*snapshotError](err); ok && b.box == nil { // the snapshot has been removed
 		err = p.boot(ctx, b, spec, root.Preload)
 	}
 	return err
 }
 
-// boot creates the box and starts its runner. After an error, neither is left.
-func (p *Pool) boot(ctx context.Context, b *pooledBox, spec Spec, preload []string) (err error) {
+// boot creates the box and starts its runner. After an error, b.box is nil unless the box could not be destroyed.
+func (p *Pool) boot(ctx context.Context, b *pooledBox, spec Spec, preload []string) error {
 	began := time.Now()
-	if b.box, err = p.driver.Create(ctx, spec); err != nil {
+	box, err := p.driver.Create(ctx, spec)
+	if err != nil {
 		return err
 	}
-	if b.runner, err = p.start(ctx, b.box, preload, &b.env.template); err != nil {
-		return errors.Join(err, b.box.Destroy(context.WithoutCancel(ctx)))
+	b.box = box
+	if b.runner, err = p.start(ctx, box, preload, &b.env.template); err != nil {
+		destroyErr := box.Destroy(context.WithoutCancel(ctx))
+		if destroyErr == nil {
+			b.box = nil
+		}
+		return errors.Join(err, destroyErr)
 	}
 	b.bootTime = time.Since(began)
 	if _, ok := b.box.(MemoryMeter); ok || p.opts.IdleMemoryMB > 0 {
@@ -231,7 +245,11 @@ func (p *Pool) destroy(ctx context.Context, b *pooledBox) {
 func (p *Pool) tryDestroy(ctx context.Context, b *pooledBox) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
 	defer cancel()
-	if err := b.runner.close(ctx); err != nil {
+	destroy := b.box.Destroy
+	if b.runner != nil {
+		destroy = b.runner.close
+	}
+	if err := destroy(ctx); err != nil {
 		return err
 	}
 	return errors.Join(p.callOnDestroy(b), p.removeWorkspace(b))

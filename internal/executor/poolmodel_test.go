@@ -28,7 +28,7 @@ func TestPoolInvariants(t *testing.T) {
 			Max:           rapid.IntRange(1, 4).Draw(rt, "max"),
 			MemoryMBTotal: rapid.SampledFrom([]int{0, 1000}).Draw(rt, "memory"),
 			Reuse:         rapid.SampledFrom([]string{ReuseTenant, ReuseNever}).Draw(rt, "reuse"),
-			IdleMemoryMB:  rapid.SampledFrom([]int{0, 50, 130}).Draw(rt, "idle memory"), // a fake box has 40
+			IdleMemoryMB:  rapid.SampledFrom([]int{0, 50, 130}).Draw(rt, "idle memory"), // typicalBoxMB is 40
 		}
 		if rapid.Bool().Draw(rt, "environments") { // tenant c uses the second one
 			opts.Environments = []Environment{{Name: "default"}, {Name: "c"}}

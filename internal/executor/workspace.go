@@ -89,7 +89,7 @@ func (p *Pool) removeFiles(ctx context.Context) error {
 	left := len(p.sched.boxes)
 	p.mu.Unlock()
 	if left > 0 {
-		return fmt.Errorf("stop pool: %d boxes could not be destroyed", left)
+		return fmt.Errorf("stop pool: boxes that could not be destroyed: %d", left)
 	}
 	defer p.lock.Release()
 	if err := hostdir.Remove(filepath.Dir(p.workspacesDir())); err != nil {
