@@ -18,8 +18,8 @@ type Execution struct {
 	// auto (the strongest sandbox that works on this host), microsandbox (virtual machines; needs
 	// msb and hardware virtualisation) or gvisor.
 	SandboxType string `yaml:"sandbox_type" env:"SANDBOX_TYPE"`
-	// Image of boxes: an OCI reference, or an archive or directory of this host whose path begins
-	// with / or ./. The image must have Python 3.9 or newer. The default with microsandbox is
+	// Image of boxes: an OCI reference, or the path of an archive or directory of this host
+	// (docs/environments.md). The image must have Python 3.9 or newer. The default with microsandbox is
 	// docker.io/library/python:3.12-slim, and with gVisor the host's Python. Cannot be combined with
 	// rootfs, nor under gVisor with requirements.
 	SandboxImage string `yaml:"sandbox_image" env:"SANDBOX_IMAGE"`

@@ -85,6 +85,11 @@ func New(opts Options) (*Driver, error) {
 	}
 	opts.Dir = dir
 	opts.Msb = cmp.Or(opts.Msb, "msb")
+	if strings.Contains(opts.Msb, "/") { // commands have another working directory
+		if opts.Msb, err = filepath.Abs(opts.Msb); err != nil {
+			return nil, fmt.Errorf("path of msb: %w", err)
+		}
+	}
 	opts.Image = cmp.Or(opts.Image, DefaultImage)
 	opts.MaxImageMB = cmp.Or(opts.MaxImageMB, 4096)
 	opts.MemoryMB = cmp.Or(opts.MemoryMB, 768)
@@ -105,7 +110,6 @@ func New(opts Options) (*Driver, error) {
 	if supportsUserAttributes(memoryDir) {
 		d.boxes = filepath.Join(memoryDir, "codefleet-msb-"+hostdir.PathHash(dir))
 	}
-
 	return d, nil
 }
 

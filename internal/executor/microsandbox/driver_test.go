@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -235,6 +236,31 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestRelativePaths checks that msb and images are found by paths that are relative to the worker's directory, although
+// msb runs in another one.
+func TestRelativePaths(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(shortDir(t))
+	if err := errors.Join(os.MkdirAll("images/python", 0o700), os.WriteFile("image.tar", nil, 0o600),
+		os.Symlink(self, "msb")); err != nil {
+		t.Fatal(err)
+	}
+	for _, image := range []string{"./image.tar", "image.tar", "images/python"} {
+		t.Run(image, func(t *testing.T) {
+			var log bytes.Buffer
+			create(t, newDriver(t, microsandbox.Options{
+				Msb: "./msb", Dir: shortDir(t), Image: image, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			}), "w0")
+			if !strings.Contains(log.String(), "size of image unknown") { // the fake does not list what it has loaded
+				t.Errorf("log = %s, want that the image's size is unknown", &log)
+			}
+		})
+	}
+}
+
 // TestReasons checks that each problem of a host is reported with its reason and a fix.
 func TestReasons(t *testing.T) {
 	script := func(text string) string {
@@ -301,6 +327,9 @@ func TestReasons(t *testing.T) {
 		},
 		"a fetched image of 10 GB": {
 			microsandbox.Options{Msb: good, Image: "python:large"}, executor.ReasonImageTooLarge, "10240 MB",
+		},
+		"a fetched image of 10 GB without a tag": {
+			microsandbox.Options{Msb: good, Image: "large"}, executor.ReasonImageTooLarge, "10240 MB",
 		},
 		"an image of 10 GB": {microsandbox.Options{Msb: good, Image: large}, executor.ReasonImageTooLarge, "10240 MB"},
 	} {

@@ -125,13 +125,16 @@ func fakeMsb(args []string) int {
 		}
 	case "image":
 		fmt.Print(`[{"reference":"docker.io/library/python:fake","size_bytes":117800960},` +
-			`{"reference":"docker.io/library/python:large","size_bytes":10737418240}]`)
+			`{"reference":"docker.io/library/python:large","size_bytes":10737418240},` +
+			`{"reference":"docker.io/library/large:latest","size_bytes":10737418240}]`)
 	case "metrics":
 		metrics := map[string]any{"vcpu_time_ns": 2e6, "memory_host_resident_bytes": 3 << 20}
 		err = json.NewEncoder(os.Stdout).Encode(metrics)
 	case "pull":
 		err = errors.New("image error: not found: " + rest[0])
-	case "doctor", "load":
+	case "load":
+		_, err = os.Stat(flags["--input"][0])
+	case "doctor":
 	default:
 		err = fmt.Errorf("unknown command %q", args)
 	}

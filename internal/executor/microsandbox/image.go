@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -49,9 +50,10 @@ func (d *Driver) prepareImage(ctx context.Context, name string) (*image, error) 
 	return img, nil
 }
 
-// isPath reports whether an image name is the path of a file or directory, not a reference.
+// isPath reports whether the name of an image that does not exist on this host is meant as a path, not as a reference.
+// Package image has the same rule for gVisor.
 func isPath(name string) bool {
-	return strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
+	return strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".tar")
 }
 
 // displayName returns the name of an image for users, without the directory of a file on this host.
@@ -64,30 +66,33 @@ func displayName(name string) string {
 
 // fetchImage pulls or loads an image unless msb has it, and returns its reference.
 func (d *Driver) fetchImage(ctx context.Context, name string) (ref string, err error) {
-	if !isPath(name) {
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) && !isPath(name) {
 		return name, d.fetch(ctx, name, executor.ReasonImageMissing, name, "pull", "--quiet", name)
 	}
-	path, err := filepath.EvalSymlinks(name)
-	if err != nil {
-		return "", imageError(executor.ReasonImageMissing, "find image %s: %w", name, err)
+	file := name
+	if err == nil {
+		file, err = filepath.EvalSymlinks(name)
 	}
-	info, err := os.Stat(path)
+	if err == nil {
+		file, err = filepath.Abs(file) // msb has another working directory
+	}
 	if err != nil {
 		return "", imageError(executor.ReasonImageMissing, "find image %s: %w", name, err)
 	}
 	if info.IsDir() {
-		return d.loadDir(ctx, path)
+		return d.loadDir(ctx, file)
 	}
 	if mb := info.Size() >> 20; mb > d.opts.MaxImageMB {
 		return "", d.tooLarge(name, mb)
 	}
-	ref = localRef(path, info)
-	return ref, d.load(ctx, ref, path)
+	ref = localRef(file, info)
+	return ref, d.load(ctx, ref, file)
 }
 
 // localRef names an image by its file's path, size and time, so that a changed file is another image.
-func localRef(path string, info fs.FileInfo) string {
-	return localName(fmt.Sprintf("%s\x00%d\x00%d", path, info.Size(), info.ModTime().UnixNano()))
+func localRef(file string, info fs.FileInfo) string {
+	return localName(fmt.Sprintf("%s\x00%d\x00%d", file, info.Size(), info.ModTime().UnixNano()))
 }
 
 func localName(identity string) string {
@@ -113,7 +118,10 @@ func (d *Driver) fetch(ctx context.Context, ref string, reason executor.Reason, 
 		}
 		return imageError(reason, "fetch image %s: %w", name, err)
 	}
-	_, err := d.hasImage(ctx, ref) // checks the size, which is known now
+	has, err := d.hasImage(ctx, ref) // checks the size, which is known now
+	if err == nil && !has {
+		d.log.WarnContext(ctx, "size of image unknown: msb does not list it under its name", "image", name)
+	}
 	return err
 }
 
@@ -130,7 +138,8 @@ func (d *Driver) hasImage(ctx context.Context, ref string) (bool, error) {
 	return has, err
 }
 
-// listsImage searches the output of `msb image list` for a reference. One that names no registry is of Docker Hub.
+// listsImage searches the output of `msb image list` for a reference. One that names no registry is of Docker Hub. The
+// default tag is latest.
 func listsImage(list []byte, ref string) (has bool, bytes int64, err error) {
 	var found []struct {
 		Reference string `json:"reference"`
@@ -138,6 +147,9 @@ func listsImage(list []byte, ref string) (has bool, bytes int64, err error) {
 	}
 	if err := json.Unmarshal(list, &found); err != nil {
 		return false, 0, fmt.Errorf("decode msb's list of images: %w", err)
+	}
+	if !strings.ContainsAny(path.Base(ref), ":@") {
+		ref += ":latest"
 	}
 	for _, i := range found {
 		if i.Reference == ref || i.Reference == "docker.io/"+ref || i.Reference == "docker.io/library/"+ref {
