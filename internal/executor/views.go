@@ -119,9 +119,7 @@ func unlinkSkills(workspace string, links map[string]string) error {
 		return err
 	}
 	defer root.Close()
-	if info, statErr := root.Lstat("skills"); statErr == nil && info.IsDir() && info.Mode()&0o700 != 0o700 {
-		err = root.Chmod("skills", info.Mode().Perm()|0o700) // a program has removed its own access, and this process's
-	}
+	err = regainAccess(root, "skills")
 	moved := map[string]bool{} // targets of links that the program has removed, replaced or moved
 	for link, target := range links {
 		if got, readErr := root.Readlink(link); readErr == nil && got == target {
@@ -136,12 +134,21 @@ func unlinkSkills(workspace string, links map[string]string) error {
 	return err
 }
 
+// regainAccess gives this process access to a directory if a program has removed it.
+func regainAccess(parent *os.Root, name string) error {
+	info, err := parent.Lstat(name)
+	if err != nil || !info.IsDir() || info.Mode()&0o700 == 0o700 {
+		return nil //nolint:nilerr // nothing to do
+	}
+	return parent.Chmod(name, info.Mode().Perm()|0o700)
+}
+
 // removeLinks removes the links to the targets in a directory and below it. It reads few names at once: a program can
 // make more hard links to a file than this process has memory for.
 func removeLinks(dir *os.Root, targets map[string]bool, depth int) (err error) {
 	list, openErr := dir.Open(".")
 	if openErr != nil {
-		return nil //nolint:nilerr // a program has made the directory unreadable
+		return openErr
 	}
 	var below []string
 	for readErr := error(nil); readErr == nil; {
@@ -161,9 +168,13 @@ func removeLinks(dir *os.Root, targets map[string]bool, depth int) (err error) {
 	}
 	list.Close()
 	for _, name := range below {
-		if sub, openErr := dir.OpenRoot(name); openErr == nil {
-			err = errors.Join(err, removeLinks(sub, targets, depth+1), sub.Close())
+		err = errors.Join(err, regainAccess(dir, name))
+		sub, openErr := dir.OpenRoot(name)
+		if openErr != nil {
+			err = errors.Join(err, openErr)
+			continue
 		}
+		err = errors.Join(err, removeLinks(sub, targets, depth+1), sub.Close())
 	}
 	return err
 }

@@ -120,10 +120,11 @@ func TestSkillLinks(t *testing.T) {
 		t.Errorf("stat of skills afterwards = %v, %v, want mode 0700", info, err)
 	}
 
-	// A program moves the directory.
+	// A program moves the directory to one without access. (Root has access to any directory.)
 	made, err = v.linkSkills(workspace, "v1")
 	elsewhere := filepath.Join(workspace, "a/b\xff")
-	err = errors.Join(err, os.MkdirAll(filepath.Dir(elsewhere), 0o700), os.Rename(skills, elsewhere))
+	err = errors.Join(err, os.MkdirAll(filepath.Dir(elsewhere), 0o700), os.Rename(skills, elsewhere),
+		os.Chmod(filepath.Dir(elsewhere), 0))
 	if err = errors.Join(err, unlinkSkills(workspace, made)); err != nil || len(made) != 2 {
 		t.Fatalf("unlinkSkills of %v = %v, want nil, and the links saved and gone", made, err)
 	}

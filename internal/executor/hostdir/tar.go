@@ -5,6 +5,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // Tar writes the directories, files and symbolic links below dir, ordered by name. change may modify each header.
@@ -15,12 +18,33 @@ func Tar(w *tar.Writer, dir string, change func(*tar.Header)) error {
 		return err
 	}
 	defer root.Close()
-	return fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || path == "." {
+	return tarDir(w, root, ".", change)
+}
+
+// tarDir writes what is below a directory. fs.WalkDir would refuse directories whose names are not UTF-8.
+func tarDir(w *tar.Writer, root *os.Root, dir string, change func(*tar.Header)) error {
+	file, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	entries, err := file.ReadDir(-1)
+	file.Close()
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		if err := tarEntry(w, root, path, change); err != nil {
 			return err
 		}
-		return tarEntry(w, root, path, change)
-	})
+		if entry.IsDir() {
+			if err := tarDir(w, root, path, change); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func tarEntry(w *tar.Writer, root *os.Root, path string, change func(*tar.Header)) error {

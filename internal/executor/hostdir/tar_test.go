@@ -19,6 +19,8 @@ func TestTar(t *testing.T) {
 	err := errors.Join(
 		os.MkdirAll(filepath.Join(dir, "b", "empty"), 0o755),
 		os.WriteFile(filepath.Join(dir, "b", "file"), []byte("12"), 0o640),
+		os.Mkdir(filepath.Join(dir, "c\xff"), 0o755),
+		os.WriteFile(filepath.Join(dir, "c\xff", "d\xff"), nil, 0o640),
 		os.Symlink("b/file", filepath.Join(dir, "a")),
 		syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
 	)
@@ -56,6 +58,8 @@ func TestTar(t *testing.T) {
 		{"b/", "", "", 0o755, 7},
 		{"b/empty/", "", "", 0o755, 7},
 		{"b/file", "", "12", 0o640, 7},
+		{"c\xff/", "", "", 0o755, 7},
+		{"c\xff/d\xff", "", "", 0o640, 7},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("Tar (-want +got):\n%s", d)
