@@ -18,6 +18,8 @@ import (
 	"cel.dev/cel-go/common/cost"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/interpreter"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Limits of an expression.
@@ -42,7 +44,8 @@ func Compile(source string, variables ...string) (*Condition, error) {
 		return nil, err
 	}
 	if !isCondition(checked) {
-		return nil, fmt.Errorf("the expression %q is a %s, not true or false", source, checked.OutputType())
+		return nil, fmt.Errorf("the expression %q has the type %s, which is neither true nor false",
+			text.Truncate(source, maxMessage), checked.OutputType())
 	}
 	return &Condition{source: source, program: program}, nil
 }

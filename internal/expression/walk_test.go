@@ -35,7 +35,7 @@ func TestWalksCost(t *testing.T) {
 		chain("1 in data.a", "||"):          true,
 		chain("[data]!=[]", "&&"):           true,
 		chain("{'a':data}!={}", "&&"):       true,
-		sum(200) + " == " + sum(200):        true,
+		sum(8) + " == " + sum(8):            true,
 		"data.s.matches('(a?){200}b')":      true,
 		"''.matches('" + repeated + "')":    true,
 		"data.text.matches('\\\\p{L}{3,}')": false, // 64 KB
@@ -50,11 +50,8 @@ func TestWalksCost(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Compile(%.40q) = %v, want nil", source, err)
 		}
-		holds, err := condition.Holds(t.Context(), values)
+		holds, err := condition.HoldsEventually(t.Context(), values)
 		tooMuch := err != nil && strings.Contains(err.Error(), "cost limit exceeded")
-		if errors.Is(err, expression.ErrTooSlow) { // on a busy machine
-			continue
-		}
 		if tooMuch != refused || holds == refused {
 			t.Errorf("Holds(%.40q) = %t, %v, want that it costs too much: %t", source, holds, err, refused)
 		}
