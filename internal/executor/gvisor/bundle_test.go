@@ -93,8 +93,10 @@ func TestCopyLink(t *testing.T) {
 	if err := copyLink(filepath.Join(host, "file"), filepath.Join(root, "old")); err != nil {
 		t.Errorf("copyLink of a file = %v, want nil", err)
 	}
-	if got, err := os.ReadFile(filepath.Join(root, "dir/file")); err != nil || string(got) != "z" {
-		t.Errorf("a file of the root = %q, %v, want z", got, err)
+	for path, want := range map[string]string{"file": "y", "dir/file": "z"} {
+		if got, err := os.ReadFile(filepath.Join(root, path)); err != nil || string(got) != want {
+			t.Errorf("file %s of the root = %q, %v, want %s", path, got, err, want)
+		}
 	}
 }
 
@@ -299,9 +301,12 @@ func TestFindCgroups(t *testing.T) {
 }
 
 func TestValidName(t *testing.T) {
-	for _, name := range []string{"", ".", "..", "a/b", "a b", "a:b", "a,b", "a\x00"} {
-		if validName(name) {
-			t.Errorf("validName(%q) = true, want false", name)
+	for name, want := range map[string]bool{
+		"w0": true, "host.example-1_b": true,
+		"": false, ".": false, "..": false, "a/b": false, "a b": false, "a:b": false, "a,b": false, "a\x00": false,
+	} {
+		if got := validName(name); got != want {
+			t.Errorf("validName(%q) = %t, want %t", name, got, want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -93,6 +94,10 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 	if err := worker.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		_ = worker.Process.Kill() // fails if it has ended
+		_ = worker.Wait()
+	})
 	lines := bufio.NewScanner(stdout)
 	if !lines.Scan() || lines.Text() != "ready" {
 		t.Fatalf("worker printed %q, want ready", lines.Text())
@@ -155,14 +160,14 @@ func checkNothingLeft(t *testing.T, dir string) {
 		t.Errorf("mounts left: %q, %v, want none", mounts, err)
 	}
 	if loops := loopsBelow(t, dir); len(loops) > 0 {
-		t.Errorf("loop devices left: %q, want none", loops)
+		t.Errorf("loop devices left: %+v, want none", loops)
 	}
 	for _, sub := range []string{"gv", "pool"} {
 		if left, err := os.ReadDir(filepath.Join(dir, sub)); err != nil || len(left) > 0 {
 			t.Errorf("files left in %s: %v, %v, want none", sub, left, err)
 		}
 	}
-	if groups, _ := filepath.Glob("/sys/fs/cgroup/*/codefleet/victim-*"); len(groups) > 0 {
+	if groups := gvisor.Groups(filepath.Join(dir, "gv", "victim")); len(groups) > 0 {
 		t.Errorf("cgroups left: %q, want none", groups)
 	}
 }
@@ -183,19 +188,14 @@ func processesBelow(t testing.TB, dir string) []string {
 	return found
 }
 
-func loopsBelow(t testing.TB, dir string) []string {
+// loopsBelow returns the loop devices whose files are below dir.
+func loopsBelow(t testing.TB, dir string) []hostdir.Disk {
 	t.Helper()
-	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	disks, err := hostdir.Disks()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
-	for _, file := range files {
-		if image, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(image), dir+"/") {
-			found = append(found, string(image))
-		}
-	}
-	return found
+	return slices.DeleteFunc(disks, func(d hostdir.Disk) bool { return !hostdir.Below(d.Image, dir) })
 }
 
 // TestRootless runs tests of this binary as an ordinary user.
@@ -285,11 +285,16 @@ func killBelow(t *testing.T, dir string) {
 	if err != nil {
 		t.Error(err)
 	}
+	killed := 0
 	for _, file := range files {
 		args, err := os.ReadFile(file)
 		pid, isPid := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err == nil && isPid == nil && strings.Contains(string(args), "--root="+dir+"/") {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // fails if the process has ended
+		if err == nil && isPid == nil && strings.Contains(string(args), "--root="+dir+"/") &&
+			syscall.Kill(pid, syscall.SIGKILL) == nil {
+			killed++
 		}
+	}
+	if killed == 0 {
+		t.Error("found no process of a box, want one to kill")
 	}
 }

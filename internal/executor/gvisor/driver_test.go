@@ -237,8 +237,8 @@ func TestCPULimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if share := stats.CPUMS / float64(elapsed.Milliseconds()); share < 0.1 || share > 0.35 {
-		t.Errorf("a busy loop used %.2f processors, want about the limit of 0.25", share)
+	if share := stats.CPUMS / float64(elapsed.Milliseconds()); share > 0.35 {
+		t.Errorf("a busy loop used %.2f processors, want about the limit of 0.25, or less on a busy machine", share)
 	}
 }
 

@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -181,30 +178,9 @@ func TestWorkspaceLimitBelowTheDisk(t *testing.T) {
 	box.Release()
 }
 
-// killBox kills the sandbox process of the box in a slot.
-func killBox(t *testing.T, slot string) {
-	t.Helper()
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	killed := 0
-	for _, file := range files {
-		args, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(string(args), "/b/"+slot+"\x00") ||
-			!strings.Contains(string(args), "\x00boot\x00") {
-			continue
-		}
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
-			killed++
-		}
-	}
-	if killed == 0 {
-		t.Fatalf("found no sandbox process of slot %s, want one to kill", slot)
-	}
-}
-
 func TestBoxDies(t *testing.T) {
-	events := make(chan executor.PoolEvent, 100)
-	p := startPool(t, newDriver(t), executor.PoolOptions{
+	dir, events := shortDir(t), make(chan executor.PoolEvent, 100)
+	p := startPool(t, newDriverIn(t, dir), executor.PoolOptions{
 		MinReady: 1, Max: 1, DiskMB: 32, Trace: func(e executor.PoolEvent) { events <- e },
 	})
 	await := func(step string) {
@@ -216,19 +192,16 @@ func TestBoxDies(t *testing.T) {
 		}
 	}
 	await("created")
-	killBox(t, "w0") // idle
+	killBelow(t, dir) // idle
 	await("destroyed")
 	await("created")
 	box := acquire(t, p, "a", executor.Limits{})
 	if v := run(t, box, "print(1)"); v.Output != "1\n" {
 		t.Errorf("run after the death of an idle box = %+v, want the output 1", v)
 	}
-	running := make(chan struct{})
-	var once sync.Once
-	go func() { <-running; killBox(t, "w0") }()
 	v, err := box.Run(t.Context(), executor.Program{TaskID: "t", Code: "print(1, flush=True)\nwhile True: pass"},
 		executor.Hooks{
-			Output: func(string, []byte) { once.Do(func() { close(running) }) },
+			Output: func(string, []byte) { killBelow(t, dir) },
 		})
 	if err == nil && (v.Status != executor.Failed || !v.Dirty) {
 		t.Errorf("Run in a box that dies = %+v, want an error, or a failed, dirty verdict", v)
@@ -278,17 +251,22 @@ func measure(t *testing.T, dir string) usage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return usage{len(processesBelow(t, dir)), strings.Count(string(info), dir), len(loopsBelow(t, dir)), len(fds)}
+	u := usage{len(processesBelow(t, dir)), strings.Count(string(info), dir), len(loopsBelow(t, dir)), len(fds)}
+	if u.processes == 0 || u.mounts == 0 {
+		t.Errorf("usage of a ready box = %+v, want its processes and mounts counted", u)
+	}
+	return u
 }
 
 func TestNothingLeaks(t *testing.T) {
 	dir := shortDir(t)
-	d := newDriver(t)
 	boxes := 20
 	if *long {
 		boxes = 200
 	}
-	p := startPool(t, d, executor.PoolOptions{MinReady: 1, Max: 2, Dir: dir, DiskMB: 32})
+	p := startPool(t, newDriverIn(t, filepath.Join(dir, "gv")), executor.PoolOptions{
+		MinReady: 1, Max: 2, Dir: filepath.Join(dir, "pool"), DiskMB: 32,
+	})
 	var before usage
 	for i := range boxes {
 		box := acquire(t, p, fmt.Sprint("tenant-", i), executor.Limits{})

@@ -22,7 +22,12 @@ func engine(tb testing.TB) string {
 // newDriver returns a driver, and checks at the end of the test that it leaves nothing behind.
 func newDriver(tb testing.TB) *gvisor.Driver {
 	tb.Helper()
-	dir := shortDir(tb)
+	return newDriverIn(tb, shortDir(tb))
+}
+
+// newDriverIn is like newDriver, with the driver's state directory.
+func newDriverIn(tb testing.TB, dir string) *gvisor.Driver {
+	tb.Helper()
 	d, err := gvisor.New(gvisor.Options{Runsc: engine(tb), Dir: dir})
 	if err != nil {
 		tb.Fatal(err)

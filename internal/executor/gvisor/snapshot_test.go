@@ -240,7 +240,9 @@ time.sleep(60)`)
 
 func TestRestoredBoxesLeakNothing(t *testing.T) {
 	dir := shortDir(t)
-	p := startPreloaded(t, newDriver(t), executor.PoolOptions{Dir: dir, Reuse: executor.ReuseNever})
+	p := startPreloaded(t, newDriverIn(t, filepath.Join(dir, "gv")), executor.PoolOptions{
+		Dir: filepath.Join(dir, "pool"), Reuse: executor.ReuseNever,
+	})
 	var before usage
 	for i := range 10 {
 		runOnce(t, p, fmt.Sprint("tenant-", i), "print(1)")

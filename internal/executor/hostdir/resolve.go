@@ -29,7 +29,8 @@ func Resolve(ctx context.Context, root *os.Root, name string) (string, error) {
 			return "", context.Cause(ctx)
 		}
 		if len(resolved)+len(remaining) > MaxDepth {
-			return "", fmt.Errorf("%.200s: with its links, the path has more than %d components", name, MaxDepth)
+			return "", fmt.Errorf("%.200s: the path has more than %d components, counting those of its links",
+				name, MaxDepth)
 		}
 		next := remaining[0]
 		remaining = remaining[1:]
