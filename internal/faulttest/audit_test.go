@@ -178,15 +178,21 @@ func (f *fleet) auditWorkspace(t *testing.T, v *verdict, ref state.Ref, tasks []
 		t.Fatal(err)
 	}
 	commits, counted := map[string]int{}, 0
+	files := f.files(t, ref)
 	for _, c := range log {
 		commits[c.TaskID]++
 		if slices.Contains(c.Conflicts, path) {
 			v.kept++
+			kept := path + ".conflict-" + c.TaskID
+			if _, ok := files[kept]; !ok {
+				v.lost++
+				v.problem("file %s of %s does not exist: commit %d did not keep both versions", kept, ref, c.Generation)
+			}
+			delete(files, kept)
 		} else {
 			counted++
 		}
 	}
-	files := f.files(t, ref)
 	for _, task := range tasks {
 		if n := commits[task.id]; n != 1 {
 			v.wantOne(n)
@@ -204,9 +210,7 @@ func (f *fleet) auditWorkspace(t *testing.T, v *verdict, ref state.Ref, tasks []
 	f.auditCounter(v, ref, tasks, path, files[path], counted)
 	delete(files, path)
 	for name := range files {
-		if !strings.HasPrefix(name, path+".conflict-") {
-			v.problem("no task created file %s of %s", name, ref)
-		}
+		v.problem("no task created file %s of %s", name, ref)
 	}
 }
 

@@ -36,7 +36,7 @@ func testCarryOver(t *testing.T, newDriver driverFunc) {
 			if name == "its parent" && !b.separateUser {
 				t.Skip("the program is permitted to kill its runner")
 			}
-			if slow(t) > 1 && (name == "many files" || strings.HasPrefix(name, "deep directories in /")) {
+			if Slow(t) > 1 && (name == "many files" || strings.HasPrefix(name, "deep directories in /")) {
 				t.Skip("an emulated machine cannot remove so much in the second that the runner has for it")
 			}
 			v := b.run(t, helpers+code)

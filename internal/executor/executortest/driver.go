@@ -169,7 +169,7 @@ func openDir(t *testing.T) string {
 func (b *box) runProgram(t *testing.T, p executor.Program, hooks executor.Hooks) executor.Verdict {
 	t.Helper()
 	p.TaskID = cmp.Or(p.TaskID, "task")
-	p.Limits.Timeout = cmp.Or(p.Limits.Timeout, time.Minute*slow(t))
+	p.Limits.Timeout = cmp.Or(p.Limits.Timeout, time.Minute*Slow(t))
 	if !b.single.Alive() {
 		b.start(t)
 	}
@@ -196,16 +196,16 @@ func (b *box) checkNext(t *testing.T) {
 	}
 }
 
-// slow returns the factor for timeouts on slow machines: CODEFLEET_TEST_SLOW, or 1.
-func slow(t *testing.T) time.Duration {
-	t.Helper()
+// Slow returns the factor for timeouts on slow machines: CODEFLEET_TEST_SLOW, or 1.
+func Slow(tb testing.TB) time.Duration {
+	tb.Helper()
 	text := os.Getenv("CODEFLEET_TEST_SLOW")
 	if text == "" {
 		return 1
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		t.Fatalf("CODEFLEET_TEST_SLOW = %q, want a positive integer", text)
+		tb.Fatalf("CODEFLEET_TEST_SLOW = %q, want a positive integer", text)
 	}
 	return time.Duration(n)
 }

@@ -77,7 +77,7 @@ var limited = []struct {
 	},
 	{
 		name: "processor time", code: "while True: pass", limits: executor.Limits{
-			Timeout: 20 * time.Second, CPUs: 0.01,
+			Timeout: time.Minute, CPUs: 0.01,
 		},
 		want: want{status: "failed", code: "cpu_limit"},
 	},
@@ -181,10 +181,11 @@ func testIsolation(t *testing.T, newDriver driverFunc) {
 		b.checkNext(t)
 	})
 	t.Run("capabilities", func(t *testing.T) {
-		v := b.run(t, "[l.split()[1] for l in open('/proc/self/status') if l.startswith('CapEff')]")
-		if b.separateUser {
-			want{result: `["0000000000000000"]`}.check(t, v)
+		if !b.separateUser {
+			t.Skip("runner and program run as the same user on this host")
 		}
+		v := b.run(t, "[l.split()[1] for l in open('/proc/self/status') if l.startswith('CapEff')]")
+		want{result: `["0000000000000000"]`}.check(t, v)
 	})
 }
 

@@ -132,7 +132,7 @@ func testNetwork(t *testing.T, newDriver driverFunc) {
 		v := b.runProgram(t, executor.Program{Code: tunnel + "tunnel(); os.environ['HTTPS_PROXY']"},
 			executor.Hooks{Network: proxy})
 		address := ""
-		if err := json.Unmarshal(v.Result, &address); err != nil {
+		if err := json.Unmarshal(v.Result, &address); err != nil || address == "" {
 			t.Fatalf("program = %s, want the proxy's address", format(v))
 		}
 		_, port, err := net.SplitHostPort(address[len("http://"):])
@@ -193,7 +193,7 @@ func testNetworkEnds(t *testing.T, b *box) {
 	var ended atomic.Int64
 	v := b.runProgram(t, executor.Program{
 		Code:   tunnel + "a = [tunnel(), tunnel()]\nwhile True: pass",
-		Limits: executor.Limits{Timeout: 2 * time.Second * slow(t)},
+		Limits: executor.Limits{Timeout: 2 * time.Second * Slow(t)},
 	}, executor.Hooks{Network: func(ctx context.Context, conn net.Conn) {
 		proxy(ctx, conn)
 		if ctx.Err() == nil {

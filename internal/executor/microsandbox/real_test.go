@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -37,7 +36,7 @@ func newReal(tb testing.TB) *microsandbox.Driver {
 	tb.Helper()
 	msb, image := engine(tb)
 	d, err := microsandbox.New(microsandbox.Options{
-		Msb: msb, Dir: realDir, Image: image, MemoryMB: 900, Timeout: time.Duration(slow(tb)) * 5 * time.Second,
+		Msb: msb, Dir: realDir, Image: image, MemoryMB: 900, Timeout: executortest.Slow(tb) * 5 * time.Second,
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -51,20 +50,6 @@ func newReal(tb testing.TB) *microsandbox.Driver {
 		}
 	})
 	return d
-}
-
-// slow returns the factor for timeouts on slow machines: CODEFLEET_TEST_SLOW, or 1.
-func slow(tb testing.TB) int {
-	tb.Helper()
-	text := os.Getenv("CODEFLEET_TEST_SLOW")
-	if text == "" {
-		return 1
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		tb.Fatalf("CODEFLEET_TEST_SLOW = %q, want a positive integer", text)
-	}
-	return n
 }
 
 func TestContract(t *testing.T) {
