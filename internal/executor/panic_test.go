@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/executor"
@@ -17,20 +18,8 @@ import (
 // program gets an error that it can handle, and the log has the stack.
 func TestHookThatPanics(t *testing.T) {
 	var logged bytes.Buffer
-	pool, err := executor.NewPool(executortest.Host{}, executor.PoolOptions{
-		MinReady: -1, Max: 1, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1,
-		Log: slog.New(slog.NewTextHandler(&logged, nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	stopped := make(chan error, 1)
-	go func() { stopped <- pool.Run(ctx) }()
-	box, err := pool.Acquire(t.Context(), executor.Key{Tenant: "a"}, executor.Limits{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool, stop := hostPool(t, slog.New(slog.NewTextHandler(&logged, nil)))
+	box := acquireHost(t, pool)
 	const code = `
 import os, urllib.request
 from client.mcp_client import call_mcp_tool, ToolError
@@ -48,10 +37,7 @@ except OSError: result.append("no connection")
 		t.Errorf("Run() = %+v, %v, %v, want the result %s", v, v.Error, err, want)
 	}
 	box.Release()
-	cancel()
-	if err := <-stopped; err != nil {
-		t.Errorf("pool.Run() = %v, want nil", err)
-	}
+	stop() // the log is complete
 	for _, part := range []string{"task_id=t7", `panic="broker bug"`, `panic="proxy bug"`, "panic_test.go"} {
 		if !strings.Contains(logged.String(), part) {
 			t.Errorf("log = %s, want %s in it", &logged, part)
@@ -61,23 +47,8 @@ except OSError: result.append("no connection")
 
 // TestCheckThatPanics checks that a box whose program still runs, because a hook has panicked, gets no other program.
 func TestCheckThatPanics(t *testing.T) {
-	pool, err := executor.NewPool(executortest.Host{}, executor.PoolOptions{
-		MinReady: -1, Max: 1, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	stopped := make(chan error, 1)
-	go func() { stopped <- pool.Run(ctx) }()
-	acquire := func() *executor.AcquiredBox {
-		box, err := pool.Acquire(t.Context(), executor.Key{Tenant: "a"}, executor.Limits{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return box
-	}
-	first := acquire()
+	pool, _ := hostPool(t, nil)
+	first := acquireHost(t, pool)
 	func() {
 		defer first.Release()
 		defer func() {
@@ -88,15 +59,42 @@ func TestCheckThatPanics(t *testing.T) {
 		program := executor.Program{TaskID: "t", Code: "while True: pass"}
 		_, _ = first.Run(t.Context(), program, executor.Hooks{Facts: func(executor.Facts) { panic("guardrail bug") }})
 	}()
-	second := acquire()
+	second := acquireHost(t, pool)
 	if v, err := second.Run(t.Context(), executor.Program{TaskID: "t", Code: "1"}, executor.Hooks{}); err != nil ||
 		string(v.Result) != "1" || second.BoxID() == first.BoxID() {
 		t.Errorf("the next program in box %s after %s = %+v, %v, want the result 1 from another box",
 			second.BoxID(), first.BoxID(), v, err)
 	}
 	second.Release()
-	cancel()
-	if err := <-stopped; err != nil {
-		t.Errorf("pool.Run() = %v, want nil", err)
+}
+
+// hostPool runs a pool with one box on this host until stop is called or the test ends.
+func hostPool(t *testing.T, log *slog.Logger) (pool *executor.Pool, stop func()) {
+	t.Helper()
+	pool, err := executor.NewPool(executortest.Host{}, executor.PoolOptions{
+		MinReady: -1, Max: 1, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	stopped := make(chan error, 1)
+	go func() { stopped <- pool.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Errorf("pool.Run() = %v, want nil", err)
+		}
+	})
+	t.Cleanup(stop)
+	return pool, stop
+}
+
+func acquireHost(t *testing.T, pool *executor.Pool) *executor.AcquiredBox {
+	t.Helper()
+	box, err := pool.Acquire(t.Context(), executor.Key{Tenant: "a"}, executor.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return box
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -119,23 +118,60 @@ func TestDestroyEndsSessions(t *testing.T) {
 	create(t, d, "w0") // the name can be used again
 }
 
-// TestBoxDies kills the machine from outside.
+// TestBoxDies checks that when a machine is killed from outside, its sessions end at once, and its name can be used
+// again.
 func TestBoxDies(t *testing.T) {
+	for name, newDriver := range map[string]func(t *testing.T) *microsandbox.Driver{
+		"fake": func(t *testing.T) *microsandbox.Driver { t.Helper(); return fake(t) },
+		"real": func(t *testing.T) *microsandbox.Driver { t.Helper(); return newReal(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDriver(t)
+			box := create(t, d, "crash")
+			s := start(t, box, "/bin/cat")
+			d.KillMachine("o.crash")
+			if _, err := io.ReadAll(s.Stdout()); err != nil {
+				t.Errorf("Stdout = %v, want its end", err)
+			}
+			if code, err := s.Wait(); code != 137 || err != nil {
+				t.Errorf("Wait = %d, %v, want 137", code, err)
+			}
+			if _, err := box.Exec(t.Context(), []string{"/bin/true"}); err == nil {
+				t.Error("Exec in a dead box = nil, want an error")
+			}
+			if err := box.Destroy(t.Context()); err != nil {
+				t.Errorf("Destroy of a dead box = %v, want nil", err)
+			}
+			create(t, d, "crash")
+		})
+	}
+}
+
+// TestDestroyWithoutMsb checks that Destroy kills a machine that msb does not remove, and reports that it is still
+// listed.
+func TestDestroyWithoutMsb(t *testing.T) {
 	home := ""
 	d := fake(t, func(o *microsandbox.Options) { home = o.Dir })
 	box := create(t, d, "w0")
-	s := start(t, box, "/bin/cat")
-	if err := syscall.Kill(fakePID(home, "o.w0"), syscall.SIGKILL); err != nil {
+	unremovable := filepath.Join(home, "unremovable")
+	if err := os.WriteFile(unremovable, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadAll(s.Stdout()); err != nil {
-		t.Errorf("Stdout = %v, want its end", err)
+	if err := box.Destroy(t.Context()); err == nil || !strings.Contains(err.Error(), "msb still lists it") {
+		t.Errorf("Destroy while msb cannot remove a sandbox = %v, want that msb still lists it", err)
 	}
-	if code, err := s.Wait(); code != 137 || err != nil {
-		t.Errorf("Wait = %d, %v, want 137", code, err)
+	pid, late := fakePID(home, "o.w0"), time.After(time.Minute)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !fakeEnded(pid) {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("the machine runs, want it killed")
+		}
 	}
-	if _, err := box.Exec(t.Context(), []string{"/bin/true"}); err == nil {
-		t.Error("Exec in a dead box = nil, want an error")
+	if err := os.Remove(unremovable); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -425,15 +461,20 @@ esac
 // await waits until at least count files match.
 func await(t *testing.T, dir, pattern string, count int) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
+	tick, late := time.NewTicker(time.Millisecond), time.After(time.Minute)
 	defer tick.Stop()
-	for range tick.C {
+	for {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil || t.Context().Err() != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 		if len(found) >= count {
 			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%d files match %s, want %d", len(found), pattern, count)
 		}
 	}
 }

@@ -102,6 +102,9 @@ func fakeMsb(args []string) int {
 	case "remove", "list":
 		err = fakeFailure(home)
 	}
+	if _, missing := os.Stat(filepath.Join(home, "unremovable")); args[0] == "remove" && missing == nil {
+		err = errors.New("the agent does not respond")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		return 1
@@ -111,8 +114,8 @@ func fakeMsb(args []string) int {
 		fmt.Println("msb " + microsandbox.Version)
 	case "create":
 		err = fakeCreate(home, flags, rest)
-	case "sandbox-process":
-		err = fakeSandbox(home, rest[0])
+	case "machine":
+		err = fakeSandbox(home, flags["--name"][0])
 	case "remove":
 		err = fakeRemove(home, rest[0])
 	case "list":
@@ -177,7 +180,7 @@ func fakeCreate(home string, flags map[string][]string, rest []string) error {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
 		return err
 	}
-	cmd := exec.Command(os.Args[0], "sandbox-process", name)
+	cmd := exec.Command(os.Args[0], "machine", "--name", name)
 	cmd.Args[0] = "msb"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -206,13 +209,18 @@ func fakeRemove(home, name string) error {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for range tick.C {
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-			if err != nil || strings.Contains(string(stat), ") Z ") {
+			if fakeEnded(pid) {
 				break
 			}
 		}
 	}
 	return errors.Join(os.RemoveAll(filepath.Dir(fakeSocket(home, name))), os.RemoveAll(dir))
+}
+
+// fakeEnded reports whether a process has ended.
+func fakeEnded(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
 func fakePID(home, name string) int {

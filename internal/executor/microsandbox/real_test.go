@@ -159,27 +159,3 @@ open('/workspace/old', 'a').write(', and more'); os.remove('/workspace/new')
 		t.Errorf("stat of new = %v, want that it does not exist", err)
 	}
 }
-
-// TestRealCrash checks that when a machine is killed, its sessions end at once, and its name can be used again.
-func TestRealCrash(t *testing.T) {
-	d := newReal(t)
-	box := newRealBox(t, d, executor.Spec{Name: "crash"})
-	s, err := box.Exec(t.Context(), []string{"/bin/cat"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.KillMachine("test.crash")
-	if _, err := io.ReadAll(s.Stdout()); err != nil {
-		t.Errorf("Stdout = %v, want its end", err)
-	}
-	if code, err := s.Wait(); code != 137 || err != nil {
-		t.Errorf("Wait = %d, %v, want 137", code, err)
-	}
-	if _, err := box.Exec(t.Context(), []string{"/bin/true"}); err == nil {
-		t.Error("Exec in a dead box = nil, want an error")
-	}
-	if err := box.Destroy(t.Context()); err != nil {
-		t.Errorf("Destroy of a dead box = %v, want nil", err)
-	}
-	newRealBox(t, d, executor.Spec{Name: "crash"})
-}
