@@ -623,7 +623,7 @@ func TestBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
 	})
 }
 
-// TestFailedBoxThatCannotBeDestroyedKeepsItsSlot checks that a box whose runner does not start is destroyed, in the end.
+// TestFailedBoxThatCannotBeDestroyedKeepsItsSlot checks that a box whose runner does not start is destroyed in the end.
 func TestFailedBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()

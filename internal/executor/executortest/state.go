@@ -229,8 +229,8 @@ func testState(t *testing.T, newDriver driverFunc) {
 			if string(got) != c.after {
 				t.Errorf("state.json = %.200s, want %.200s", got, c.after)
 			}
-			if new, _ := filepath.Glob(file + ".*"); new != nil {
-				t.Errorf("the program has left %v", new)
+			if left, _ := filepath.Glob(file + ".*"); left != nil {
+				t.Errorf("the program has left %v", left)
 			}
 			emptyWorkspace(t, b.spec.Workspace)
 		})
