@@ -150,8 +150,9 @@ func (c *Client) fetchData(ctx context.Context, s *submission) error {
 }
 
 // read reads the record, or makes one for an event without a record, and reports whether this message owns it.
-// It acknowledges a message whose task is completed, after it has announced the result again, and removes its data. It
-// acknowledges a message whose task another message carries. It requeues a message that arrives too early.
+// After it has announced the result of a completed task again and kept its event, it acknowledges the message and
+// removes its data. It acknowledges a message whose task another message carries. It requeues a message that arrives
+// too early.
 func (r *run) read(ctx context.Context) (owned bool, err error) {
 	rec, err := r.w.c.load(ctx, r.tenant, r.id)
 	if err == nil && !r.owns(rec) || errors.Is(err, ErrUnknownTask) && r.w.c.clustered() {
@@ -171,6 +172,9 @@ func (r *run) read(ctx context.Context) (owned bool, err error) {
 	case rec.Status.Terminal():
 		if err := r.announce(ctx); err != nil { // the event was submitted again, perhaps with another replyto
 			return false, err
+		}
+		if rec.Status != schemas.Dead && rec.DataHash == hashOf(r.data) { // else another event, or a letter has it
+			r.w.c.keepEvent(ctx, r.tenant, r.id, r.m.msg) // the process that ended the task may not have
 		}
 		if err := r.m.acknowledge(ctx, r.w.c); err != nil {
 			return false, err

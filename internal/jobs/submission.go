@@ -284,13 +284,12 @@ func (s *submission) checkPolicy(policy Policy) error {
 
 // record returns the record of the task before its first run.
 func (s *submission) record(ctx context.Context, queueSeq uint64, now time.Time) storedRecord {
-	hash := sha256.Sum256(s.data)
 	var notBefore time.Time
 	if s.task.NotBefore != nil {
 		notBefore = s.task.NotBefore.UTC()
 	}
 	return storedRecord{
-		DataHash: hex.EncodeToString(hash[:]), PartitionKey: s.partition,
+		DataHash: hashOf(s.data), PartitionKey: s.partition,
 		Record: schemas.Record{
 			TaskID: s.id, Tenant: s.tenant, Workspace: s.workspace, Session: s.session,
 			Pool: s.pool, Priority: s.priority, Status: schemas.Queued, QueueSeq: queueSeq,
@@ -299,4 +298,10 @@ func (s *submission) record(ctx context.Context, queueSeq uint64, now time.Time)
 			Source:      s.event.Source(), EventID: s.event.ID(), TraceID: traceID(ctx),
 		},
 	}
+}
+
+// hashOf returns the DataHash of a record.
+func hashOf(data []byte) string {
+	hash := sha256.Sum256(data)
+	return hex.EncodeToString(hash[:])
 }
