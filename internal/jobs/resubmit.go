@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -78,6 +79,10 @@ func (c *Client) submittedEvent(ctx context.Context, rec storedRecord) (s submis
 		id:   rec.TaskID, event: ev, data: ev.Data(),
 	}
 	err = c.fetchData(ctx, &s)
+	var fields map[string]json.RawMessage
+	if err == nil && (json.Unmarshal(s.data, &fields) != nil || fields == nil) {
+		err = refuse(errcode.BadEvent, "", "its data is not a JSON object")
+	}
 	refused, ok := errors.AsType[*RefusedError](err)
 	switch {
 	case !ok:
@@ -96,8 +101,11 @@ func (c *Client) submittedEvent(ctx context.Context, rec storedRecord) (s submis
 func (c *Client) submittedMessage(ctx context.Context, rec storedRecord) (m *jetstream.RawStreamMsg, err error) {
 	for range swapTries {
 		if rec.Status.Terminal() {
-			return c.endedMessage(ctx, rec)
-		}
+			m, err = c.endedMessage(ctx, rec)
+			if rec.Run > 0 || rec.Status != schemas.Cancelled || !errors.Is(err, jetstream.ErrMsgNotFound) {
+				return m, err
+			}
+		} // else it was cancelled before it ran, and the queue may still have the message
 		if m, _, err = c.queuedMessage(ctx, rec); !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return m, err
 		}

@@ -2,16 +2,13 @@ package jobs
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
-
-	"github.com/codefleet/codefleet/schemas"
 )
 
 // TestSubmissionOfAMovingTask reads the submission of a task with the record of one moment and the message where it is
-// at a later one: in the queue, delayed, due again but not claimed, and ended.
+// at a later one: in the queue, delayed, due again but not claimed, and cancelled.
 func TestSubmissionOfAMovingTask(t *testing.T) {
 	f := newFleet(t)
 	const data = `{"code":"moving"}`
@@ -66,39 +63,47 @@ func TestSubmissionOfAMovingTask(t *testing.T) {
 	}
 	check("due")
 
-	kept := &nats.Msg{
-		Subject: submittedSubject("acme", rec.TaskID), Header: keptHeaders(m.Header), Data: m.Data,
-	}
-	if _, err := f.js.PublishMsg(t.Context(), kept); err != nil {
+	if _, err := f.Cancel(t.Context(), "acme", rec.TaskID); err != nil {
 		t.Fatal(err)
 	}
-	change("ended", func(r *storedRecord) { r.Status = schemas.Succeeded })
-	tasks, err := f.js.Stream(t.Context(), streamTasks)
-	if err == nil {
-		err = tasks.Purge(t.Context())
-	}
-	if err != nil {
+	if read["cancelled"], err = f.find(t.Context(), "acme", rec.TaskID); err != nil {
 		t.Fatal(err)
 	}
-	check("ended")
+	check("cancelled")
+	f.work(t, WorkerOptions{Handler: succeed})
+	eventually(t, "events of both tasks", func() error {
+		tasks, kept := streamState(t, f, streamTasks).Msgs, streamState(t, f, streamSubmitted).Msgs
+		if tasks != 0 || kept != 2 {
+			return fmt.Errorf("the queue has %d messages, and %d events are kept, want 0 and 2", tasks, kept)
+		}
+		return nil
+	})
+	check("cancelled and removed from the queue")
 }
 
-// TestSubmissionIsNotValid checks that the error of a submission with both data and a reference says so.
+// TestSubmissionIsNotValid checks that the error of a submission that cannot be submitted again says why.
 func TestSubmissionIsNotValid(t *testing.T) {
 	f := newFleet(t)
-	f.record(t)
-	ev := taskEvent("1", `{"code":"x"}`)
-	h, data, err := encodeNATS(ev)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.Set("ce-dataref", objectRef("acme/x"))
-	f.publish(t, "tasks.default.normal.acme", h, string(data))
-	id := TaskID("acme", ev.Source(), ev.ID())
-	f.awaitRecord(t, id)
-	_, _, err = f.Submitted(t.Context(), "acme", id)
-	want := "the submission of task " + id + " is not valid: the event has both data and a reference to data"
-	if e, ok := errors.AsType[*NotRetryableError](err); !ok || e.Reason != want {
-		t.Errorf("Submitted = %v, want %q", err, want)
+	f.work(t, WorkerOptions{Handler: succeed})
+	const both, noObject = "the event has both data and a reference to data", "its data is not a JSON object"
+	for _, c := range []struct{ data, ref, want string }{
+		{`{"code":"x"}`, objectRef("acme/x"), both}, {`[1]`, "", noObject}, {`null`, "", noObject}, {`no JSON`, "", noObject},
+	} {
+		ev := taskEvent(c.data, `{}`)
+		h, _, err := encodeNATS(ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.ref != "" {
+			h.Set("ce-dataref", c.ref)
+		}
+		f.publish(t, "tasks.default.normal.acme", h, c.data)
+		id := TaskID("acme", ev.Source(), ev.ID())
+		f.awaitRecord(t, id)
+		_, _, err = f.Submitted(t.Context(), "acme", id)
+		want := "the submission of task " + id + " is not valid: " + c.want
+		if e, ok := errors.AsType[*NotRetryableError](err); !ok || e.Reason != want {
+			t.Errorf("Submitted of %s = %v, want %q", c.data, err, want)
+		}
 	}
 }
