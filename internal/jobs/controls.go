@@ -315,11 +315,10 @@ func (c *Client) putControl(ctx context.Context, key string, v any) error {
 	return nil
 }
 
-// dropControl removes a key. It reports whether the key existed. It asks the bucket's leader, because another replica
-// may not have the key yet, and a pause would stay.
+// dropControl removes a key. It reports whether the key existed.
 func (c *Client) dropControl(ctx context.Context, key string) (existed bool, err error) {
-	_, value, err := c.lastOfLeader(ctx, "KV_"+bucketControls, "$KV."+bucketControls+"."+key)
-	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && len(value) == 0 { // never stored, or removed
+	_, value, err := c.keyOfLeader(ctx, bucketControls, key)
+	if err == nil && len(value) == 0 {
 		return false, nil
 	}
 	var kv jetstream.KeyValue

@@ -98,6 +98,16 @@ func (c *Client) lastOfLeader(ctx context.Context, stream, subject string) (seq 
 	return response.Message.Seq, response.Message.Data, nil
 }
 
+// keyOfLeader reads a key from the leader of its bucket, because another replica may not have the latest value yet. The
+// value is empty if the key was never stored, with the revision 0, or was removed.
+func (c *Client) keyOfLeader(ctx context.Context, bucket, key string) (rev uint64, value []byte, err error) {
+	rev, value, err = c.lastOfLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		err = nil
+	}
+	return rev, value, err
+}
+
 func decodeRecord(id string, rev uint64, data []byte) (storedRecord, error) {
 	r := storedRecord{rev: rev}
 	if err := json.Unmarshal(data, &r); err != nil {

@@ -299,7 +299,7 @@ func TestResumeAsksTheLeader(t *testing.T) {
 	s := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	c := connect(t, Options{Server: Server{URL: s.ClientURL()}, Log: noLog})
 	provision(t, c)
-	asked, err := c.nc.SubscribeSync("$JS.API.DIRECT.GET.KV_" + bucketControls + ".>")
+	asked, err := c.nc.SubscribeSync("$JS.API.DIRECT.GET.>")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,6 +309,21 @@ func TestResumeAsksTheLeader(t *testing.T) {
 	for _, want := range []bool{true, false} {
 		if was, err := c.Resume(t.Context(), schemas.PauseFleet); was != want || err != nil {
 			t.Errorf("Resume() = %v, %v, want %v", was, err, want)
+		}
+	}
+	if _, err := c.CreateTenant(t.Context(), "new", ""); err != nil {
+		t.Fatal(err)
+	}
+	if created, err := c.IsCreated(t.Context(), "new"); !created || err != nil {
+		t.Errorf("IsCreated() = %v, %v, want true", created, err)
+	}
+	token, err := c.CreateToken(t.Context(), schemas.Token{Tenant: "new"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []error{nil, ErrUnknownToken} {
+		if err := c.RevokeToken(t.Context(), token.ID); !errors.Is(err, want) {
+			t.Errorf("RevokeToken() = %v, want %v", err, want)
 		}
 	}
 	if err := c.nc.Flush(); err != nil {

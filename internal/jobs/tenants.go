@@ -41,17 +41,11 @@ func (c *Client) IsCreated(ctx context.Context, tenant string) (bool, error) {
 	if c.controls.Load().hasTenant(tenant) {
 		return true, nil
 	}
-	kv, err := c.js.KeyValue(ctx, bucketControls)
-	if err == nil {
-		_, err = kv.Get(ctx, tenantKey+tenant)
-	}
-	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
-		return false, nil
-	}
-	if err != nil {
+	_, value, err := c.keyOfLeader(ctx, bucketControls, tenantKey+tenant)
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, fmt.Errorf("look up tenant %s: %w", tenant, err)
 	}
-	return true, nil
+	return len(value) > 0, nil
 }
 
 // CheckTenant returns a *RefusedError if the tenant is neither in the settings nor created.
@@ -97,9 +91,9 @@ func (c *Client) CreateTenant(ctx context.Context, name, by string) (schemas.Ten
 	return t, c.putControl(ctx, tenantKey+name, t)
 }
 
-// RemoveTenant removes a tenant that an operator has created, and its tokens. Its workspaces and records stay. Its
-// queued tasks, and all later ones, are refused. If the tenant is unknown, because it was removed from the settings,
-// its tokens are revoked, if it has any. The error is an *InSettingsError if the tenant is from the settings.
+// RemoveTenant removes a tenant that an operator has created, with its tokens, limits and pause. Its workspaces and
+// records stay. Its queued tasks, and all later ones, are refused. If the tenant is unknown, because it was removed from
+// the settings, what it has of these is removed. The error is an *InSettingsError if the tenant is from the settings.
 func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 	if c.inSettings(name) {
 		return &InSettingsError{What: "tenant " + name}
@@ -110,20 +104,27 @@ func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 		return unknown
 	}
 	tokens, err := c.Tokens(ctx, name)
-	if err == nil && unknown != nil && len(tokens) == 0 {
-		err = unknown
-	}
 	if err != nil {
 		return err
 	}
-	// The tokens come first: a process that is lost between the writes leaves a tenant that can be removed again.
+	// The tenant comes last: a process that is lost between the writes leaves one that can be removed again.
 	for _, t := range tokens {
 		if err := c.RevokeToken(ctx, t.ID); err != nil && !errors.Is(err, ErrUnknownToken) {
 			return err
 		}
 	}
-	_, err = c.dropControl(ctx, tenantKey+name)
-	return err
+	found := len(tokens) > 0
+	for _, key := range []string{limitsKey + name, pauseKeyOf("tenant/" + name), tenantKey + name} {
+		existed, err := c.dropControl(ctx, key)
+		if err != nil {
+			return err
+		}
+		found = found || existed
+	}
+	if !found {
+		return unknown
+	}
+	return nil
 }
 
 // ListTenants returns the tenants that operators have created.

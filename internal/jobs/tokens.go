@@ -301,15 +301,16 @@ func (c *Client) checkToken(ctx context.Context, t schemas.Token) (schemas.Token
 
 // RevokeToken removes a token. The error is ErrUnknownToken if no token has this id.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
-	kv, err := c.js.KeyValue(ctx, bucketTokens)
-	if err == nil && !isTokenID(id) {
+	if !isTokenID(id) {
 		return ErrUnknownToken
 	}
+	_, value, err := c.keyOfLeader(ctx, bucketTokens, tokenKey+id)
+	if err == nil && len(value) == 0 {
+		return ErrUnknownToken
+	}
+	var kv jetstream.KeyValue
 	if err == nil {
-		_, err = kv.Get(ctx, tokenKey+id)
-	}
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return ErrUnknownToken
+		kv, err = c.js.KeyValue(ctx, bucketTokens)
 	}
 	for _, key := range []string{usedKey + id, tokenKey + id} {
 		if err == nil {

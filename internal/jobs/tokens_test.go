@@ -239,7 +239,8 @@ func TestTokenRefused(t *testing.T) {
 }
 
 // A tenant that an operator creates can submit at once, and its tasks run on workers that have not heard of it yet.
-// Once it is removed, it is unknown, and its tokens are revoked.
+// Once it is removed, it is unknown, its tokens are revoked, and a later tenant does not inherit its limits or its
+// pause.
 func TestCreatedTenant(t *testing.T) {
 	f := newFleet(t, onlyAcme)
 	worker := connect(t, f.opts)
@@ -278,8 +279,20 @@ func TestCreatedTenant(t *testing.T) {
 	if diff := cmp.Diff([]schemas.Tenant{made}, list); err != nil || diff != "" {
 		t.Errorf("ListTenants = %v (-want +got):\n%s", err, diff)
 	}
+	if _, err := f.SetLimits(t.Context(), "new", schemas.TenantLimits{TaskRate: "1/h"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Pause(t.Context(), schemas.Pause{Target: "tenant/new"}); err != nil {
+		t.Fatal(err)
+	}
 	if err := f.RemoveTenant(t.Context(), "new"); err != nil {
 		t.Fatal(err)
+	}
+	limits, errLimits := f.AllLimits(t.Context())
+	pauses, errPauses := f.Pauses(t.Context())
+	if errLimits != nil || errPauses != nil || len(limits)+len(pauses) != 0 {
+		t.Errorf("the removed tenant has the limits %v and the pauses %v (%v, %v), want none",
+			limits, pauses, errLimits, errPauses)
 	}
 	if _, _, err := f.Identify(token.Secret); !errors.Is(err, ErrUnknownToken) {
 		t.Errorf("Identify of a removed tenant's token = %v, want ErrUnknownToken", err)
@@ -298,7 +311,7 @@ func TestCreatedTenant(t *testing.T) {
 // A process may be lost between any two writes of a removal. A tenant that is removed then has no tokens, and one that
 // is not can be removed again.
 func TestRemoveTenantLost(t *testing.T) {
-	const writes = 5 // two for each token, and the tenant's
+	const writes = 6 // two for each token, that of the limits, and the tenant's
 	for n := range writes {
 		f := newFleet(t, onlyAcme)
 		if _, err := f.CreateTenant(t.Context(), "new", ""); err != nil {
@@ -308,6 +321,9 @@ func TestRemoveTenantLost(t *testing.T) {
 			if _, err := f.CreateToken(t.Context(), schemas.Token{Tenant: "new"}); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if _, err := f.SetLimits(t.Context(), "new", schemas.TenantLimits{Weight: new(2)}); err != nil {
+			t.Fatal(err)
 		}
 		js := f.js
 		f.js = &lostPurges{JetStream: js, left: n}
@@ -326,6 +342,9 @@ func TestRemoveTenantLost(t *testing.T) {
 		if err != nil || len(tenants) != 0 {
 			t.Errorf("ListTenants = %v, %v, want none", tenants, err)
 		}
+		if limits, err := f.AllLimits(t.Context()); err != nil || len(limits) != 0 {
+			t.Errorf("AllLimits = %v, %v, want none", limits, err)
+		}
 	}
 }
 
@@ -340,7 +359,9 @@ func TestEventOfATenantThatCannotBeLookedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.publish(t, eventsPrefix+"new", header, string(data))
-	f.js = noControls{f.js}
+	nc := f.nc
+	f.nc = closedConnection(t, f)
+	defer func() { f.nc = nc }()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -361,12 +382,12 @@ func TestEventOfATenantThatCannotBeLookedUp(t *testing.T) {
 	}
 }
 
-// noControls is a queue in which no bucket responds.
-type noControls struct{ jetstream.JetStream }
-
-// KeyValue implements jetstream.KeyValueManager.
-func (noControls) KeyValue(context.Context, string) (jetstream.KeyValue, error) {
-	return nil, nats.ErrTimeout
+// closedConnection returns a connection on which no request succeeds.
+func closedConnection(t *testing.T, f *fleet) *nats.Conn {
+	t.Helper()
+	c := connect(t, f.opts)
+	c.nc.Close()
+	return c.nc
 }
 
 var errLostPurge = errors.New("the process is lost")

@@ -76,8 +76,8 @@ func (b *Workflows) Value(ctx context.Context, tenant, run, key string) ([]byte,
 
 // read reads from the leader, which knows every acknowledged write.
 func (b *Workflows) read(ctx context.Context, key string) ([]byte, uint64, error) {
-	rev, data, err := b.c.lastOfLeader(ctx, "KV_"+bucketWorkflows, "$KV."+bucketWorkflows+"."+key)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
+	rev, data, err := b.c.keyOfLeader(ctx, bucketWorkflows, key)
+	if err == nil && rev == 0 {
 		err = ErrRunNotFound
 	}
 	if err != nil {
