@@ -62,6 +62,9 @@ func (w *Worker) Run(accept, work context.Context) error {
 	return nil
 }
 
+// maxHold is how long a worker starts no tasks of a tenant whose rate was used up, before it tries again.
+const maxHold = 2 * time.Second
+
 // dispatcher assigns lanes with messages to free slots. It learns of messages from three sources: wake-ups,
 // which the server sends for every stored task (fast, but they may be lost); the pending count of each delivered
 // message; and scans of TASKS, which also find the tasks of lost workers.
@@ -223,8 +226,12 @@ func (d *dispatcher) heldNow() func(lane) bool {
 	}
 }
 
-// holdUntil prevents tasks of the lane's tenant from starting until a time.
+// holdUntil prevents tasks of the lane's tenant from starting until a time, but for maxHold at most: another worker may
+// have counted a start that does not take place.
 func (d *dispatcher) holdUntil(l lane, until time.Time) {
+	if latest := time.Now().Add(maxHold); until.After(latest) {
+		until = latest
+	}
 	d.heldUntil[l.tenant] = until
 	d.wakeLater(l, time.Until(until))
 }

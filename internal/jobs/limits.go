@@ -85,8 +85,8 @@ var errChanged = errors.New("other processes change them at the same time")
 // changeLimits reads the limits that were set at run time and writes them again with change applied. It returns
 // errChanged if another process has changed them in between.
 func (c *Client) changeLimits(ctx context.Context, key string, change schemas.TenantLimits) error {
-	seq, data, err := c.lastOfLeader(ctx, "KV_"+bucketControls, "$KV."+bucketControls+"."+key)
-	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+	seq, data, err := c.keyOfLeader(ctx, bucketControls, key)
+	if err != nil {
 		return err
 	}
 	var before schemas.TenantLimits
@@ -214,25 +214,43 @@ func (c *Client) uncount(ctx context.Context, counter string) error {
 // AwaitToolRate waits until the tenant's rates permit another call of the tool with these names, and counts the call.
 // If ctx ends first, it returns the cause.
 func (j *Job) AwaitToolRate(ctx context.Context, tool []string) error {
-	w, tenant := j.r.w, j.r.tenant
-	for pattern, rate := range w.limitsOf(tenant).ToolRates {
-		if !names.MatchTool(pattern, tool) {
-			continue
+	for {
+		until, err := j.r.countCall(ctx, tool)
+		if err != nil {
+			return cmp.Or(context.Cause(ctx), err)
 		}
-		for {
-			_, until, err := w.c.countRate(ctx, tenant, rateTools+subjectEncoding.EncodeToString([]byte(pattern)), rate)
-			if err != nil {
-				return cmp.Or(context.Cause(ctx), err)
-			}
-			if until.IsZero() {
-				break
-			}
-			if clock.Sleep(ctx, time.Until(until)) != nil {
-				return context.Cause(ctx)
-			}
+		if until.IsZero() {
+			return nil
+		}
+		if clock.Sleep(ctx, time.Until(until)) != nil {
+			return context.Cause(ctx)
 		}
 	}
-	return nil
+}
+
+// countCall counts a call against each rate that matches the tool. If one is exceeded, it counts nothing and returns
+// the end of this rate's period; otherwise, until is the zero time.
+func (r *run) countCall(ctx context.Context, tool []string) (until time.Time, err error) {
+	rates := r.w.limitsOf(r.tenant).ToolRates
+	var counters []string
+	for _, pattern := range slices.Sorted(maps.Keys(rates)) {
+		if err != nil || !until.IsZero() || !names.MatchTool(pattern, tool) {
+			continue
+		}
+		var counter string
+		what := rateTools + subjectEncoding.EncodeToString([]byte(pattern))
+		counter, until, err = r.w.c.countRate(ctx, r.tenant, what, rates[pattern])
+		counters = append(counters, counter)
+	}
+	if err == nil && until.IsZero() {
+		return until, nil
+	}
+	ctx, cancel := UntilExit(ctx)
+	defer cancel()
+	for _, counter := range counters {
+		err = errors.Join(err, r.w.c.uncount(ctx, counter))
+	}
+	return until, err
 }
 
 // CountTokens counts model tokens that the run has used, whether or not it completes the task.

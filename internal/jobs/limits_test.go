@@ -77,7 +77,6 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// The backlog counts queued and running tasks. A task that was accepted before is still found.
 // TestChangeLimitsAtOnce changes two limits at once, five times each: no change undoes one of the other limit.
 func TestChangeLimitsAtOnce(t *testing.T) {
 	f := newFleet(t)
@@ -112,6 +111,7 @@ func TestChangeLimitsAtOnce(t *testing.T) {
 	}
 }
 
+// The backlog counts queued and running tasks. A task that was accepted before is still found.
 func TestBacklogOfATenant(t *testing.T) {
 	f := newFleet(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -243,6 +243,31 @@ func TestTaskRate(t *testing.T) {
 	}
 }
 
+// A worker that finds the rate used up starts the task once another worker has undone its count.
+func TestTaskRateAfterUncount(t *testing.T) {
+	awaitHour(t)
+	f := newFleet(t)
+	f.limit(t, schemas.TenantLimits{TaskRate: "1/h"})
+	counter, _, err := f.countRate(t.Context(), "acme", rateTasks, "1/h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.work(t, WorkerOptions{Handler: succeed})
+	rec := f.submit(t, "1", `{"code":"x"}`)
+	eventually(t, "the attempt of the worker", func() error {
+		if n := streamState(t, f, streamRates).LastSeq; n < 3 { // it counts a start, and undoes that
+			return fmt.Errorf("the starts were counted or corrected %d times", n)
+		}
+		return nil
+	})
+	if err := f.uncount(t.Context(), counter); err != nil {
+		t.Fatal(err)
+	}
+	if rec = f.await(t, rec.TaskID); rec.Status != schemas.Succeeded {
+		t.Errorf("task = %s, want succeeded", rec.Status)
+	}
+}
+
 // A task that is cancelled, or waits for its time, does not count against the rate until it starts.
 func TestTaskRateCountsStarts(t *testing.T) {
 	f := newFleet(t)
@@ -321,20 +346,19 @@ func TestTokenRate(t *testing.T) {
 	}
 }
 
-// A rate of calls makes further calls wait for the next period.
+// A rate of calls makes further calls wait for the next period. A call that is not made counts against no rate.
 func TestToolRate(t *testing.T) {
 	awaitHour(t)
 	f := newFleet(t)
-	f.limit(t, schemas.TenantLimits{ToolRates: map[string]schemas.Rate{"crm/*": "2/h", "web/get": "1/s"}})
+	f.limit(t, schemas.TenantLimits{ToolRates: map[string]schemas.Rate{
+		"crm/*": "2/h", "crm/export": "1/h", "web/get": "1/s",
+	}})
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		var texts []any
-		limited, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		for _, tool := range []string{"a", "b", "c"} {
-			if tool == "c" {
-				cancel(errors.New("the task's time is up"))
-			}
+		for _, tool := range []string{"export", "export", "b", "c"} {
+			limited, cancel := context.WithTimeoutCause(ctx, time.Second, errors.New("time is up"))
 			texts = append(texts, j.AwaitToolRate(limited, []string{"crm/" + tool}))
+			cancel()
 		}
 		begin := time.Now()
 		for range 2 {
@@ -345,7 +369,7 @@ func TestToolRate(t *testing.T) {
 		return &schemas.Result{Status: schemas.Succeeded, Output: fmt.Sprint(texts...)}, nil
 	}})
 	rec := f.await(t, f.submit(t, "x", `{"code":"x"}`).TaskID)
-	if want := "<nil> <nil> the task's time is up <nil> <nil> true <nil>"; rec.Result.Output != want {
+	if want := "<nil> time is up <nil> time is up <nil> <nil> true <nil>"; rec.Result.Output != want {
 		t.Errorf("calls = %s, want %s", rec.Result.Output, want)
 	}
 }
