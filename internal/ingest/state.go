@@ -69,6 +69,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Codefleet-State-File", name)
 	h.Set("ETag", strconv.Quote(info.ETag))
 	h.Set("Cache-Control", "no-cache")
+	h.Set("Vary", "Accept") // both forms have the document's ETag, which PUT accepts
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Content-Type", "application/json")
 	if r.Header.Get("If-None-Match") == h.Get("ETag") {

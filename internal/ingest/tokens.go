@@ -42,8 +42,8 @@ func (s *Server) identifyCreated(ctx context.Context, secret string) (identity, 
 		e.Hint = "ask the operator for a new token"
 		return identity{}, e
 	}
-	e := apierror.New(errcode.Unavailable, "this process is starting: it has not read the tokens yet")
-	e.Hint = "try again"
+	e := apierror.New(errcode.Unavailable, "the bearer token cannot be checked now")
+	e.Cause, e.Hint = err.Error(), "try again"
 	return identity{}, e
 }
 
@@ -88,6 +88,7 @@ func (s *Server) deleteToken(w http.ResponseWriter, r *http.Request) error {
 // getTenants lists the tenants of the settings, and those that operators have created.
 func (s *Server) getTenants(w http.ResponseWriter, r *http.Request) error {
 	list, err := s.queue.ListTenants(r.Context())
+	list = slices.DeleteFunc(list, func(t schemas.Tenant) bool { return slices.Contains(s.o.Access.Tenants, t.Name) })
 	for _, name := range s.o.Access.Tenants {
 		list = append(list, schemas.Tenant{Name: name, Settings: true})
 	}

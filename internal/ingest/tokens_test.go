@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest"
@@ -129,6 +131,19 @@ func TestExpiredToken(t *testing.T) {
 	_, err = root.CreateToken(t.Context(), client.TokenOptions{Tenant: "acme", ExpiresAt: time.Now().Add(-time.Second)})
 	if errcodeOf(err) != errcode.BadData {
 		t.Errorf("CreateToken in the past = %v, want %s", err, errcode.BadData)
+	}
+}
+
+// TestTenantOfBoth checks that a tenant that was created and was added to the settings later is listed once.
+func TestTenantOfBoth(t *testing.T) {
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Access.Tenants = []string{"both"} })
+	root := clientWith(t, f, ingesttest.Operator)
+	if made, err := root.CreateTenant(t.Context(), "both"); err != nil || made.Settings {
+		t.Fatalf("CreateTenant = %+v, %v, want one that is not from the settings", made, err)
+	}
+	got, err := root.Tenants(t.Context())
+	if diff := cmp.Diff([]client.Tenant{{Name: "both", Settings: true}}, got); err != nil || diff != "" {
+		t.Errorf("Tenants = %v (-want +got):\n%s", err, diff)
 	}
 }
 

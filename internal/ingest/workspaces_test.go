@@ -582,8 +582,8 @@ func TestState(t *testing.T) {
 	}
 	resp, body := request(t, f, "GET", "/v1/state/state.json", nil, nil)
 	if string(body) != "{\n  \"step\": 1\n}" || resp.Header.Get("ETag") != `"`+saved.ETag+`"` ||
-		resp.Header.Get("Content-Type") != "application/json" {
-		t.Errorf("GET = %q, %v, want the indented document with its ETag", body, resp.Header)
+		resp.Header.Get("Content-Type") != "application/json" || resp.Header.Get("Vary") != "Accept" {
+		t.Errorf("GET = %q, %v, want the indented document with its ETag, and Vary: Accept", body, resp.Header)
 	}
 	unchanged := map[string]string{"If-None-Match": resp.Header.Get("ETag")}
 	wantStatus(t, f, 304, nil, "GET", "/v1/state/state.json", unchanged, "")
