@@ -138,7 +138,7 @@ var tasks = []Error{
 			"data is no longer kept.",
 		"See `codefleet dead`; submit the task again if its record is gone."),
 	row(NotRetryable, "409",
-		"The task has not ended, it has succeeded, or its submission is no longer kept.",
+		"The task has not ended, it has succeeded, or its submission is no longer kept or not valid.",
 		"Wait for its end; `codefleet rerun ID` also runs a successful task again."),
 	row(OtherData, "409", "An earlier submission with the same source and key had other data.",
 		"Use a new event id or idempotency key for a new task."),
