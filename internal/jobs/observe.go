@@ -72,22 +72,28 @@ func (c *Client) overview(ctx context.Context) (v overview, err error) {
 	if v.workers, err = c.Workers(ctx); err != nil {
 		return v, err
 	}
-	own := map[string]bool{"OBJ_" + bucketObjects: true}
-	for _, bucket := range []string{
-		bucketWorkers, bucketCursors, bucketControls, bucketTokens, bucketAutomations, bucketWorkflows,
-	} {
-		own["KV_"+bucket] = true
-	}
-	for _, s := range c.streams(1) {
-		own[s.Name] = true
-	}
+	own := c.streamNames()
 	list := c.js.ListStreams(ctx)
 	for info := range list.Info() {
-		if own[info.Config.Name] { // other programs may use the account, too
+		if slices.Contains(own, info.Config.Name) { // other programs may use the account, too
 			v.streams = append(v.streams, info)
 		}
 	}
 	return v, list.Err()
+}
+
+// streamNames returns the names of the fleet's streams, with those of its buckets.
+func (c *Client) streamNames() []string {
+	list := []string{"OBJ_" + bucketObjects}
+	for _, bucket := range []string{
+		bucketWorkers, bucketCursors, bucketControls, bucketTokens, bucketAutomations, bucketWorkflows,
+	} {
+		list = append(list, "KV_"+bucket)
+	}
+	for _, s := range c.streams(1) {
+		list = append(list, s.Name)
+	}
+	return list
 }
 
 // gauges are the instruments of Observe.

@@ -70,10 +70,7 @@ func startCluster(t *testing.T, n int) ([]*server.Server, Options) {
 // awaitReplicas waits until each stream and bucket has want replicas: a stream responds once it has a leader.
 func awaitReplicas(t *testing.T, c *Client, want int) {
 	t.Helper()
-	for _, name := range []string{
-		streamTasks, streamRecords, streamLogs, streamDead, streamDelayed, streamJournal, streamHistory, streamSpent,
-		streamSessions, streamAudit, streamAsked, "KV_" + bucketWorkers, "KV_" + bucketCursors, "OBJ_" + bucketObjects,
-	} {
+	for _, name := range c.streamNames() {
 		eventually(t, name, func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
