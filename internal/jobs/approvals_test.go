@@ -185,7 +185,29 @@ func TestApprovalsOutliveARun(t *testing.T) {
 	}
 }
 
-// One answer may approve all calls of a tool, and one all pending calls.
+// TestAnswerAllPending answers all pending calls of a task at once. An answered call does not change.
+func TestAnswerAllPending(t *testing.T) {
+	now := time.Now()
+	pending := func(call, tool string) schemas.Approval {
+		return schemas.Approval{Call: call, Tool: tool, State: schemas.ApprovalPending, ExpiresAt: now.Add(time.Hour)}
+	}
+	r := schemas.Record{Approvals: []schemas.Approval{
+		{Call: "0", Tool: "drop", State: schemas.ApprovalDenied, By: "bob"}, pending("1", "drop"), pending("2", "send"),
+	}}
+	changed, err := answerApproval(&r, schemas.Decision{Approve: true}, "alice", now)
+	if !changed || err != nil {
+		t.Errorf("answerApproval = %v, %v, want true, nil", changed, err)
+	}
+	var got []string
+	for _, a := range r.Approvals {
+		got = append(got, fmt.Sprint(a.Call, " ", a.State, " ", a.By))
+	}
+	if diff := cmp.Diff([]string{"0 denied bob", "1 approved alice", "2 approved alice"}, got); diff != "" {
+		t.Errorf("approvals (-want +got):\n%s", diff)
+	}
+}
+
+// One answer may approve all calls of a tool.
 func TestApproveAllOfTool(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: requestApprovals})

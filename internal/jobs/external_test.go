@@ -1,4 +1,4 @@
-package jobs_test
+package jobs
 
 import (
 	"crypto/ecdsa"
@@ -9,7 +9,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -18,30 +17,28 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
-
-	"github.com/codefleet/codefleet/internal/jobs"
 )
 
 // The client works with an external server that has TLS with a private authority, and users by JWT.
 func TestExternalNATS(t *testing.T) {
 	cert, authority := certificate(t)
 	creds, accounts := operator(t)
-	url := startExternal(t, &server.Options{
+	srv := startServer(t, &server.Options{
+		JetStream: true, StoreDir: t.TempDir(),
 		TLSConfig:        &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}},
 		TrustedOperators: accounts.operators, AccountResolver: accounts.resolver, SystemAccount: accounts.system,
 	})
 	trusting := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authority}
-	options := func(credentials jobs.Credentials, conf *tls.Config) jobs.Options {
-		return jobs.Options{Server: jobs.Server{URL: url, TLS: conf}, Credentials: credentials}
+	options := func(credentials Credentials, conf *tls.Config) Options {
+		return Options{Server: Server{URL: srv.ClientURL(), TLS: conf}, Credentials: credentials}
 	}
-	submitsTask(t, options(jobs.Credentials{CredsFile: creds}, trusting))
-	refused(t, options(jobs.Credentials{CredsFile: creds}, nil), "certificate")
-	refused(t, options(jobs.Credentials{}, trusting), "Authorization Violation")
-	refused(t, options(jobs.Credentials{CredsFile: filepath.Join(t.TempDir(), "none.creds")}, trusting), "none.creds")
+	submitsTask(t, options(Credentials{CredsFile: creds}, trusting))
+	refused(t, options(Credentials{CredsFile: creds}, nil), "certificate")
+	refused(t, options(Credentials{}, trusting), "Authorization Violation")
+	refused(t, options(Credentials{CredsFile: filepath.Join(t.TempDir(), "none.creds")}, trusting), "none.creds")
 }
 
 func TestExternalNATSWithNKey(t *testing.T) {
@@ -50,36 +47,20 @@ func TestExternalNATSWithNKey(t *testing.T) {
 	if err := os.WriteFile(file, seed, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	at := jobs.Server{URL: startExternal(t, &server.Options{Nkeys: []*server.NkeyUser{{Nkey: user}}})}
-	submitsTask(t, jobs.Options{Server: at, Credentials: jobs.Credentials{NKeyFile: file}})
-	refused(t, jobs.Options{Server: at, Credentials: jobs.Credentials{User: "unknown", Password: "wrong"}},
+	srv := startServer(t, &server.Options{
+		JetStream: true, StoreDir: t.TempDir(), Nkeys: []*server.NkeyUser{{Nkey: user}},
+	})
+	at := Server{URL: srv.ClientURL()}
+	submitsTask(t, Options{Server: at, Credentials: Credentials{NKeyFile: file}})
+	refused(t, Options{Server: at, Credentials: Credentials{User: "unknown", Password: "wrong"}},
 		"Authorization Violation")
 }
 
-func startExternal(t *testing.T, o *server.Options) (url string) {
-	t.Helper()
-	o.Host, o.Port, o.JetStream, o.StoreDir = "127.0.0.1", server.RANDOM_PORT, true, t.TempDir()
-	o.NoSigs, o.NoLog = true, true
-	srv, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Start()
-	t.Cleanup(func() {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-	})
-	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the server does not start")
-	}
-	return srv.ClientURL()
-}
-
 // submitsTask checks that a client with these options can create the streams and submit a task.
-func submitsTask(t *testing.T, o jobs.Options) {
+func submitsTask(t *testing.T, o Options) {
 	t.Helper()
-	o.Log = slog.New(slog.DiscardHandler)
-	c, err := jobs.Connect(t.Context(), o)
+	o.Log = noLog
+	c, err := Connect(t.Context(), o)
 	if err != nil {
 		t.Fatalf("Connect = %v, want nil", err)
 	}
@@ -87,24 +68,17 @@ func submitsTask(t *testing.T, o jobs.Options) {
 	if err := c.Provision(t.Context()); err != nil {
 		t.Fatalf("Provision = %v, want nil", err)
 	}
-	ev := event.New()
-	ev.SetID("1")
-	ev.SetSource("/test")
-	ev.SetType("codefleet.task.v1")
-	if err := ev.SetData("application/json", map[string]string{"code": "1"}); err != nil {
-		t.Fatal(err)
-	}
-	rec, err := c.Submit(t.Context(), "acme", ev)
+	rec, err := c.Submit(t.Context(), "acme", taskEvent("1", `{"code":"1"}`))
 	if err != nil || rec.Status != "queued" {
 		t.Errorf("Submit = %+v, %v, want it queued", rec, err)
 	}
 }
 
 // refused checks that Connect returns an error that contains want.
-func refused(t *testing.T, o jobs.Options, want string) {
+func refused(t *testing.T, o Options, want string) {
 	t.Helper()
-	o.Log = slog.New(slog.DiscardHandler)
-	c, err := jobs.Connect(t.Context(), o)
+	o.Log = noLog
+	c, err := Connect(t.Context(), o)
 	if err == nil {
 		c.Close()
 	}

@@ -70,18 +70,25 @@ func connect(t testing.TB, opts Options) *Client {
 	return c
 }
 
-// work runs a worker until the test ends or stop is called. stop waits for the worker.
+// work runs a worker until the test ends or stop is called. stop waits for the worker, hangTime at most: the handlers
+// of a test that has failed may wait for it.
 func (f *fleet) work(t testing.TB, opts WorkerOptions) (stop func()) {
 	t.Helper()
 	w := NewWorker(f.Client, opts)
 	accept, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := w.Run(accept, context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("Run = %v, want nil", err)
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(accept, context.WithoutCancel(t.Context())) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("Run = %v, want nil", err)
+			}
+		case <-time.After(hangTime):
+			t.Error("the worker's handlers do not end")
 		}
 	})
-	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
 	t.Cleanup(stop)
 	return stop
 }
@@ -202,6 +209,18 @@ func (f *fleet) awaitEmpty(t testing.TB) {
 		}
 		return err
 	})
+}
+
+// expire makes a task expire now.
+func (f *fleet) expire(t *testing.T, id string) {
+	t.Helper()
+	_, _, err := f.change(t.Context(), "acme", id, func(r *storedRecord) (bool, error) {
+		r.ExpiresAt = time.Now().UTC()
+		return true, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func eventually(t testing.TB, name string, check func() error) {

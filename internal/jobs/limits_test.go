@@ -24,7 +24,7 @@ func (f *fleet) limit(t testing.TB, l schemas.TenantLimits) {
 	}
 }
 
-// Limits that are set at run time replace those of the settings, survive a restart and are checked.
+// Limits that are set at run time replace those of the settings, are known to other processes, and are checked.
 func TestLimits(t *testing.T) {
 	f := newFleet(t, func(o *Options) {
 		o.Policy = func(tenant string) (TenantPolicy, bool) {
@@ -183,7 +183,7 @@ func TestDelayedTasksAreBounded(t *testing.T) {
 	}
 }
 
-// awaitHour waits for the next hour if it begins within two minutes: the rates of a test are those of one hour.
+// awaitHour waits for the next hour if it begins within two minutes: the counters of a test are those of one hour.
 func awaitHour(t *testing.T) {
 	t.Helper()
 	if left := time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)); left < 2*time.Minute {
@@ -302,7 +302,7 @@ func TestMaxRunningAtRunTime(t *testing.T) {
 	eventually(t, "cap", func() error {
 		why, err := f.Why(t.Context(), "acme", last.TaskID)
 		if err != nil || why.Rule != schemas.WhyCap {
-			return fmt.Errorf("rule %s, %w", why.Rule, err)
+			return fmt.Errorf("rule %s, %v", why.Rule, err)
 		}
 		return nil
 	})
@@ -337,7 +337,7 @@ func TestTokenRate(t *testing.T) {
 	eventually(t, "delay", func() error {
 		why, err := f.Why(t.Context(), "acme", second.TaskID)
 		if err != nil || why.Rule != schemas.WhyRate || !why.Until.Equal(next) {
-			return fmt.Errorf("%+v, %w", why, err)
+			return fmt.Errorf("%+v, %v", why, err)
 		}
 		return nil
 	})

@@ -22,6 +22,7 @@ import (
 
 // TestLoad checks the backlog with tasks of three tenants, two pools and two priorities, of which two run.
 func TestLoad(t *testing.T) {
+	awaitHour(t) // counters are those of a day
 	f := newFleet(t)
 	submit := func(tenant, id, pool, priority string) {
 		t.Helper()

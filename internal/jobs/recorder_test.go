@@ -221,14 +221,14 @@ func TestTimesThatNoRecordHolds(t *testing.T) {
 	f.record(t)
 	var ids []string
 	for _, at := range []string{"9999-12-31T23:59:59-01:00", "0000-01-01T00:00:00+01:00"} {
-		for _, ev := range []event.Event{
-			taskEvent("expires"+at, `{"code":"x"}`, "expirytime", at),
-			taskEvent("begins"+at, `{"code":"x","not_before":"`+at+`"}`),
-			taskEvent("number"+at, `{"code":"x","not_before":"`+at+`","limits":{"memory_mb":1e300}}`),
+		for path, ev := range map[string]event.Event{
+			"expirytime":        taskEvent("expires"+at, `{"code":"x"}`, "expirytime", at),
+			"/not_before":       taskEvent("begins"+at, `{"code":"x","not_before":"`+at+`"}`),
+			"/limits/memory_mb": taskEvent("number"+at, `{"code":"x","not_before":"`+at+`","limits":{"memory_mb":1e300}}`),
 		} {
 			_, err := f.Submit(t.Context(), "acme", ev)
-			if _, ok := errors.AsType[*RefusedError](err); !ok {
-				t.Errorf("Submit of %s = %v, want a *RefusedError", ev.ID(), err)
+			if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Path != path {
+				t.Errorf("Submit of %s = %v, want it refused at %s", ev.ID(), err, path)
 			}
 			h, data, err := encodeNATS(ev)
 			if err != nil {

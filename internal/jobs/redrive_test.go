@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -117,32 +118,36 @@ func TestRedriveWaitsForTheRecord(t *testing.T) {
 	}
 }
 
-// A record keeps a limited number of runs. Of the runs that do not count, the oldest are forgotten first.
+// A record keeps a limited number of runs. Of the runs that are no attempts, the oldest are forgotten first.
 func TestRunsOfARecordAreBounded(t *testing.T) {
 	f := newFleet(t)
-	var healed atomic.Bool
-	f.work(t, WorkerOptions{Handler: failing(&healed)})
-	id := f.await(t, f.submit(t, "1", `{"code":"x","retry":{"attempts":1}}`).TaskID).TaskID
-	rec, err := f.loadLeader(t.Context(), "acme", id)
+	id := f.submit(t, "1", `{"code":"x","retry":{"attempts":4}}`).TaskID
+	_, _, err := f.change(t.Context(), "acme", id, func(r *storedRecord) (bool, error) {
+		for r.Run = 0; r.Run < maxRuns; r.Run++ {
+			outcome := outcomeDrained
+			if r.Run < 2 {
+				outcome = outcomeLost
+			}
+			r.Attempts = append(r.Attempts, schemas.Attempt{Run: r.Run + 1, Outcome: outcome})
+		}
+		return true, nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for rec.Run = 1; rec.Run < maxRuns; rec.Run++ {
-		rec.Attempts = append(rec.Attempts, rec.Attempts[0])
-		rec.Attempts[rec.Run].Run = rec.Run + 1
+	f.work(t, WorkerOptions{Handler: succeed})
+	rec := f.await(t, id)
+	var want, got []int
+	for run := range maxRuns + 1 {
+		if run != 2 {
+			want = append(want, run+1)
+		}
 	}
-	if err := f.swap(t.Context(), &rec); err != nil {
-		t.Fatal(err)
+	for _, a := range rec.Attempts {
+		got = append(got, a.Run)
 	}
-	if _, err := f.Redrive(t.Context(), "acme", id); err != nil {
-		t.Fatal(err)
-	}
-	dead := f.await(t, id)
-	kept := dead.Attempts
-	first, last := kept[0].Run, kept[len(kept)-1].Run
-	if dead.Status != schemas.Dead || dead.Run != maxRuns+1 || len(kept) != maxRuns || first != 2 || last != dead.Run {
-		t.Errorf("after %d runs the %s record keeps %d, from %d to %d, want %d, without run 1",
-			dead.Run, dead.Status, len(kept), first, last, maxRuns)
+	if diff := cmp.Diff(want, got); rec.Status != schemas.Succeeded || diff != "" {
+		t.Errorf("the %s record keeps these runs (-want +got):\n%s", rec.Status, diff)
 	}
 }
 
@@ -151,11 +156,11 @@ func TestNotRedrivable(t *testing.T) {
 	f := newFleet(t)
 	var healed atomic.Bool
 	f.work(t, WorkerOptions{Handler: failing(&healed)})
-	die := func(id string, attrs ...string) string {
-		return f.await(t, f.submit(t, id, `{"code":"x","retry":{"attempts":1}}`, attrs...).TaskID).TaskID
+	die := func(id string) string {
+		return f.await(t, f.submit(t, id, `{"code":"x","retry":{"attempts":1}}`).TaskID).TaskID
 	}
-	expires := time.Now().Add(5 * time.Second)
-	late := die("late", "expirytime", expires.UTC().Format(time.RFC3339Nano))
+	late := die("late")
+	f.expire(t, late)
 	gone, unlettered := die("gone"), die("unlettered")
 	for stream, subject := range map[string]string{
 		streamRecords: recordSubject("acme", gone), streamDead: deadSubject("acme", unlettered),
@@ -170,7 +175,6 @@ func TestNotRedrivable(t *testing.T) {
 	}
 	healed.Store(true)
 	done := f.await(t, f.submit(t, "done", `{"code":"x"}`).TaskID).TaskID
-	<-time.After(time.Until(expires))
 	for id, want := range map[string]string{
 		late: "expired at", gone: "the record of task " + gone + " is no longer kept",
 		unlettered: "has no dead letter", done: "is succeeded: only dead-lettered tasks",

@@ -1,13 +1,10 @@
 package jobs
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
-
-	"github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
@@ -43,22 +40,5 @@ func TestCheckThatPanics(t *testing.T) {
 	}
 	if want := TaskID("acme", ev.Source(), "1"); s.id != want {
 		t.Errorf("the task's id is %q, want %s", s.id, want)
-	}
-}
-
-// TestTimesThatJSONLacks checks that an event is refused whose times are outside of the years 0 to 9999 in UTC: its
-// record could not be stored.
-func TestTimesThatJSONLacks(t *testing.T) {
-	f := newFleet(t)
-	for _, at := range []string{"0000-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"} {
-		for where, ev := range map[string]event.Event{
-			"expirytime":  taskEvent("1", `{"code":"x"}`, "expirytime", at),
-			"/not_before": taskEvent("1", `{"code":"x","not_before":"`+at+`"}`),
-		} {
-			_, err := f.Submit(t.Context(), "acme", ev)
-			if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Path != where {
-				t.Errorf("Submit with %s %s = %v, want it refused", where, at, err)
-			}
-		}
 	}
 }

@@ -165,7 +165,7 @@ func TestTokenExpires(t *testing.T) {
 	}
 }
 
-// A token stays valid, and a revoked one ends, while the connection to the queue is lost and restored.
+// A token stays valid, and a revoked one ends, when the tokens are read again after the connection was restored.
 func TestTokensAfterReconnect(t *testing.T) {
 	f := newFleet(t, onlyAcme)
 	keep, err := f.CreateToken(t.Context(), schemas.Token{Tenant: "acme"})
@@ -176,7 +176,7 @@ func TestTokensAfterReconnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := followTokens(t, f.Client)
+	followTokens(t, f.Client)
 	_, kept, err := f.Identify(keep.Secret)
 	if err != nil {
 		t.Fatal(err)
@@ -185,12 +185,25 @@ func TestTokensAfterReconnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop()
-	if err := f.RevokeToken(context.WithoutCancel(t.Context()), drop.ID); err != nil {
+	current := func() *tokenSet {
+		f.tokens.mu.Lock()
+		defer f.tokens.mu.Unlock()
+		return f.tokens.set
+	}
+	before := current()
+	if err := f.nc.ForceReconnect(); err != nil {
 		t.Fatal(err)
 	}
-	followTokens(t, f.Client)
+	if err := connect(t, f.opts).RevokeToken(t.Context(), drop.ID); err != nil {
+		t.Fatal(err)
+	}
 	<-dropped.Done()
+	eventually(t, "the second read", func() error {
+		if current() == before {
+			return errors.New("the tokens have not been read again")
+		}
+		return nil
+	})
 	if _, _, err := f.Identify(keep.Secret); err != nil || kept.Err() != nil {
 		t.Errorf("the other token = %v, streams ended: %v, want nil, nil", err, kept.Err())
 	}
@@ -454,7 +467,7 @@ func TestSettingsOnly(t *testing.T) {
 		why, err := f.Why(t.Context(), "new", rec.TaskID)
 		if err != nil || why.Rule != schemas.WhyNoWorker || !strings.HasSuffix(why.Message,
 			"; one serves only tenants that are in the settings") {
-			return fmt.Errorf("%s: %s, %w: want %s and why", why.Rule, why.Message, err, schemas.WhyNoWorker)
+			return fmt.Errorf("%s: %s, %v: want %s and why", why.Rule, why.Message, err, schemas.WhyNoWorker)
 		}
 		return nil
 	})
