@@ -20,7 +20,10 @@ var (
 
 // Automations is the bucket in which the schedules, triggers and webhooks of all tenants are stored. Each is a small
 // JSON document, which is changed by compare-and-swap. It is safe for concurrent use.
-type Automations struct{ kv jetstream.KeyValue }
+type Automations struct {
+	kv jetstream.KeyValue
+	c  *Client
+}
 
 // Automation is one document. Kind, tenant and name identify it, and must be valid names.
 type Automation struct {
@@ -49,7 +52,7 @@ func (c *Client) Automations(ctx context.Context) (*Automations, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", bucketAutomations, err)
 	}
-	return &Automations{kv}, nil
+	return &Automations{kv, c}, nil
 }
 
 // Now returns the time of the NATS server, which is the same for all processes, and the latest revision in the bucket.
@@ -68,14 +71,14 @@ func (b *Automations) Now(ctx context.Context) (now time.Time, latest uint64, er
 // Get returns a document, or ErrAutomationNotFound.
 func (b *Automations) Get(ctx context.Context, kind, tenant, name string) (Automation, error) {
 	a := Automation{Kind: kind, Tenant: tenant, Name: name}
-	e, err := b.kv.Get(ctx, a.key())
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
+	last, err := b.c.keyOfLeader(ctx, bucketAutomations, a.key())
+	if err == nil && len(last.Data) == 0 {
 		err = ErrAutomationNotFound
 	}
 	if err != nil {
 		return a, fmt.Errorf("%s %s: %w", kind, name, err)
 	}
-	a.Data, a.Revision = e.Value(), e.Revision()
+	a.Data, a.Revision = last.Data, last.Seq
 	return a, nil
 }
 

@@ -317,8 +317,8 @@ func (c *Client) putControl(ctx context.Context, key string, v any) error {
 
 // dropControl removes a key. It reports whether the key existed.
 func (c *Client) dropControl(ctx context.Context, key string) (existed bool, err error) {
-	_, value, err := c.keyOfLeader(ctx, bucketControls, key)
-	if err == nil && len(value) == 0 {
+	last, err := c.keyOfLeader(ctx, bucketControls, key)
+	if err == nil && len(last.Data) == 0 {
 		return false, nil
 	}
 	var kv jetstream.KeyValue

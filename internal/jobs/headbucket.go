@@ -22,7 +22,10 @@ var (
 // HeadBucket is a bucket of small values that are changed by compare-and-swap: the HEADs of workspaces whose object
 // store has no conditional writes. A key consists of parts, joined by /, of letters, digits, - and _. A HeadBucket is
 // safe for concurrent use.
-type HeadBucket struct{ kv jetstream.KeyValue }
+type HeadBucket struct {
+	kv jetstream.KeyValue
+	c  *Client
+}
 
 // HeadValue is one value of a HeadBucket.
 type HeadValue struct {
@@ -49,7 +52,7 @@ func (c *Client) OpenHeadBucket(ctx context.Context) (*HeadBucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", bucketHeads, err)
 	}
-	return &HeadBucket{kv}, nil
+	return &HeadBucket{kv, c}, nil
 }
 
 // headToken replaces slashes with dots, so that the server's wildcards match parts of a key.
@@ -57,14 +60,14 @@ func headToken(key string) string { return strings.ReplaceAll(key, "/", ".") }
 
 // Get returns the head of a key, or ErrHeadNotFound.
 func (h *HeadBucket) Get(ctx context.Context, key string) (HeadValue, error) {
-	e, err := h.kv.Get(ctx, headToken(key))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return HeadValue{}, fmt.Errorf("head %s: %w", key, ErrHeadNotFound)
+	last, err := h.c.keyOfLeader(ctx, bucketHeads, headToken(key))
+	if err == nil && len(last.Data) == 0 {
+		err = ErrHeadNotFound
 	}
 	if err != nil {
 		return HeadValue{}, fmt.Errorf("head %s: %w", key, err)
 	}
-	return HeadValue{key, e.Value(), e.Revision(), e.Created()}, nil
+	return HeadValue{key, last.Data, last.Seq, last.Time}, nil
 }
 
 // Swap writes a head if it still has the given revision, and returns the new one. Revision 0 means that the head

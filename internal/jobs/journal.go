@@ -62,10 +62,10 @@ func (c *Client) ReplaceJournal(
 		return ack.Sequence, nil
 	}
 	if isWrongRevision(err) { // an earlier attempt may have stored it
-		stored, last, readErr := c.lastOfLeader(ctx, streamJournal, subject)
+		last, readErr := c.lastOfLeader(ctx, streamJournal, subject)
 		switch {
-		case readErr == nil && bytes.Equal(last, data):
-			return stored, nil
+		case readErr == nil && bytes.Equal(last.Data, data):
+			return last.Seq, nil
 		case readErr == nil || errors.Is(readErr, jetstream.ErrMsgNotFound):
 			return 0, fmt.Errorf("write journal of task %s: %w", task, ErrJournalChanged)
 		}

@@ -85,23 +85,23 @@ var errChanged = errors.New("other processes change them at the same time")
 // changeLimits reads the limits that were set at run time and writes them again with change applied. It returns
 // errChanged if another process has changed them in between.
 func (c *Client) changeLimits(ctx context.Context, key string, change schemas.TenantLimits) error {
-	seq, data, err := c.keyOfLeader(ctx, bucketControls, key)
+	last, err := c.keyOfLeader(ctx, bucketControls, key)
 	if err != nil {
 		return err
 	}
 	var before schemas.TenantLimits
-	if len(data) > 0 { // the limits are set
-		if err := json.Unmarshal(data, &before); err != nil {
+	if len(last.Data) > 0 { // the limits are set
+		if err := json.Unmarshal(last.Data, &before); err != nil {
 			return err
 		}
 	}
-	data, err = json.Marshal(change.Over(before))
+	data, err := json.Marshal(change.Over(before))
 	var kv jetstream.KeyValue
 	if err == nil {
 		kv, err = c.js.KeyValue(ctx, bucketControls)
 	}
 	if err == nil {
-		_, err = kv.Update(ctx, key, data, seq)
+		_, err = kv.Update(ctx, key, data, last.Seq)
 	}
 	if isWrongRevision(err) {
 		return errChanged

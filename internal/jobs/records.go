@@ -58,54 +58,58 @@ func (c *Client) load(ctx context.Context, tenant, id string) (storedRecord, err
 // loadLeader reads a record from the stream's leader, which knows every acknowledged write. Use it wherever
 // acting on an outdated record would lose a task.
 func (c *Client) loadLeader(ctx context.Context, tenant, id string) (storedRecord, error) {
-	seq, data, err := c.lastOfLeader(ctx, streamRecords, recordSubject(tenant, id))
+	last, err := c.lastOfLeader(ctx, streamRecords, recordSubject(tenant, id))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return storedRecord{}, ErrUnknownTask
 	}
 	if err != nil {
 		return storedRecord{}, fmt.Errorf("read record %s: %w", id, err)
 	}
-	return decodeRecord(id, seq, data)
+	return decodeRecord(id, last.Seq, last.Data)
+}
+
+// leaderMsg is a message that a stream's leader has returned.
+type leaderMsg struct {
+	Seq  uint64    `json:"seq"`
+	Data []byte    `json:"data"`
+	Time time.Time `json:"time"`
 }
 
 // lastOfLeader reads the last message with a subject from a stream's leader. The error is jetstream.ErrMsgNotFound if
 // there is none.
-func (c *Client) lastOfLeader(ctx context.Context, stream, subject string) (seq uint64, data []byte, err error) {
+func (c *Client) lastOfLeader(ctx context.Context, stream, subject string) (last leaderMsg, err error) {
 	query, err := json.Marshal(map[string]string{"last_by_subj": subject})
 	if err != nil {
-		return 0, nil, err
+		return last, err
 	}
 	msg, err := c.request(ctx, "$JS.API.STREAM.MSG.GET."+stream, query)
 	if err != nil {
-		return 0, nil, err
+		return last, err
 	}
 	var response struct {
 		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Seq  uint64 `json:"seq"`
-			Data []byte `json:"data"`
-		} `json:"message"`
+		Message leaderMsg           `json:"message"`
 	}
 	if err := json.Unmarshal(msg.Data, &response); err != nil {
-		return 0, nil, err
+		return last, err
 	}
 	if e := response.Error; e != nil {
 		if e.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return 0, nil, jetstream.ErrMsgNotFound
+			return last, jetstream.ErrMsgNotFound
 		}
-		return 0, nil, e
+		return last, e
 	}
-	return response.Message.Seq, response.Message.Data, nil
+	return response.Message, nil
 }
 
 // keyOfLeader reads a key from the leader of its bucket, because another replica may not have the latest value yet. The
-// value is empty if the key was never stored, with the revision 0, or was removed.
-func (c *Client) keyOfLeader(ctx context.Context, bucket, key string) (rev uint64, value []byte, err error) {
-	rev, value, err = c.lastOfLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+key)
+// data is empty if the key was never stored, with the sequence 0, or was removed.
+func (c *Client) keyOfLeader(ctx context.Context, bucket, key string) (leaderMsg, error) {
+	last, err := c.lastOfLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+key)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		err = nil
 	}
-	return rev, value, err
+	return last, err
 }
 
 func decodeRecord(id string, rev uint64, data []byte) (storedRecord, error) {

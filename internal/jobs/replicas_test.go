@@ -272,11 +272,12 @@ func TestSubmitDuringReplication(t *testing.T) {
 			}
 		case 2: // the record is not replicated yet
 		default:
-			seq, data, err := c.lastOfLeader(t.Context(), streamRecords, strings.TrimPrefix(m.Subject, subject))
+			last, err := c.lastOfLeader(t.Context(), streamRecords, strings.TrimPrefix(m.Subject, subject))
 			if err != nil {
 				t.Error(err)
 			}
-			response.Header, response.Data = nats.Header{jetstream.SequenceHeader: {strconv.FormatUint(seq, 10)}}, data
+			response.Header = nats.Header{jetstream.SequenceHeader: {strconv.FormatUint(last.Seq, 10)}}
+			response.Data = last.Data
 		}
 		if err := m.RespondMsg(response); err != nil {
 			t.Error(err)
@@ -291,8 +292,9 @@ func TestSubmitDuringReplication(t *testing.T) {
 	}
 }
 
-// Resume does not ask a replica, which may not have the pause yet.
-func TestResumeAsksTheLeader(t *testing.T) {
+// A replica may not have the latest value of a key yet: the leader is asked for pauses that end, tenants, tokens that are
+// revoked, automations and heads.
+func TestLeaderIsAsked(t *testing.T) {
 	s := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	c := connect(t, Options{Server: Server{URL: s.ClientURL()}, Log: noLog})
 	provision(t, c)
@@ -322,6 +324,29 @@ func TestResumeAsksTheLeader(t *testing.T) {
 		if err := c.RevokeToken(t.Context(), token.ID); !errors.Is(err, want) {
 			t.Errorf("RevokeToken() = %v, want %v", err, want)
 		}
+	}
+	automations, err := c.Automations(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	heads, err := c.OpenHeadBucket(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now()
+	rev, err := automations.Swap(t.Context(), Automation{Kind: "schedule", Tenant: "acme", Name: "a", Data: []byte("{}")})
+	a, errGet := automations.Get(t.Context(), "schedule", "acme", "a")
+	if err = errors.Join(err, errGet); err != nil || a.Revision != rev || string(a.Data) != "{}" {
+		t.Errorf("Get() of an automation = %+v, %v, want revision %d", a, err, rev)
+	}
+	if _, err := automations.Get(t.Context(), "schedule", "acme", "b"); !errors.Is(err, ErrAutomationNotFound) {
+		t.Errorf("Get() of no automation = %v, want %v", err, ErrAutomationNotFound)
+	}
+	rev, err = heads.Swap(t.Context(), "acme/main", 0, []byte("1"))
+	h, errGet := heads.Get(t.Context(), "acme/main")
+	if err = errors.Join(err, errGet); err != nil || h.Revision != rev || string(h.Data) != "1" ||
+		h.Modified.Sub(at).Abs() > time.Minute {
+		t.Errorf("Get() of a head = %+v, %v, want revision %d", h, err, rev)
 	}
 	if err := c.nc.Flush(); err != nil {
 		t.Fatal(err)

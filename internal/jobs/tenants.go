@@ -41,11 +41,11 @@ func (c *Client) IsCreated(ctx context.Context, tenant string) (bool, error) {
 	if c.controls.Load().hasTenant(tenant) {
 		return true, nil
 	}
-	_, value, err := c.keyOfLeader(ctx, bucketControls, tenantKey+tenant)
+	last, err := c.keyOfLeader(ctx, bucketControls, tenantKey+tenant)
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, fmt.Errorf("look up tenant %s: %w", tenant, err)
 	}
-	return len(value) > 0, nil
+	return len(last.Data) > 0, nil
 }
 
 // CheckTenant returns a *RefusedError if the tenant is neither in the settings nor created.

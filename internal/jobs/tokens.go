@@ -304,8 +304,8 @@ func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	if !isTokenID(id) {
 		return ErrUnknownToken
 	}
-	_, value, err := c.keyOfLeader(ctx, bucketTokens, tokenKey+id)
-	if err == nil && len(value) == 0 {
+	last, err := c.keyOfLeader(ctx, bucketTokens, tokenKey+id)
+	if err == nil && len(last.Data) == 0 {
 		return ErrUnknownToken
 	}
 	var kv jetstream.KeyValue

@@ -76,14 +76,14 @@ func (b *Workflows) Value(ctx context.Context, tenant, run, key string) ([]byte,
 
 // read reads from the leader, which knows every acknowledged write.
 func (b *Workflows) read(ctx context.Context, key string) ([]byte, uint64, error) {
-	rev, data, err := b.c.keyOfLeader(ctx, bucketWorkflows, key)
-	if err == nil && rev == 0 {
+	last, err := b.c.keyOfLeader(ctx, bucketWorkflows, key)
+	if err == nil && last.Seq == 0 {
 		err = ErrRunNotFound
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("read %s: %w", key, err)
 	}
-	return data, rev, nil
+	return last.Data, last.Seq, nil
 }
 
 // Swap writes the record of a run if it still has the revision, and returns the new one. Revision 0 means that the run
