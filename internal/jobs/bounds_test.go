@@ -137,7 +137,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 		next++
 		letters, err := f.DeadLetters(t.Context(), "acme", "", 1000)
 		if n := len(letters); n == 0 || n > 5+trimInterval || letters[0].TaskID == "" {
-			return fmt.Errorf("%d letters, %v", n, err)
+			return fmt.Errorf("%d letters, %w", n, err)
 		}
 		return nil
 	})

@@ -200,7 +200,7 @@ func TestWhy(t *testing.T) {
 	<-started
 	eventually(t, "retry of key", func() error {
 		if rec, err := f.Record(t.Context(), "acme", key.TaskID); err != nil || rec.Status != schemas.RetryWait {
-			return fmt.Errorf("%s, %v", rec.Status, err)
+			return fmt.Errorf("%s, %w", rec.Status, err)
 		}
 		return nil
 	})

@@ -302,7 +302,7 @@ func TestMaxRunningAtRunTime(t *testing.T) {
 	eventually(t, "cap", func() error {
 		why, err := f.Why(t.Context(), "acme", last.TaskID)
 		if err != nil || why.Rule != schemas.WhyCap {
-			return fmt.Errorf("rule %s, %v", why.Rule, err)
+			return fmt.Errorf("rule %s, %w", why.Rule, err)
 		}
 		return nil
 	})
@@ -337,7 +337,7 @@ func TestTokenRate(t *testing.T) {
 	eventually(t, "delay", func() error {
 		why, err := f.Why(t.Context(), "acme", second.TaskID)
 		if err != nil || why.Rule != schemas.WhyRate || !why.Until.Equal(next) {
-			return fmt.Errorf("%+v, %v", why, err)
+			return fmt.Errorf("%+v, %w", why, err)
 		}
 		return nil
 	})

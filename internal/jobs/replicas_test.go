@@ -292,8 +292,8 @@ func TestSubmitDuringReplication(t *testing.T) {
 	}
 }
 
-// A replica may not have the latest value of a key yet: the leader is asked for pauses that end, tenants, tokens that are
-// revoked, automations and heads.
+// A replica may not have the latest value of a key yet: the leader is asked for pauses that end, tenants, tokens that
+// are revoked, automations and heads.
 func TestLeaderIsAsked(t *testing.T) {
 	s := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	c := connect(t, Options{Server: Server{URL: s.ClientURL()}, Log: noLog})
@@ -334,7 +334,8 @@ func TestLeaderIsAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Now()
-	rev, err := automations.Swap(t.Context(), Automation{Kind: "schedule", Tenant: "acme", Name: "a", Data: []byte("{}")})
+	added := Automation{Kind: "schedule", Tenant: "acme", Name: "a", Data: []byte("{}")}
+	rev, err := automations.Swap(t.Context(), added)
 	a, errGet := automations.Get(t.Context(), "schedule", "acme", "a")
 	if err = errors.Join(err, errGet); err != nil || a.Revision != rev || string(a.Data) != "{}" {
 		t.Errorf("Get() of an automation = %+v, %v, want revision %d", a, err, rev)

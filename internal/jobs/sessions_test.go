@@ -103,7 +103,7 @@ func TestCancelledTasksAreLogged(t *testing.T) {
 		log, err := f.Session(t.Context(), "acme", "s", 0)
 		if err != nil || len(log.Tasks) != 2 || log.Tasks[0].TaskID != queued.TaskID ||
 			log.Tasks[1].TaskID != later.TaskID || log.Tasks[1].Status != schemas.Cancelled {
-			return fmt.Errorf("log = %+v, %v, want both tasks", log.Tasks, err)
+			return fmt.Errorf("log = %+v, %w, want both tasks", log.Tasks, err)
 		}
 		return nil
 	})

@@ -109,7 +109,7 @@ func TestEstimate(t *testing.T) {
 			why, err := f.Why(t.Context(), "acme", last.TaskID)
 			if err != nil || why.Rule != schemas.WhyTurn || *why.Ahead != 5 || why.EstimateS == nil ||
 				*why.EstimateS != want {
-				return fmt.Errorf("%+v, %v, want turn, 5 ahead, %g s", why, err, want)
+				return fmt.Errorf("%+v, %w, want turn, 5 ahead, %g s", why, err, want)
 			}
 			return nil
 		})

@@ -92,8 +92,9 @@ func (c *Client) CreateTenant(ctx context.Context, name, by string) (schemas.Ten
 }
 
 // RemoveTenant removes a tenant that an operator has created, with its tokens, limits and pause. Its workspaces and
-// records stay. Its queued tasks, and all later ones, are refused. If the tenant is unknown, because it was removed from
-// the settings, what it has of these is removed. The error is an *InSettingsError if the tenant is from the settings.
+// records stay. Its queued tasks, and all later ones, are refused. If the tenant is unknown, because it was removed
+// from the settings, what it has of these is removed. The error is an *InSettingsError if the tenant is from the
+// settings.
 func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 	if c.inSettings(name) {
 		return &InSettingsError{What: "tenant " + name}

@@ -467,7 +467,7 @@ func TestSettingsOnly(t *testing.T) {
 		why, err := f.Why(t.Context(), "new", rec.TaskID)
 		if err != nil || why.Rule != schemas.WhyNoWorker || !strings.HasSuffix(why.Message,
 			"; one serves only tenants that are in the settings") {
-			return fmt.Errorf("%s: %s, %v: want %s and why", why.Rule, why.Message, err, schemas.WhyNoWorker)
+			return fmt.Errorf("%s: %s, %w: want %s and why", why.Rule, why.Message, err, schemas.WhyNoWorker)
 		}
 		return nil
 	})
