@@ -153,7 +153,7 @@ func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
 	}
 	for conflicts := 0; ; {
 		a, err := p.attempt(ctx, s, conflicts == maxConflicts)
-		s.attempts = append(s.attempts, a)
+		s.attempts, s.draft = append(s.attempts, a), a.draft
 		if err != nil {
 			return s.end(err)
 		}
@@ -162,9 +162,11 @@ func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
 			t.job.Emit(ctx, schemas.Progress{Stage: "conflict"})
 			continue
 		}
-		var repaired bool
-		if s.draft, repaired, err = p.repair(ctx, s); err != nil {
-			return nil, err
+		repaired := a.repaired
+		if !repaired {
+			if s.draft, repaired, err = p.repair(ctx, s); err != nil {
+				return nil, err
+			}
 		}
 		if !repaired {
 			res := s.result()
@@ -175,8 +177,10 @@ func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
 }
 
 // attempt executes the program once, in a box, on the newest version of the workspace, and commits or reverts
-// the changes. After an error the box is discarded.
+// the changes. After an error the box is discarded. A program whose changes are committed even if it fails is repaired
+// before the commit: the changes are committed only if it could not be repaired.
 func (p *Pipeline) attempt(ctx context.Context, s steps, keepBoth bool) (a attempt, err error) {
+	a.draft = s.draft
 	if a.box, err = p.acquire(ctx, s); err != nil {
 		return a, err
 	}
@@ -194,6 +198,12 @@ func (p *Pipeline) attempt(ctx context.Context, s steps, keepBoth bool) (a attem
 	}
 	if a.outcome, err = p.review(ctx, s.task, a.execution); err != nil {
 		return a, err
+	}
+	if s.commits(a) && s.repairable(a) {
+		s.draft, a.repaired, err = p.repair(ctx, s.with(a))
+		if a.draft = s.draft; err != nil {
+			return a, err
+		}
 	}
 	if !s.commits(a) { // without the changes, there is no checkpoint either
 		a.outcome.Checkpoint = nil

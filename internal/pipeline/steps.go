@@ -27,6 +27,8 @@ type attempt struct {
 	checkout  checkout
 	execution execution
 	outcome   plugin.Result // from review: the execution's outcome, perhaps changed by plugins
+	draft     draft         // for the next attempt; the task's draft if the program was not repaired before the commit
+	repaired  bool          // whether the draft has a repaired program
 	commit    commit
 	revertMS  float64
 }
@@ -37,14 +39,14 @@ func (s steps) with(a attempt) steps {
 	return s
 }
 
-// commits reports whether the attempt's changes are to be committed. If the program is to be executed again, they are
-// not: a run that finds a commit of its task does not execute the program.
+// commits reports whether the attempt's changes are to be committed. If the program was repaired or the task runs again,
+// they are not: a run that finds a commit of its task does not execute the program.
 func (s steps) commits(a attempt) bool {
 	switch a.outcome.Status {
 	case schemas.Succeeded:
 		return s.task.job.Task.Commit != "never"
 	case schemas.Failed, schemas.Timeout:
-		return s.task.job.Task.Commit == "always" && !s.repairable(a) && !s.task.job.RetriesOn(a.outcome.Status)
+		return s.task.job.Task.Commit == "always" && !a.repaired && !s.task.job.RetriesOn(a.outcome.Status)
 	default:
 		return false
 	}
