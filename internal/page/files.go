@@ -174,7 +174,7 @@ func postRestore(q *request) (next, done string, err error) {
 	return path("workspaces", name, "history"), done, err
 }
 
-// maxDiffs is how many changed files a page compares.
+// maxDiffs is how many changed files a page compares. It lists at most maxEntries.
 const maxDiffs = 50
 
 // change is a changed path, with the lines that differ if it is text.
@@ -200,8 +200,9 @@ func getDiff(q *request) error {
 		Name, From, To string
 		Known          bool // whether the version From is kept
 		Changes        []change
-	}{Name: name, From: from, To: to, Known: known}
-	for i, c := range changes {
+		More           int
+	}{Name: name, From: from, To: to, Known: known, More: max(0, len(changes)-maxEntries)}
+	for i, c := range changes[:min(len(changes), maxEntries)] {
 		shown := change{PathChange: c}
 		switch {
 		case i >= maxDiffs:

@@ -441,6 +441,8 @@ func TestNextIsLocal(t *testing.T) {
 		"https://evil.example/fleet/ui/": "/fleet/ui/tasks", "//evil.example/fleet/ui/": "/fleet/ui/tasks",
 		`/\evil.example/fleet/ui/`: "/fleet/ui/tasks", `/fleet/ui/\evil`: "/fleet/ui/tasks",
 		"javascript:alert(1)": "/fleet/ui/tasks", "/fleet/ui/login?code=x": "/fleet/ui/tasks",
+		"/fleet/ui//login?code=x": "/fleet/ui/tasks", "/fleet/ui/%2Flogin?code=x": "/fleet/ui/tasks",
+		"/fleet/ui/./login?code=x": "/fleet/ui/tasks", "/fleet/ui/a/../login?code=x": "/fleet/ui/tasks",
 		"/fleet/uix/":       "/fleet/ui/tasks",
 		"/fleet/ui/../../x": "/fleet/ui/tasks", "/fleet/ui/%2e%2E/x": "/fleet/ui/tasks",
 		"/fleet/ui/workspaces/main/files/.a": "/fleet/ui/workspaces/main/files/.a", "/fleet/ui/..": "/fleet/ui/tasks",
@@ -682,7 +684,7 @@ func TestRerun(t *testing.T) {
 	}
 }
 
-// TestFiles checks that the files of a form reach the task, and that large forms are refused.
+// TestAgo checks the largest durations, too.
 func TestAgo(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		90 * time.Second: "1 min ago", -90 * time.Second: "in 1 min",
@@ -694,6 +696,7 @@ func TestAgo(t *testing.T) {
 	}
 }
 
+// TestFiles checks that the files of a form reach the task, and that large forms are refused.
 func TestFiles(t *testing.T) {
 	f, v := start(t, 1, Options{})
 	v.login(ingesttest.Token)
@@ -867,6 +870,84 @@ func TestRefusedDiff(t *testing.T) {
 	if _, at, body := v.get(diff); strings.Contains(body, "It is a directory or a link.") ||
 		!strings.HasPrefix(at, "/login") {
 		t.Errorf("a diff with a revoked token led to %s, want the login:\n%s", at, body)
+	}
+}
+
+// TestLongLists checks that a page is small and says what is missing if there is more than it lists.
+func TestLongLists(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	v.login(ingesttest.Token)
+	waiting := client.WorkflowRun{RunID: "r1", Name: "order", Steps: []schemas.StepRun{
+		{ID: "ask", Status: schemas.WorkflowWaiting},
+	}}
+	asks := waiting
+	asks.Workflow = json.RawMessage(`{"name": "order", "steps": [{"id": "ask", "ask": {"message": "How many?",
+		"form": {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}}}]}`)
+	changes := make([]client.PathChange, 2*maxEntries)
+	for i := range changes {
+		changes[i] = client.PathChange{Path: fmt.Sprintf("f%04d", i), Op: "changed", Bytes: maxText + 1}
+	}
+	for _, c := range []struct {
+		name, at  string
+		responses map[string]any
+		wants     []string
+		lacks     string
+	}{
+		{
+			"many ended runs", "/inbox",
+			map[string]any{
+				"/v1/workflows/runs":    slices.Concat(make([]client.WorkflowRun, readLimit-1), []client.WorkflowRun{waiting}),
+				"/v1/workflows/runs/r1": asks,
+			},
+			[]string{`action="/ui/workflows/r1/answer"`, "older workflow runs are not listed"},
+			"Nothing waits for you.",
+		},
+		{
+			"many ended runs and no question", "/inbox",
+			map[string]any{"/v1/workflows/runs": make([]client.WorkflowRun, readLimit)},
+			[]string{"older workflow runs are not listed"},
+			"Nothing waits for you.",
+		},
+		{
+			"many questions", "/inbox",
+			map[string]any{
+				"/v1/workflows/runs":    slices.Repeat([]client.WorkflowRun{waiting}, listLimit+1),
+				"/v1/workflows/runs/r1": asks,
+			},
+			[]string{`action="/ui/workflows/r1/answer"`, "older workflow runs are not listed"},
+			"Nothing waits for you.",
+		},
+		{
+			"many changes", "/workspaces/w/diff?from=1&to=2",
+			map[string]any{"/v1/workspaces/w/diff": changes},
+			[]string{fmt.Sprintf("f%04d", maxEntries-1), fmt.Sprint(maxEntries, " more changes are not listed")},
+			fmt.Sprintf("f%04d", maxEntries),
+		},
+	} {
+		v.through(f, func(w http.ResponseWriter, r *http.Request) bool {
+			response, ok := c.responses[r.URL.Path]
+			if ok {
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(response)
+			}
+			return ok
+		})
+		_, _, body := v.get(c.at)
+		has(t, c.name, body, c.wants...)
+		if strings.Contains(body, c.lacks) {
+			t.Errorf("%s: the page has %q, want it left out", c.name, c.lacks)
+		}
+	}
+}
+
+// TestDeepJSON checks that indentation does not make deep JSON much larger.
+func TestDeepJSON(t *testing.T) {
+	deep := strings.Repeat("[", 490) + strings.Repeat("1,", 120_000) + "1" + strings.Repeat("]", 490)
+	if got := indented(json.RawMessage(deep)); got != deep {
+		t.Errorf("indented() of %d bytes has %d bytes, want them unchanged", len(deep), len(got))
+	}
+	if got, want := indented(json.RawMessage(`{"n":12345678901234567890}`)), "{\n  \"n\": 12345678901234567890\n}"; got != want {
+		t.Errorf("indented() = %q, want %q", got, want)
 	}
 }
 

@@ -15,23 +15,30 @@ type askingRun struct {
 	Rows []stepRow
 }
 
-// getInbox shows what waits for a person: tool calls, and the questions of workflows.
+// getInbox shows what waits for a person: tool calls, and the questions of workflows, in at most listLimit of the newest
+// readLimit runs.
 func getInbox(q *request) error {
 	var data struct {
 		Approvals []client.PendingApproval
 		Asking    []askingRun
+		More      bool // whether older runs may ask, too
 	}
 	var err error
 	if data.Approvals, err = q.c.Approvals(q.ctx); err != nil {
 		return err
 	}
-	runs, err := q.c.WorkflowRuns(q.ctx, listLimit)
+	runs, err := q.c.WorkflowRuns(q.ctx, readLimit)
 	if err != nil {
 		return err
 	}
+	data.More = len(runs) == readLimit
 	for _, r := range runs {
 		if !slices.ContainsFunc(r.Steps, waits) {
 			continue
+		}
+		if len(data.Asking) == listLimit {
+			data.More = true
+			break
 		}
 		if r, err = q.c.WorkflowRun(q.ctx, r.RunID); err != nil {
 			return err

@@ -204,13 +204,10 @@ func milliseconds(ms float64) string {
 	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
-// indented returns JSON with line breaks. It decodes no numbers, so that large integers keep all digits.
+// indented returns JSON with line breaks, unless they make it much larger. It decodes no numbers, so that large integers
+// keep all digits.
 func indented(data json.RawMessage) string {
-	var b bytes.Buffer
-	if json.Indent(&b, data, "", "  ") != nil {
-		return string(data)
-	}
-	return b.String()
+	return string(text.IndentJSON(data, "  ", max(1<<16, 8*len(data))))
 }
 
 // templates has the template set of each page: the layout, the parts, and the page.

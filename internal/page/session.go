@@ -15,6 +15,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	stdpath "path"
 	"slices"
 	"strings"
 	"sync"
@@ -336,11 +337,14 @@ func (p *Page) toLogin(w http.ResponseWriter, r *http.Request) {
 
 // local returns next if it is a page of this fleet, and else the first page of a session.
 func (p *Page) local(next string, s session) string {
+	base := p.o.Prefix + root + "/"
 	u, err := url.Parse(next)
-	if err != nil || u.Scheme != "" || u.Host != "" || strings.Contains(next, `\`) ||
-		!strings.HasPrefix(u.Path, p.o.Prefix+root+"/") || strings.Contains(u.Path+"/", "/../") ||
-		strings.HasPrefix(u.Path, p.o.Prefix+root+"/login") {
-		return p.o.Prefix + root + "/" + s.first()
+	if err != nil || u.Scheme != "" || u.Host != "" || strings.Contains(next, `\`) {
+		return base + s.first()
+	}
+	page := stdpath.Clean(u.Path) // to which the server redirects the browser
+	if !strings.HasPrefix(page, base) || strings.HasPrefix(page, base+"login") {
+		return base + s.first()
 	}
 	return u.RequestURI()
 }
