@@ -34,12 +34,13 @@ func TestPrefetchEndsWithTheRun(t *testing.T) {
 	}
 }
 
-// hangingLedger is a ledger whose queue does not respond.
-type hangingLedger struct{}
+// hangingLedger is a ledger whose queue does not respond. It adds up the tokens that it is to count.
+type hangingLedger struct{ tokens int }
 
-func (hangingLedger) Left(context.Context, string) (int, bool, error) { return 0, true, nil }
+func (*hangingLedger) Left(context.Context, string) (int, bool, error) { return 0, true, nil }
 
-func (hangingLedger) Spend(ctx context.Context, _ string, _ int) error {
+func (l *hangingLedger) Spend(ctx context.Context, _ string, tokens int) error {
+	l.tokens += tokens
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -48,13 +49,15 @@ func (hangingLedger) Spend(ctx context.Context, _ string, _ int) error {
 // the task.
 func TestCountTokensEndsWithTheDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Parts{Codegen: Codegen{Ledger: hangingLedger{}}})
+		var ledger hangingLedger
+		p := New(Parts{Codegen: Codegen{Ledger: &ledger}})
 		ctx, drain := context.WithCancelCause(t.Context())
 		drain(jobs.ErrDraining)
 		began := time.Now()
 		p.countTokens(ctx, task{job: &jobs.Job{}}, &schemas.Usage{}, codegen.Usage{PromptTokens: 1})
-		if took := time.Since(began); took > jobs.FinishTime {
-			t.Errorf("countTokens() took %s after the drain, want at most %s", took, jobs.FinishTime)
+		if took := time.Since(began); took != jobs.FinishTime || ledger.tokens != 1 {
+			t.Errorf("countTokens() counted %d tokens in %s after the drain, want 1 token in %s",
+				ledger.tokens, took, jobs.FinishTime)
 		}
 	})
 }

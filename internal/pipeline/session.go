@@ -14,6 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -114,12 +115,13 @@ func withoutViews(changed, views []string) []string {
 	})
 }
 
-// sessionView returns a log as JSON. It leaves out the oldest tasks if the log is too large.
+// sessionView returns a log as JSON. It leaves out the oldest tasks if the log is too large. The view is indented unless
+// that makes it too large, as a deep checkpoint does.
 func sessionView(log schemas.Session) ([]byte, error) {
 	for {
-		view, err := json.MarshalIndent(log, "", "  ")
+		view, err := json.Marshal(log)
 		if err != nil || len(view) < maxSessionView || len(log.Tasks) <= 1 {
-			return append(view, '\n'), err
+			return append(text.IndentJSON(view, "  ", maxSessionView-1), '\n'), err
 		}
 		n := len(log.Tasks)/4 + 1
 		log.Tasks, log.TasksOmitted = log.Tasks[n:], log.TasksOmitted+n
