@@ -70,11 +70,11 @@ func TestDamagedLayerInTheBucket(t *testing.T) {
 		manifest bool   // the manifest is damaged, not the parts
 		data     []byte // content of the damaged object; nil removes it
 	}{
-		"other bytes":  {false, []byte("theirs")},
-		"part missing": {false, nil},
-		"no manifest":  {true, []byte("[")},
-		"no parts":     {true, []byte("{}")},
-		"a path":       {true, []byte(`{"parts":["../HEAD"]}`)},
+		"other bytes":          {false, []byte("theirs")},
+		"part missing":         {false, nil},
+		"manifest is not JSON": {true, []byte("[")},
+		"no parts":             {true, []byte("{}")},
+		"a path":               {true, []byte(`{"parts":["../HEAD"]}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, "greeting==1.2\n")

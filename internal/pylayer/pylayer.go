@@ -38,8 +38,9 @@ type Options struct {
 	Log     *slog.Logger // default discards
 }
 
-// Target is an interpreter other than the host's, for which pip selects wheels. But pip evaluates the environment
-// markers of a requirements file, such as python_version, for the host's interpreter.
+// Target is an interpreter other than the host's, for which pip selects wheels. But pip evaluates environment markers,
+// such as python_version, for the host's interpreter: those of the requirements file and those of the dependencies that
+// wheels name.
 type Target struct {
 	Version   string   // such as 3.12.1
 	Platforms []string // platform tags of wheels, preferred first, such as manylinux_2_28_x86_64
@@ -104,7 +105,7 @@ func key(ctx context.Context, o Options) (string, error) {
 	if err := checkWheelsOnly(requirements); err != nil {
 		return "", err
 	}
-	version, err := o.interpreter(ctx, requirements)
+	version, err := o.interpreter(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -114,22 +115,17 @@ func key(ctx context.Context, o Options) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
 
-// interpreter returns lines with the version and platform of the host's interpreter and of the target. If there is a
-// target, the host's matters only for the markers in the requirements, which pip evaluates for it.
-func (o Options) interpreter(ctx context.Context, requirements []byte) ([]byte, error) {
-	var target []byte
-	if t := o.Target; t != nil {
-		target = fmt.Appendf(nil, "cp%s %s\n", t.minor(), strings.Join(t.Platforms, " "))
-	}
-	if target != nil && !bytes.Contains(requirements, []byte(";")) {
-		return target, nil
-	}
+// interpreter returns lines with the version and platform of the host's interpreter and of the target.
+func (o Options) interpreter(ctx context.Context) ([]byte, error) {
 	version, err := exec.CommandContext(ctx, o.Python, "-I", "-S", "-c",
 		"import sys, sysconfig; print(sys.implementation.cache_tag, sysconfig.get_platform())").Output()
 	if err != nil {
 		return nil, fmt.Errorf("get the version of %s: %w", o.Python, err)
 	}
-	return append(version, target...), nil
+	if t := o.Target; t != nil {
+		version = fmt.Appendf(version, "cp%s %s\n", t.minor(), strings.Join(t.Platforms, " "))
+	}
+	return version, nil
 }
 
 // minor returns the first two parts of the version, such as 3.12. They determine which wheels fit.
