@@ -28,7 +28,7 @@ type OpenAIOptions struct {
 type OpenAIEmbedder struct {
 	client *openai.Client
 	opts   OpenAIOptions
-	limit  atomic.Int64 // maximum size of a text, in bytes; it decreases when the model refuses a text
+	limit  atomic.Int64 // maximum size of a text, in bytes; it decreases when the model refuses a text as too long
 }
 
 const (
@@ -74,9 +74,7 @@ func (e *OpenAIEmbedder) Embed(ctx context.Context, texts []string) ([][]float32
 // does not name the text, so embed bisects the texts. A request that is wrong for another reason fails after about
 // twenty attempts.
 func (e *OpenAIEmbedder) embed(ctx context.Context, texts []string, limit int64) ([][]float32, error) {
-	vectors, err := e.client.Embed(ctx, openai.EmbeddingRequest{
-		Model: e.opts.Model, Input: inputs(texts, int(limit)), Dimensions: e.opts.Dimensions,
-	})
+	vectors, err := e.request(ctx, texts, limit)
 	if err == nil || !mayBeTooLong(err) {
 		return vectors, err
 	}
@@ -88,15 +86,31 @@ func (e *OpenAIEmbedder) embed(ctx context.Context, texts []string, limit int64)
 		rest, err := e.embed(ctx, texts[half:], e.limit.Load())
 		return append(first, rest...), err
 	}
-	shorter := min(limit, int64(len(texts[0]))) / 2
-	if shorter < minInputBytes {
-		return nil, err
+	text := texts[0]
+	for size := min(limit, int64(len(text))) / 2; size >= minInputBytes && mayBeTooLong(err); size /= 2 {
+		if vectors, err = e.request(ctx, []string{text[:size]}, size); err != nil {
+			continue
+		}
+		if size < e.limit.Load() && e.isTooLong(ctx, text[:size]+text[:size]) {
+			e.limit.Store(size)
+		}
+		return vectors, nil
 	}
-	vectors, err = e.embed(ctx, texts, shorter)
-	if err == nil && shorter < e.limit.Load() {
-		e.limit.Store(shorter)
-	}
-	return vectors, err
+	return nil, err
+}
+
+// isTooLong reports whether the endpoint refuses a text of which it has accepted both halves. If it accepts the text,
+// an earlier refusal was not about the length: a content filter has refused a passage, for example.
+func (e *OpenAIEmbedder) isTooLong(ctx context.Context, text string) bool {
+	_, err := e.request(ctx, []string{text}, int64(len(text)))
+	return mayBeTooLong(err)
+}
+
+// request embeds the texts, truncated to limit bytes.
+func (e *OpenAIEmbedder) request(ctx context.Context, texts []string, limit int64) ([][]float32, error) {
+	return e.client.Embed(ctx, openai.EmbeddingRequest{
+		Model: e.opts.Model, Input: inputs(texts, int(limit)), Dimensions: e.opts.Dimensions,
+	})
 }
 
 // mayBeTooLong reports whether the cause of an error may be the length of a text or the number of texts.
