@@ -118,24 +118,22 @@ func TestToolCallLimits(t *testing.T) {
 			return nil
 		case "release":
 			<-release
-		case "large":
-			return make([]byte, MaxToolResponse+1<<20)
 		}
 		return []byte("done")
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := f.fleet.CallTool(ctx, "acme", find, []byte("wait")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("call of a tool that does not respond = %v, want %v", err, context.DeadlineExceeded)
 	}
 	close(late)
-	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the tool's context ended with %v, want %v", err, context.DeadlineExceeded)
-	}
-	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if got, err := f.fleet.CallTool(ctx, "acme", find, []byte("large")); err == nil {
-		t.Errorf("response over the limit = %d bytes, want an error", len(got))
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the tool's context ended with %v, want %v", err, context.DeadlineExceeded)
+		}
+	case <-time.After(hangTime):
+		t.Error("the tool's context has not ended, or the call arrived too late to be begun")
 	}
 	if _, err := f.fleet.CallTool(t.Context(), "acme", find, make([]byte, 2<<20)); !errors.Is(err, ErrNoResponders) {
 		t.Errorf("arguments over the limit = %v, want %v because the call was not sent", err, ErrNoResponders)
@@ -287,12 +285,15 @@ func TestLateCallsAreNotHandled(t *testing.T) {
 	if err := f.fleet.nc.Publish(find.subject("acme"), []byte("second")); err != nil {
 		t.Fatal(err)
 	}
-	late := nats.NewMsg(find.subject("acme"))
-	late.Data = []byte("late")
-	late.Header.Set(timeoutHeader, "1")
-	response, err := f.fleet.nc.RequestMsg(late, hangTime)
-	if err != nil || response.Header.Get(notBegunHeader) == "" {
-		t.Errorf("a call that waited for too long = %+v, %v, want the response that it was not begun", response, err)
+	for _, ms := range []string{"1", "0", "-9223372036854775808"} {
+		late := nats.NewMsg(find.subject("acme"))
+		late.Data = []byte("late")
+		late.Header.Set(timeoutHeader, ms)
+		response, err := f.fleet.nc.RequestMsg(late, hangTime)
+		if err != nil || response.Header.Get(notBegunHeader) == "" {
+			t.Errorf("a call with %s ms that waited for longer = %+v, %v, want the response that it was not begun",
+				ms, response, err)
+		}
 	}
 	for range maxAccepted - 2 {
 		if err := f.fleet.nc.Publish(find.subject("acme"), []byte("more")); err != nil {

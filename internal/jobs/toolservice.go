@@ -121,8 +121,8 @@ func (t *toolServer) publishOffers() {
 // begins when it arrives, as it does for the caller.
 func (t *toolServer) serve(name ToolName, m *nats.Msg) {
 	wait := time.Minute
-	if ms, err := strconv.ParseInt(m.Header.Get(timeoutHeader), 10, 64); err == nil && ms > 0 {
-		wait = time.Duration(min(ms, maxWait.Milliseconds())) * time.Millisecond
+	if ms, err := strconv.ParseInt(m.Header.Get(timeoutHeader), 10, 64); err == nil {
+		wait = time.Duration(min(max(ms, 0), maxWait.Milliseconds())) * time.Millisecond
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -294,8 +294,9 @@ func TestHangingStore(t *testing.T) {
 		close(free)
 		first.Wait()
 		bucket.Calls()
-		if _, err := l.Of(t.Context(), "acme"); err != nil || len(bucket.Calls()) != 1 {
-			t.Errorf("Of() after a change during the read = %v without a read, want nil after one", err)
+		_, err := l.Of(t.Context(), "acme")
+		if reads := len(bucket.Calls()); err != nil || reads != 1 {
+			t.Errorf("Of() after a change during the read = %v after %d reads, want nil after one", err, reads)
 		}
 	})
 }

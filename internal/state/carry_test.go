@@ -123,7 +123,8 @@ func TestCarriedLimits(t *testing.T) {
 		t.Errorf("the largest HEAD is %d bytes, want at most %d, and at least half of that", largest, format.MaxHead)
 	}
 	if n := stored(t, bucket); n < 2*format.MaxCarriedManifests {
-		t.Errorf("%d manifests are stored after %d commits", n, 3*format.MaxCarriedManifests)
+		t.Errorf("%d manifests are stored after %d commits, want at least %d",
+			n, 3*format.MaxCarriedManifests, 2*format.MaxCarriedManifests)
 	}
 	fresh := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)
 	fresh.Checkout()

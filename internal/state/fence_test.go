@@ -78,14 +78,17 @@ func TestFence(t *testing.T) {
 
 // TestFenceOrCommit checks that a fence and a commit of the same task exclude each other, with all faults of the store.
 func TestFenceOrCommit(t *testing.T) {
-	for name, fault := range map[string]func(mem.Call) mem.Fault{
-		"no fault":                         nil,
-		"swap not applied":                 statetest.OnNth(1, "swap", "HEAD", mem.NotApplied),
-		"response to swap lost":            statetest.OnNth(1, "swap", "HEAD", mem.LostResponse),
-		"response to second swap lost":     statetest.OnNth(2, "swap", "HEAD", mem.LostResponse),
-		"every third response lost":        statetest.EveryThird(),
-		"second swap not applied":          statetest.OnNth(2, "swap", "HEAD", mem.NotApplied),
-		"response to put of manifest lost": statetest.OnNth(2, "put", "", mem.LostResponse),
+	nth := func(n int, op, key string, fault mem.Fault) func() func(mem.Call) mem.Fault {
+		return func() func(mem.Call) mem.Fault { return statetest.OnNth(n, op, key, fault) }
+	}
+	for name, fault := range map[string]func() func(mem.Call) mem.Fault{ // a fault counts the calls of one case
+		"no fault":                         func() func(mem.Call) mem.Fault { return nil },
+		"swap not applied":                 nth(1, "swap", "HEAD", mem.NotApplied),
+		"response to swap lost":            nth(1, "swap", "HEAD", mem.LostResponse),
+		"response to second swap lost":     nth(2, "swap", "HEAD", mem.LostResponse),
+		"every third response lost":        statetest.EveryThird,
+		"second swap not applied":          nth(2, "swap", "HEAD", mem.NotApplied),
+		"response to put of manifest lost": nth(2, "put", "", mem.LostResponse),
 	} {
 		for _, generations := range []int{0, 1} {
 			t.Run(fmt.Sprint(name, " ", generations), func(t *testing.T) {
@@ -106,7 +109,7 @@ func TestFenceOrCommit(t *testing.T) {
 						store := state.New(bucket, state.Options{})
 						found, fenceErr = store.Fence(t.Context(), ref, "task-1", 1, time.Time{})
 					}
-					bucket.SetFault(fault)
+					bucket.SetFault(fault())
 					_, err := w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: "task-1", Attempt: 1})
 					bucket.SetFault(nil)
 					if fenceErr != nil || found != nil || !errors.Is(err, state.ErrFenced) {
