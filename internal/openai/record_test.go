@@ -197,7 +197,7 @@ const maxRecording = 20 << 10 // bytes
 // record runs a scenario against the endpoint.
 func (s target) record(t *testing.T, sc scenario) (*exchange, string) {
 	t.Helper()
-	once := func() (*exchange, string) {
+	connect := func() (*exchange, *Client) {
 		x := new(exchange)
 		e := s.endpoint
 		e.Client = &http.Client{Transport: x}
@@ -206,10 +206,11 @@ func (s target) record(t *testing.T, sc scenario) (*exchange, string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return x, sc.send(t, c, s)
+		return x, c
 	}
 	if !sc.busy {
-		return once()
+		x, c := connect()
+		return x, sc.send(t, c, s)
 	}
 	type outcome struct {
 		x    *exchange
@@ -218,10 +219,8 @@ func (s target) record(t *testing.T, sc scenario) (*exchange, string) {
 	results := make(chan outcome, 100)
 	var all sync.WaitGroup
 	for range cap(results) {
-		all.Go(func() {
-			x, text := once()
-			results <- outcome{x, text}
-		})
+		x, c := connect()
+		all.Go(func() { results <- outcome{x, sc.send(t, c, s)} })
 	}
 	all.Wait()
 	close(results)
