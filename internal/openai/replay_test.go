@@ -59,7 +59,8 @@ func TestReplayWire(t *testing.T) {
 			if got != r.read {
 				t.Errorf("the client read\n%swant\n%s", got, r.read)
 			}
-			if _, below, ok := strings.Cut(sent, "/v1"); !ok || !strings.HasSuffix(r.request, below) { // below the base URL
+			_, below, ok := strings.Cut(sent, "/v1") // from the path below the base URL
+			if !ok || !strings.HasSuffix(r.request, below) {
 				t.Errorf("the client sent\n%swant\n%s", sent, r.request)
 			}
 		})

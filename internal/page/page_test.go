@@ -880,6 +880,7 @@ func TestLongLists(t *testing.T) {
 	waiting := client.WorkflowRun{RunID: "r1", Name: "order", Steps: []schemas.StepRun{
 		{ID: "ask", Status: schemas.WorkflowWaiting},
 	}}
+	ended := make([]client.WorkflowRun, readLimit)
 	asks := waiting
 	asks.Workflow = json.RawMessage(`{"name": "order", "steps": [{"id": "ask", "ask": {"message": "How many?",
 		"form": {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}}}]}`)
@@ -896,7 +897,7 @@ func TestLongLists(t *testing.T) {
 		{
 			"many ended runs", "/inbox",
 			map[string]any{
-				"/v1/workflows/runs":    slices.Concat(make([]client.WorkflowRun, readLimit-1), []client.WorkflowRun{waiting}),
+				"/v1/workflows/runs":    append(ended[1:], waiting),
 				"/v1/workflows/runs/r1": asks,
 			},
 			[]string{`action="/ui/workflows/r1/answer"`, "older workflow runs are not listed"},
@@ -904,7 +905,7 @@ func TestLongLists(t *testing.T) {
 		},
 		{
 			"many ended runs and no question", "/inbox",
-			map[string]any{"/v1/workflows/runs": make([]client.WorkflowRun, readLimit)},
+			map[string]any{"/v1/workflows/runs": ended},
 			[]string{"older workflow runs are not listed"},
 			"Nothing waits for you.",
 		},

@@ -15,8 +15,8 @@ type askingRun struct {
 	Rows []stepRow
 }
 
-// getInbox shows what waits for a person: tool calls, and the questions of workflows, in at most listLimit of the newest
-// readLimit runs.
+// getInbox shows what waits for a person: tool calls, and the questions of workflows. It searches the newest readLimit
+// runs, and shows at most listLimit of them.
 func getInbox(q *request) error {
 	var data struct {
 		Approvals []client.PendingApproval

@@ -204,8 +204,8 @@ func milliseconds(ms float64) string {
 	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
-// indented returns JSON with line breaks, unless they make it much larger. It decodes no numbers, so that large integers
-// keep all digits.
+// indented returns JSON with line breaks, unless they make it much larger. It decodes no numbers, so that large
+// integers keep all digits.
 func indented(data json.RawMessage) string {
 	return string(text.IndentJSON(data, "  ", max(1<<16, 8*len(data))))
 }

@@ -115,8 +115,8 @@ func withoutViews(changed, views []string) []string {
 	})
 }
 
-// sessionView returns a log as JSON. It leaves out the oldest tasks if the log is too large. The view is indented unless
-// that makes it too large, as a deep checkpoint does.
+// sessionView returns a log as JSON. It leaves out the oldest tasks if the log is too large. The view is indented
+// unless that makes it too large, as with a deep checkpoint.
 func sessionView(log schemas.Session) ([]byte, error) {
 	for {
 		view, err := json.Marshal(log)

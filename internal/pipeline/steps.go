@@ -39,8 +39,8 @@ func (s steps) with(a attempt) steps {
 	return s
 }
 
-// commits reports whether the attempt's changes are to be committed. If the program was repaired or the task runs again,
-// they are not: a run that finds a commit of its task does not execute the program.
+// commits reports whether the attempt's changes are to be committed. If the program was repaired or the task runs
+// again, they are not: a run that finds a commit of its task does not execute the program.
 func (s steps) commits(a attempt) bool {
 	switch a.outcome.Status {
 	case schemas.Succeeded:

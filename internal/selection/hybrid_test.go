@@ -98,7 +98,8 @@ func TestHybridKeepsFewTools(t *testing.T) {
 		t.Errorf("umbrella with a minimum of 4: %v, want four tools, the weather's first", got)
 	}
 	got, _ = ask("umbrella", 1, func(t *Tool) bool { return t.Server == "filesystem" })
-	if len(got) == 0 || slices.ContainsFunc(got, func(id string) bool { return !strings.HasPrefix(id, "filesystem/") }) {
+	outside := func(id string) bool { return !strings.HasPrefix(id, "filesystem/") }
+	if len(got) == 0 || slices.ContainsFunc(got, outside) {
 		t.Errorf("umbrella, only filesystem allowed: %v, want some tools of filesystem and no others", got)
 	}
 }
