@@ -68,10 +68,10 @@ func (s *Service) fire(
 	}
 	at := now.Add(-delayOf(tenant, doc.ScheduleSpec))
 	if doc.Handled.After(at.Add(max(clockSlack, time.Duration(doc.JitterS)*time.Second))) {
-		// The fleet's time was wrong, and is correct now: the schedule continues from now.
+		// The fleet's time was wrong, and is correct now: the schedule continues from there.
 		s.log.WarnContext(ctx, "schedule moved back because the clock went back", "tenant", tenant, "schedule", name,
-			"from", doc.Handled, "to", now)
-		doc.Handled = now
+			"from", doc.Handled, "to", at)
+		doc.Handled = at // firings of later times are still to come
 		rev, err = writeSchedule(ctx, store, tenant, doc, rev)
 		return withNext(tenant, doc), rev, err
 	}

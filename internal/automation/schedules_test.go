@@ -203,6 +203,24 @@ func TestTimeGoesBack(t *testing.T) {
 	}
 }
 
+// TestTimeGoesBackWithJitter corrects the time between the time of a firing and its delayed time.
+func TestTimeGoesBackWithJitter(t *testing.T) {
+	w := newWorld(t, "2026-11-29T00:00:00Z")
+	in := spec("k", "@hourly", "") // its delay is 29 min 21 s
+	in.JitterS = maxJitter
+	if _, err := w.AddSchedule(t.Context(), "acme", in); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ at, want string }{
+		{"2026-11-23T09:15:00Z", ""},
+		{"2026-11-23T09:29:21Z", "23T09:00"},
+	} {
+		if got := w.fired(t, step.at, "k"); got != step.want {
+			t.Errorf("at %s: fired %q, want %q", step.at, got, step.want)
+		}
+	}
+}
+
 func TestPauseAndRun(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	in := spec("s", "@hourly", "all")

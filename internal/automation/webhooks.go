@@ -207,12 +207,13 @@ func (s *Service) storeDeliveries(
 			return err
 		}
 		if found.failed && !strings.HasPrefix(w.doc.LastError, filterFails) {
-			s.logNote(ctx, s.noteWebhook(ctx, store, tenant, w.doc.Name, found.reason))
+			s.logNote(ctx, s.noteWebhook(ctx, store, tenant, w.doc, found.reason, false))
 		}
 		if found.reason != "" {
 			continue
 		}
-		hash := sha256.Sum256([]byte(w.doc.Name + "\x00" + e.Source() + "\x00" + e.ID()))
+		// With the time, a webhook gets an event that a removed one of its name has got, too.
+		hash := sha256.Sum256([]byte(w.doc.Name + "\x00" + addedAt(w.doc) + "\x00" + e.Source() + "\x00" + e.ID()))
 		err = s.queue.DeliverWebhook(ctx, jobs.Delivery{
 			Tenant: tenant, Webhook: w.doc.Name, ID: "msg_" + hex.EncodeToString(hash[:16]), For: addedAt(w.doc),
 			Event: e.Event,
@@ -224,10 +225,18 @@ func (s *Service) storeDeliveries(
 	return nil
 }
 
-// noteWebhook records as a webhook's LastError why it gets no delivery of an event.
-func (s *Service) noteWebhook(ctx context.Context, store *jobs.Automations, tenant, name, problem string) error {
-	return update(ctx, store, key{kindWebhook, tenant, name}, func(doc *schemas.Webhook) bool {
-		return setError(&doc.LastError, problem)
+// noteWebhook records as a webhook's LastError why it has not got an event, and whether its target is gone. It does
+// nothing if the webhook was removed, even if there is another one with its name.
+func (s *Service) noteWebhook(
+	ctx context.Context, store *jobs.Automations, tenant string, w schemas.Webhook, problem string, gone bool,
+) error {
+	return update(ctx, store, key{kindWebhook, tenant, w.Name}, func(doc *schemas.Webhook) bool {
+		if addedAt(*doc) != addedAt(w) {
+			return false
+		}
+		changed := setError(&doc.LastError, problem) || gone
+		doc.Gone = doc.Gone || gone
+		return changed
 	})
 }
 
@@ -263,17 +272,16 @@ func (s *Service) send(ctx context.Context, store *jobs.Automations, c *cache, d
 	s.queue.CountAutomation(ctx, kindWebhook, outcomeFailed)
 	s.log.WarnContext(ctx, "webhook not delivered", "tenant", d.Tenant, "webhook", d.Webhook, "delivery", d.ID,
 		"reason", problem)
-	err := update(ctx, store, key{kindWebhook, d.Tenant, d.Webhook}, func(doc *schemas.Webhook) bool {
-		changed := doc.LastError != problem || gone
-		doc.LastError, doc.Gone = problem, doc.Gone || gone
-		return changed
-	})
-	if err != nil || gone {
+	if err := s.noteWebhook(ctx, store, d.Tenant, w.doc, problem, gone); err != nil || gone {
+		return err
+	}
+	now, err := s.now(ctx, store)
+	if err != nil {
 		return err
 	}
 	// Unless the target asks for more, each delay is half of the time since the event was stored, or since the
 	// delivery's turn came.
-	return &jobs.RetryError{After: min(max(minRetry, time.Since(d.Since)/2, after), maxRetry)}
+	return &jobs.RetryError{After: min(max(minRetry, now.Sub(d.Since)/2, after), maxRetry)}
 }
 
 // post sends a delivery. problem is empty if the target has accepted it, and never has the secret. after is

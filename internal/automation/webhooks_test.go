@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -118,7 +119,8 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// TestHostileTargets checks the errors for targets that the fleet cannot or may not reach.
+// TestHostileTargets checks the errors for targets that the fleet cannot or may not reach, and that an endless response
+// is a success.
 func TestHostileTargets(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	url, _ := target(t, func(int) int { return 200 })
@@ -294,9 +296,11 @@ func TestOrderedWebhooks(t *testing.T) {
 	if diff := cmp.Diff(want, accepted); diff != "" {
 		t.Errorf("accepted events by key (-want +got):\n%s", diff)
 	}
-	for key := range failed {
-		if key == "refused" {
-			break
+	for key := ""; key != "refused"; {
+		select {
+		case key = <-failed:
+		case <-ctx.Done():
+			t.Fatal("no event with the key refused was tried")
 		}
 	}
 }
@@ -340,9 +344,69 @@ func TestRemovedWebhookLeavesNothing(t *testing.T) {
 	if _, err := admin.AddWebhook(ctx, "acme", schemas.WebhookSpec{Name: "h", Type: "*", URL: working}); err != nil {
 		t.Fatal(err)
 	}
-	publish("new")
-	if ev := next(got); ev.ID != "new" {
-		t.Errorf("the new webhook got %q first, want new", ev.ID)
+	for _, id := range []string{"new", "old"} { // old is sent again
+		publish(id)
+		if ev := next(got); ev.ID != id {
+			t.Errorf("the new webhook got %q, want %s", ev.ID, id)
+		}
+	}
+}
+
+// TestFailedTries checks what a failed try leaves: the delay before the next one, by the fleet's time, and a note in the
+// webhook, unless another webhook has its name by then.
+func TestFailedTries(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	admin := newService(w.queue, loopback)
+	spec := schemas.WebhookSpec{Name: "h", NoHandshake: true}
+	spec.URL, _ = target(t, func(n int) int {
+		if n == 0 {
+			return http.StatusServiceUnavailable
+		}
+		err := admin.RemoveWebhook(t.Context(), "acme", "h")
+		if err == nil {
+			_, err = admin.AddWebhook(t.Context(), "acme", spec)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return http.StatusGone
+	})
+	hook, err := admin.AddWebhook(t.Context(), "acme", spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := w.store.Get(t.Context(), kindWebhook, "acme", "h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := newCache()
+	known.learn(stored)
+	w.sender = admin.sender
+	for _, want := range []struct {
+		delay time.Duration
+		note  string
+	}{
+		{2 * time.Minute, "the target responded with the status 503"},
+		{0, ""}, // gone, and replaced meanwhile
+	} {
+		err := w.send(t.Context(), w.store, known, jobs.Delivery{
+			Tenant: "acme", Webhook: "h", ID: "msg_1", For: addedAt(hook), Event: order("1", "{}"),
+			Since: w.at.Add(-4 * time.Minute),
+		})
+		var delay time.Duration
+		if later, ok := errors.AsType[*jobs.RetryError](err); ok {
+			delay = later.After
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		list, err := w.Webhooks(t.Context(), "acme")
+		if err != nil || len(list) != 1 {
+			t.Fatalf("Webhooks = %+v, %v; want one", list, err)
+		}
+		if got := list[0]; delay != want.delay || got.LastError != want.note || got.Gone {
+			t.Errorf("try again after %s, webhook with the error %q, gone %v; want %s, %q and not gone", delay,
+				got.LastError, got.Gone, want.delay, want.note)
+		}
 	}
 }
 

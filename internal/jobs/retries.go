@@ -30,7 +30,11 @@ func (c *Client) retryDelivery(ctx context.Context, d Delivery, after time.Durat
 		return nil
 	}
 	m.Header.Set(storedHeader, d.Since.UTC().Format(time.RFC3339Nano))
-	life := (DeliveryTime - time.Since(d.Since)).Truncate(time.Second)
+	ordered, err := c.js.Stream(ctx, streamOrdered)
+	if err != nil {
+		return fmt.Errorf("read the time of the queue: %w", err)
+	}
+	life := remaining(d, ordered.CachedInfo().TimeStamp)
 	if life < time.Second {
 		return nil
 	}
@@ -38,6 +42,12 @@ func (c *Client) retryDelivery(ctx context.Context, d Delivery, after time.Durat
 		token: waitingToken(retryDelay(after), d.ID),
 		msgID: fmt.Sprintf("%s.%s.%s.%d", d.Tenant, d.ID, stream, seq), life: life,
 	})
+}
+
+// remaining returns how long a delivery is still tried. now is the time of the queue, by which it was stored: the clock
+// of this host may differ.
+func remaining(d Delivery, now time.Time) time.Duration {
+	return (DeliveryTime - now.Sub(d.Since)).Truncate(time.Second)
 }
 
 // waitingToken returns the last token of the subject of a delivery without a partition key.
