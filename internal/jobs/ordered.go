@@ -334,7 +334,9 @@ func (c *Client) sendWaiting(
 		case unkeyed:
 			since = m.Time
 		case removed > 0:
-			since = time.Now()
+			if since, err = c.queueTime(ctx); err != nil {
+				return removed, err
+			}
 		}
 		if d, ok := c.delivery(ctx, m.Subject, orderedWaiting, m.Header, m.Data, since); ok {
 			err := fn(ctx, d)

@@ -30,11 +30,11 @@ func (c *Client) retryDelivery(ctx context.Context, d Delivery, after time.Durat
 		return nil
 	}
 	m.Header.Set(storedHeader, d.Since.UTC().Format(time.RFC3339Nano))
-	ordered, err := c.js.Stream(ctx, streamOrdered)
+	now, err := c.queueTime(ctx)
 	if err != nil {
-		return fmt.Errorf("read the time of the queue: %w", err)
+		return err
 	}
-	life := remaining(d, ordered.CachedInfo().TimeStamp)
+	life := remaining(d, now)
 	if life < time.Second {
 		return nil
 	}
@@ -44,8 +44,16 @@ func (c *Client) retryDelivery(ctx context.Context, d Delivery, after time.Durat
 	})
 }
 
-// remaining returns how long a delivery is still tried. now is the time of the queue, by which it was stored: the clock
-// of this host may differ.
+// queueTime returns the time of the queue, by which deliveries are stored. The clock of this host may differ.
+func (c *Client) queueTime(ctx context.Context) (time.Time, error) {
+	stream, err := c.js.Stream(ctx, streamOrdered)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the time of the queue: %w", err)
+	}
+	return stream.CachedInfo().TimeStamp, nil
+}
+
+// remaining returns how long a delivery is still tried. now is the time of the queue.
 func remaining(d Delivery, now time.Time) time.Duration {
 	return (DeliveryTime - now.Sub(d.Since)).Truncate(time.Second)
 }
