@@ -62,6 +62,11 @@ var nextSteps = map[string]NextStep{
 		Command: "codefleet schedules ls, codefleet triggers ls or codefleet webhooks ls",
 		Tool:    "list_automation lists schedules, triggers and webhooks",
 	},
+	AutomationLimit: {
+		Command: "codefleet workflow runs, codefleet schedules ls, codefleet triggers ls or codefleet webhooks ls " +
+			"lists them: cancel or remove some",
+		Tool:    "list_workflow_runs or list_automation lists them: cancel or remove some",
+	},
 	UnknownToken:  {Command: "codefleet tokens  (lists the tokens)"},
 	UnknownWorker: {Command: "codefleet workers  (lists the workers)"},
 	NotRetryable: {
