@@ -146,10 +146,12 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestShortWaitOverNATS checks that a call with a short wait waits that long if the bridge may not watch the task.
-func TestShortWaitOverNATS(t *testing.T) {
+// TestShortWait checks that a call with a short wait waits that long, over HTTP, and over NATS, where the bridge may not
+// watch the task.
+func TestShortWait(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	cs, _ := stdio(t, bridge.Options{Fleet: client.Options{
+	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
+	overNATS, _ := stdio(t, bridge.Options{Fleet: client.Options{
 		URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword,
 	}}, nil)
 	task, _ := invoke(t, cs, "submit_task", map[string]any{"code": "block"})
@@ -165,12 +167,13 @@ func TestShortWaitOverNATS(t *testing.T) {
 		}
 	}
 	get["wait_ms"] = 400
-	begun := time.Now()
-	got, failed := invoke(t, cs, "get_task", get)
-	if took := time.Since(begun); failed || took < 400*time.Millisecond {
-		t.Errorf("get_task = %v after %v, want 400 ms", got, took)
+	for name, cs := range map[string]*mcp.ClientSession{"HTTP": cs, "NATS": overNATS} {
+		begun := time.Now()
+		got, failed := invoke(t, cs, "get_task", get)
+		if took := time.Since(begun); failed || took < 400*time.Millisecond {
+			t.Errorf("get_task over %s = %v after %v, want 400 ms", name, got, took)
+		}
 	}
-	cs, _ = stdio(t, options(f, ingesttest.Token), nil)
 	if got, failed := invoke(t, cs, "cancel_task", map[string]any{"task_id": task["task_id"]}); failed {
 		t.Errorf("cancel_task = %v", got)
 	}

@@ -43,7 +43,7 @@ func (p *partial) reset() {
 	p.stage, p.skipped = "", false
 }
 
-// A peek collects the output so far of a running task, without waiting for more.
+// When a wait is over, or for a call that does not wait, a peek collects the output so far of a running task.
 const (
 	peekFirst = 150 * time.Millisecond // time limit for the first event
 	peekNext  = 50 * time.Millisecond  // time limit between events
@@ -64,22 +64,19 @@ func (c *call) follow(
 		wait = 0
 	}
 	got.reset() // Watch begins with the first event
+	end := time.Now().Add(wait)
 	watching, stop := context.WithTimeout(ctx, max(wait, peekTotal))
 	defer stop()
 	defer context.AfterFunc(c.b.stopping, stop)()
-	peek := time.AfterFunc(peekFirst, stop)
+	peek := time.AfterFunc(max(wait, peekFirst), stop)
 	defer peek.Stop()
-	if wait > peekTotal {
-		peek.Stop()
-	}
 	progress := c.newProgress()
 	defer progress.heartbeat(watching)()
 	final, err := c.fleet.Watch(watching, id, 0, func(e client.Event) error {
 		got.add(e)
 		progress.report(watching, e)
-		if wait <= peekTotal {
-			peek.Reset(peekNext)
-		} else if e.Stage == "approval" { // the call may have been decided already
+		peek.Reset(max(time.Until(end), peekNext))
+		if e.Stage == "approval" && wait > 0 { // the call may have been decided already
 			if now, err := c.fleet.Get(watching, id); err == nil && len(pendingExcept(now, skip)) > 0 {
 				stop()
 			}
