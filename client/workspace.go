@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -199,8 +200,8 @@ func (w *Workspace) Files(ctx context.Context, version, dir string) ([]Workspace
 	return list, generation, err
 }
 
-// Open opens a file of a version at an offset in bytes. The caller closes it. If the file does not exist, the error has
-// the code "unknown_file".
+// Open opens a file of a version at an offset in bytes; from the end of the file on, there is nothing to read. The caller
+// closes it. If the file does not exist, the error has the code "unknown_file".
 func (w *Workspace) Open(ctx context.Context, version, path string, offset int64) (io.ReadCloser, error) {
 	d, err := w.client.overHTTP()
 	if err != nil {
@@ -216,7 +217,11 @@ func (w *Workspace) Open(ctx context.Context, version, path string, offset int64
 	if offset > 0 {
 		r.header = http.Header{"Range": {fmt.Sprintf("bytes=%d-", offset)}}
 	}
-	return d.open(ctx, w.inWorkspace(r))
+	content, err := d.open(ctx, w.inWorkspace(r))
+	if e, ok := errors.AsType[*APIError](err); ok && e.Status == http.StatusRequestedRangeNotSatisfiable {
+		return http.NoBody, nil
+	}
+	return content, err
 }
 
 // Put writes and commits one file. It replaces only the version with the given ETag. With NoState it only creates the

@@ -81,7 +81,7 @@ func TestOperate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for _, text := range []string{"one\n", "two\n"} {
+	for _, text := range []string{"one\n", "twö\n"} {
 		if _, err := c.Workspace("main").Put(t.Context(), "a.txt", strings.NewReader(text), ""); err != nil {
 			t.Fatal(err)
 		}
@@ -98,8 +98,10 @@ func TestOperate(t *testing.T) {
 	if got["text"] != "one\n" || got["next_offset"] != nil {
 		t.Errorf("read_file = %v, want one", got)
 	}
-	if got := call("read_file", m{"path": "a.txt", "offset": 1}); got["text"] != "wo\n" {
-		t.Errorf("read_file from byte 1 = %v, want wo", got)
+	for offset, want := range map[int]string{1: "wö\n", 3: "\n", 5: "", 9: ""} { // byte 3 is within the ö
+		if got := call("read_file", m{"path": "a.txt", "offset": offset}); got["text"] != want {
+			t.Errorf("read_file from byte %d = %v, want %q", offset, got, want)
+		}
 	}
 	refused("bad_arguments", "read_file", m{"path": "b.bin"})
 	refused("bad_arguments", "read_file", m{"path": "a.txt", "offset": -1})

@@ -3,7 +3,6 @@ package bridge
 import (
 	"context"
 	"io"
-	"math"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -168,7 +167,8 @@ func (c *call) fileBytes(ctx context.Context, in readFileIn) ([]byte, error) {
 	if !utf8.Valid(data) {
 		return nil, notText(in.Path)
 	}
-	rest := suffix(hide(ctx, string(data)), int(min(in.Offset, math.MaxInt32)))
+	hidden := hide(ctx, string(data))
+	rest := hidden[min(in.Offset, int64(len(hidden))):]
 	return []byte(rest[:min(len(rest), c.b.o.MaxOutput)]), nil
 }
 
@@ -185,7 +185,11 @@ func (c *call) readFile(ctx context.Context, in readFileIn) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	whole := data
+	skipped := 0 // the rest of a character that begins before the offset
+	for in.Offset > 0 && skipped < min(len(data), utf8.UTFMax-1) && !utf8.RuneStart(data[skipped]) {
+		skipped++
+	}
+	whole := data[skipped:]
 	for range utf8.UTFMax - 1 { // the last character may be incomplete
 		if r, n := utf8.DecodeLastRune(whole); r != utf8.RuneError || n != 1 {
 			break
@@ -196,11 +200,11 @@ func (c *call) readFile(ctx context.Context, in readFileIn) (*result, error) {
 		return nil, notText(in.Path)
 	}
 	out := readFileOut{Path: in.Path, Text: textPrefix(string(whole), c.b.o.MaxOutput-len(in.Path)*6-100)}
-	if n := int64(len(out.Text)); n < int64(len(data)) || len(data) == c.b.o.MaxOutput {
-		if n == 0 {
+	if n := skipped + len(out.Text); n < len(data) || len(data) == c.b.o.MaxOutput {
+		if out.Text == "" {
 			return nil, badArgument("%s is not UTF-8 text at byte %d", in.Path, in.Offset)
 		}
-		out.NextOffset = in.Offset + n
+		out.NextOffset = in.Offset + int64(n)
 	}
 	return &result{out: out}, nil
 }

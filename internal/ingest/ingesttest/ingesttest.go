@@ -138,7 +138,7 @@ func (f *Fleet) work(tb testing.TB, slots int) {
 // Run is the handler of the worker. The first word of a task's code is a command: "print" prints the rest, "files"
 // returns artifacts, "image" returns images, "fail" fails, "refuse" ends blocked, "large" fails with a result whose
 // parts are long, "die" fails permanently, as if the fleet had failed, "block" runs until it is cancelled, "call" does
-// so, too, after a tool's server has reported progress, and "ask" requests the approval of one call for each further
+// so, too, after a tool's server has reported progress (both print the rest), and "ask" requests the approval of one call for each further
 // word and prints the decisions. Run prints any other code, and a description.
 func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	r := &schemas.Result{
@@ -177,9 +177,9 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		return nil, jobs.Permanent(errors.New("the fleet failed"))
 	case "call", "block":
 		if word == "call" {
-			j.Emit(ctx, schemas.Progress{Stage: "tool", Text: "wiki/export: 1 of 3: page 1"})
+			j.Emit(ctx, schemas.Progress{Stage: "tool", Text: strings.TrimSpace("wiki/export: 1 of 3: page 1 " + rest)})
 		}
-		j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: "blocking\n"})
+		j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: strings.TrimSpace("blocking "+rest) + "\n"})
 		<-ctx.Done()
 		r.Status, r.Error = schemas.Cancelled, &schemas.Error{
 			Code: errcode.Cancelled, Message: "the task was cancelled",
