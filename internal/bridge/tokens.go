@@ -65,7 +65,7 @@ func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 }
 
 // recheck verifies the tokens of connected clients within Options.Recheck after the last verification, so that the
-// streams of a token that was revoked or has expired end. It runs until the bridge closes.
+// streams of a token that was revoked, has expired, or has other scopes end. It runs until the bridge closes.
 func (b *Bridge) recheck() {
 	clock.Repeat(b.stopping, b.o.Recheck/2, func() {
 		now := time.Now()
@@ -92,6 +92,8 @@ func (b *Bridge) recheckOne(key [32]byte, p *principal) {
 	e, refused := errors.AsType[*client.APIError](err)
 	switch {
 	case refused && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden):
+		b.forget(key)
+	case err == nil && (id.Tenant != p.tenant || !slices.Equal(id.Scopes, *p.scopes.Load())):
 		b.forget(key)
 	case err == nil:
 		p.identity.Store(&id)
@@ -133,7 +135,7 @@ func (b *Bridge) remember(key [32]byte, found *principal) *principal {
 	return p
 }
 
-// forget drops the principal of a token that the fleet refuses, and ends its sessions.
+// forget drops the principal of a token, and ends its sessions.
 func (b *Bridge) forget(key [32]byte) {
 	b.mu.Lock()
 	p := b.principals[key]

@@ -19,17 +19,28 @@ type roundTrip func(*http.Request) *http.Response
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
 
-// The sessions of a token that is revoked end within Options.Recheck after it was last verified, also if the bridge
-// itself verified it.
-func TestRevokedTokenEndsSessions(t *testing.T) {
+// The sessions of a token that is revoked, or gets other scopes, end within Options.Recheck after it was last verified,
+// also if the bridge itself verified it.
+func TestChangedTokenEndsSessions(t *testing.T) {
+	t.Run("revoked", func(t *testing.T) {
+		testChangedToken(t, http.StatusUnauthorized, `{"code":"unauthorized","error":"revoked"}`)
+	})
+	t.Run("other scopes", func(t *testing.T) {
+		testChangedToken(t, http.StatusOK, `{"tenant":"default","scopes":["read","submit"]}`)
+	})
+}
+
+// testChangedToken changes the fleet's response about a token.
+func testChangedToken(t *testing.T, newStatus int, newBody string) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var verified []time.Time
-		var revoked atomic.Bool
+		var changed atomic.Bool
 		b := New(Options{Fleet: client.Options{URL: "http://fleet", Token: "t", HTTPClient: &http.Client{
 			Transport: roundTrip(func(r *http.Request) *http.Response {
 				status, body := http.StatusOK, `{"tenant":"default","scopes":["read"]}`
-				if revoked.Load() {
-					status, body = http.StatusUnauthorized, `{"code":"unauthorized","error":"revoked"}`
+				if changed.Load() {
+					status, body = newStatus, newBody
 				}
 				verified = append(verified, time.Now())
 				return &http.Response{
@@ -40,6 +51,9 @@ func TestRevokedTokenEndsSessions(t *testing.T) {
 		}}})
 		defer b.Close()
 		p, err := b.newPrincipal(t.Context(), b.o.Fleet)
+		if err == nil {
+			err = p.identify(t.Context())
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,11 +82,12 @@ func TestRevokedTokenEndsSessions(t *testing.T) {
 			}
 			last = at
 		}
-		revoked.Store(true)
+		changed.Store(true)
 		start := time.Now()
+		defer time.AfterFunc(time.Hour, func() { _ = session.Close() }).Stop()
 		_ = session.Wait()
 		if took := time.Since(start); took > b.o.Recheck {
-			t.Errorf("the session ended %s after the token was revoked, want at most %s", took, b.o.Recheck)
+			t.Errorf("the session ended %s after the token was changed, want at most %s", took, b.o.Recheck)
 		}
 	})
 }
