@@ -89,16 +89,13 @@ var imports = map[string][]string{
 	"internal/tools/mcp":        {"internal/tools"},
 	"internal/tools/pygen":      {"internal/tools"},
 	"internal/tools/broker":     {"internal/patterns", "internal/tools", "internal/violation"},
-	"internal/tools/builtin":    {"internal/arith", "internal/tools"},
+	"internal/tools/builtin":    {"internal/arith"},
 	"internal/tools/registered": {"internal/tools", "internal/tools/pygen"},
 	"internal/tools/toolstest":  {"internal/tools/...", "internal/tools", "servers"}, // tests only
 
 	// Selection of tools, and the writers of programs.
-	"internal/skills": {"internal/objects", "internal/tools"},
-	"internal/selection": {
-		"internal/tools", "internal/openai", "internal/selection/terms",
-		"internal/selection/gloss",
-	},
+	"internal/skills":          {"internal/objects", "internal/tools"},
+	"internal/selection":       {"internal/openai", "internal/selection/terms", "internal/selection/gloss"},
 	"internal/selection/terms": nil,
 	"internal/selection/gloss": nil,
 	"internal/codegen":         {"internal/openai"},
@@ -120,7 +117,7 @@ var imports = map[string][]string{
 		"internal/guardrails/privacy", "internal/statedoc",
 	},
 	"internal/jobs":     {"schemas", "internal/allowlist", "internal/statedoc"},
-	"internal/apierror": {"schemas", "internal/jobs"},
+	"internal/apierror": {"internal/jobs"},
 	"internal/automation": {
 		"schemas", "internal/cron", "internal/egress", "internal/expression", "internal/jobs",
 		"internal/workflow/engine",
@@ -137,8 +134,8 @@ var imports = map[string][]string{
 		"internal/codegen", "internal/codegen/rules",
 	},
 	"internal/toolbox": {
-		"servers", "internal/jobs", "internal/objects", "internal/tools/...", "internal/tools",
-		"internal/selection", "internal/skills", "internal/toolsearch",
+		"servers", "internal/jobs", "internal/tools/...", "internal/tools", "internal/selection",
+		"internal/skills", "internal/toolsearch",
 	},
 
 	"internal/environments": {
@@ -203,7 +200,7 @@ var imports = map[string][]string{
 		"internal/state/maintenance", "internal/state/mirror", "internal/tools/broker", "internal/toolsearch",
 		"internal/workflow/engine",
 	},
-	"internal/up":    {"schemas", "client", "internal/..."},
+	"internal/up":    {"client", "internal/..."},
 	"internal/bench": {"schemas", "client", "internal/..."},
 
 	"internal/faulttest": {"schemas", "client", "internal/..."},
@@ -217,11 +214,6 @@ var imports = map[string][]string{
 	},
 	"plugin":            {"schemas"},
 	"plugin/workermain": {"schemas", "client", "plugin", "internal/..."},
-
-	// Programs that only developers run. No released binary contains them.
-	"test/selectioneval": {"internal/selection", "internal/selection/terms"},
-	"test/privacyeval":   {"internal/guardrails/privacy"},
-	"test/glossgen":      {"internal/selection/gloss", "internal/selection/terms"},
 }
 
 // homes lists the packages that may import each heavy module. A pattern that ends in /... matches the module and
@@ -277,11 +269,11 @@ var testOnly = []string{
 	"internal/up/uptest", "internal/faulttest", "internal/logtest", "internal/sourcetest", "testing",
 }
 
-// TestImports checks the imports of each Go file against the table.
+// TestImports checks the imports of each Go file against the table, and that the table permits no other imports.
 func TestImports(t *testing.T) {
-	packages := map[string]bool{}
+	packages := map[string][]string{} // each with itself and its imports
 	for _, f := range sourcetest.GoFiles(t) {
-		packages[f.Package] = true
+		packages[f.Package] = append(packages[f.Package], f.Package)
 		_, tree := sourcetest.Parse(t, f, parser.ImportsOnly)
 		for _, spec := range tree.Imports {
 			imported, err := strconv.Unquote(spec.Path.Value)
@@ -291,11 +283,22 @@ func TestImports(t *testing.T) {
 			if problem := check(f.Package, imported, f.Test); problem != "" {
 				t.Errorf("%s: imports %s: %s", f.Path, imported, problem)
 			}
+			packages[f.Package] = append(packages[f.Package], strings.TrimPrefix(imported, module+"/"))
 		}
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(packages)) {
 		if _, ok := imports[pkg]; !ok && !exempt(pkg) {
 			t.Errorf("%s is not in the table of internal/arch: add it, with the packages that it may import", pkg)
+		}
+	}
+	for pkg, permitted := range imports {
+		if packages[pkg] == nil {
+			t.Errorf("%s is in the table of internal/arch, but does not exist: remove it", pkg)
+		}
+		for _, p := range permitted {
+			if !slices.ContainsFunc(packages[pkg], func(imported string) bool { return under(imported, p) }) {
+				t.Errorf("%s does not import %s: remove it from the table of internal/arch", pkg, p)
+			}
 		}
 	}
 }

@@ -47,28 +47,31 @@ func TestTruncatedResults(t *testing.T) {
 			t.Errorf("%s: %d bytes, truncated %t; want at most %d, %t", name, size, truncated, limit, want)
 		}
 	}
-	var run runOut
-	for i := range 100 {
-		run.Steps = append(run.Steps, runStepOut{ID: fmt.Sprintf("step_%d", i), Status: "succeeded", TaskID: "t"})
+	steps := func(status string) (list []runStepOut) {
+		for i := range 100 {
+			list = append(list, runStepOut{ID: fmt.Sprintf("step_%d", i), Status: status, TaskID: "t"})
+		}
+		return list
 	}
+	run := runOut{Steps: steps("succeeded"), Outputs: json.RawMessage(`"` + strings.Repeat("x", limit) + `"`)}
 	run.Steps[99].Status, run.Steps[99].Message = "waiting", "Which one?"
-	run.Outputs = json.RawMessage(`"` + strings.Repeat("x", limit) + `"`)
 	got := fitRun(run, limit)
 	check("run", got, got.Truncated, true)
 	if len(got.Steps) != 1 || got.Steps[0].ID != "step_99" || got.Outputs != nil {
 		t.Errorf("fitRun = %+v, want the waiting step only", got)
 	}
-	for i := range run.Steps {
-		run.Steps[i].Status = "waiting"
-	}
-	got = fitRun(run, limit)
+	waiting := steps("waiting")
+	got = fitRun(runOut{Steps: waiting}, limit)
 	check("waiting run", got, got.Truncated, true)
-	got = fitRun(runOut{Outputs: json.RawMessage("1"), Steps: run.Steps[:2]}, limit)
+	if n := len(got.Steps); n < 10 || got.Steps[n-1].ID != waiting[n-1].ID {
+		t.Errorf("fitRun = %+v, want the first steps", got)
+	}
+	got = fitRun(runOut{Outputs: json.RawMessage("1"), Steps: waiting[:2]}, limit)
 	check("short run", got, got.Truncated, false)
 	if len(got.Steps) != 2 || string(got.Outputs) != "1" {
 		t.Errorf("fitRun = %+v, want the whole run", got)
 	}
-	whole := runOut{Outputs: json.RawMessage(`"` + strings.Repeat("x", limit*3/5) + `"`), Steps: run.Steps[:2]}
+	whole := runOut{Outputs: json.RawMessage(`"` + strings.Repeat("x", limit*3/5) + `"`), Steps: waiting[:2]}
 	got = fitRun(whole, limit)
 	check("run with large outputs", got, got.Truncated, false)
 	if string(got.Outputs) != string(whole.Outputs) {

@@ -445,6 +445,8 @@ func TestDrain(t *testing.T) {
 	if got := <-results; got["status"] != "running" {
 		t.Errorf("result of a waiting call = %v, want a handle", got)
 	}
+	defer time.AfterFunc(ingesttest.WaitTimeout, func() { t.Error("the stream has not ended"); _ = cs.Close() }).Stop()
+	_ = cs.Wait()
 }
 
 func listen(t *testing.T, b *bridge.Bridge, addr string) string {
