@@ -35,12 +35,13 @@ func TestJoinsAndDrains(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var log bytes.Buffer
 	code := make(chan int, 1)
+	file := uptest.File(t, f)
 	go func() {
 		env := []string{
 			"HOME=" + data, "CODEFLEET_DATA=" + data, "CODEFLEET_EXECUTION_RUNSC=" + runsc,
 			"CODEFLEET_WORKER_NAME=second",
 		}
-		code <- run(ctx, []string{"--fleet", uptest.File(t, f)}, env, io.Discard, &log)
+		code <- run(ctx, []string{"--fleet", file}, env, io.Discard, &log)
 	}()
 	rec, err := c.Submit(t.Context(), client.Submission{
 		Task: client.Task{Code: "import time\nprint('on', flush=True)\ntime.sleep(0.5)\n6*7"},

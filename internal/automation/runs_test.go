@@ -105,35 +105,44 @@ func (w *world) runWorkers(t *testing.T, n int, handler jobs.Handler, lost func(
 	return engine.New(w.queue, quiet)
 }
 
-// ended waits until a run has ended. It answers the question of the step ask.
+// ended waits until a run has ended. It answers the questions of steps.
 func ended(t *testing.T, e *engine.Engine, id string, answer string) schemas.WorkflowRun {
 	t.Helper()
+	run, err := awaitEnd(t.Context(), e, id, answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// awaitEnd is like ended, for any goroutine.
+func awaitEnd(ctx context.Context, e *engine.Engine, id string, answer string) (schemas.WorkflowRun, error) {
 	for deadline := time.Now().Add(5 * time.Minute); ; {
-		run, err := e.Get(t.Context(), "acme", id)
+		run, err := e.Get(ctx, "acme", id)
 		if err != nil {
-			t.Fatal(err)
+			return run, err
 		}
 		for _, s := range run.Steps {
 			if s.Message == "" || s.Status != schemas.WorkflowWaiting {
 				continue
 			}
 			in := schemas.WorkflowAnswer{Step: s.ID, Values: json.RawMessage(answer)}
-			_, err := e.Answer(t.Context(), "acme", id, in)
+			_, err := e.Answer(ctx, "acme", id, in)
 			refused, ok := errors.AsType[*jobs.RefusedError](err)
 			if err != nil && (!ok || refused.Code != "not_waiting") {
-				t.Fatal(err)
+				return run, err
 			}
 		}
 		if run.Status.Ended() {
-			return run
+			return run, nil
 		}
 		if time.Now().After(deadline) {
 			data, _ := json.Marshal(run)
-			t.Fatalf("the run has not ended: %s", data)
+			return run, fmt.Errorf("the run has not ended: %s", data)
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
-		case <-t.Context().Done():
+		case <-ctx.Done():
 		}
 	}
 }
@@ -170,7 +179,10 @@ func TestLostAdvances(t *testing.T) {
 			if err != nil || again.RunID != run.RunID {
 				t.Errorf("Start with the same key = %s, %v, want the run %s", again.RunID, err, run.RunID)
 			}
-			run = ended(t, e, run.RunID, fmt.Sprintf(`{"ok":%v}`, n%2 == 0))
+			if run, err = awaitEnd(t.Context(), e, run.RunID, fmt.Sprintf(`{"ok":%v}`, n%2 == 0)); err != nil {
+				t.Error(err)
+				return
+			}
 			answer, branch := "succeeded skipped", "yes"
 			if n%2 == 1 {
 				answer, branch = "skipped succeeded", "no"
@@ -374,7 +386,7 @@ func TestRerunOfRerun(t *testing.T) {
 }
 
 // TestRerunWithoutVersion checks that a run whose steps recorded no version of the workspace is run again in a fork of
-// the newest one, and that a rerun of steps that are no tasks needs no fork.
+// the newest one.
 func TestRerunWithoutVersion(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	e := w.runWorkers(t, 1, func(context.Context, *jobs.Job) (*schemas.Result, error) {
@@ -564,7 +576,7 @@ func TestSkewedClocks(t *testing.T) {
 }
 
 // TestTwoStarts checks that starts at the same time with the same key are one run, although their workflows and inputs
-// differ: the run has one of the workflows, and its first inputs.
+// differ: the run has the definition and the inputs that were stored first.
 func TestTwoStarts(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	e := engine.New(w.queue, quiet)
@@ -684,17 +696,21 @@ func TestTriggeredRun(t *testing.T) {
 		}
 	}
 	var runs []schemas.WorkflowRun
-	for deadline := time.Now().Add(20 * time.Second); len(runs) == 0 && time.Now().Before(deadline); {
-		if runs, err = e.List(t.Context(), "acme", 10); err != nil {
-			t.Fatal(err)
+	for deadline := time.Now().Add(20 * time.Second); len(runs) == 0; {
+		if runs, err = e.List(t.Context(), "acme", 10); err != nil || time.Now().After(deadline) {
+			t.Fatalf("the event started no run: %v", err)
 		}
-	}
-	if len(runs) != 1 {
-		t.Fatalf("the event started %d runs, want 1", len(runs))
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-t.Context().Done():
+		}
 	}
 	run := ended(t, e, runs[0].RunID, "")
 	if string(run.Outputs) != `{"v":7}` || run.Depth != 1 {
 		t.Errorf("run of depth %d has the outputs %s, want depth 1 and the event's total", run.Depth, run.Outputs)
+	}
+	if runs, err = e.List(t.Context(), "acme", 10); err != nil || len(runs) != 1 {
+		t.Errorf("the event started %d runs, %v, want 1", len(runs), err)
 	}
 }
 
@@ -783,15 +799,7 @@ func TestPanicAtARun(t *testing.T) {
 		}
 		c.learnRun(doc)
 	}
-	ev := event.New()
-	ev.SetID("1")
-	ev.SetSource("/test")
-	ev.SetType("told")
-	incoming, err := newIncoming(ev)
-	if err == nil {
-		err = w.wakeRuns(t.Context(), c, "acme", incoming)
-	}
-	if err != nil {
+	if err := w.wakeRuns(t.Context(), c, "acme", told(t, "{}")); err != nil {
 		t.Errorf("wakeRuns = %v, want nil: the event cannot be handled better later", err)
 	}
 	if run, err := e.Get(t.Context(), "acme", whole); err != nil || run.Status != schemas.WorkflowSucceeded {

@@ -411,10 +411,12 @@ func TestFailedTries(t *testing.T) {
 }
 
 // TestConcurrentChanges adds and removes webhooks and triggers of results at the same time: each may be the first or
-// the last one for which the queue keeps results.
+// the last one for which the queue keeps results. A webhook that stays gets the result of a task that ended before any
+// process looked for results.
 func TestConcurrentChanges(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	s := newService(w.queue, loopback)
+	url, got := target(t, func(int) int { return http.StatusOK })
 	var changes errgroup.Group
 	for i := range 4 {
 		changes.Go(func() error {
@@ -442,8 +444,29 @@ func TestConcurrentChanges(t *testing.T) {
 			return nil
 		})
 	}
+	changes.Go(func() error {
+		_, err := s.AddWebhook(t.Context(), "acme", schemas.WebhookSpec{Name: "stays", URL: url})
+		return err
+	})
 	if err := changes.Wait(); err != nil {
 		t.Errorf("a change failed: %v", err)
+	}
+	handler := func(context.Context, *jobs.Job) (*schemas.Result, error) {
+		return &schemas.Result{Status: schemas.Succeeded}, nil
+	}
+	ctx := w.start(t, 0, handler)
+	rec, err := w.queue.Submit(ctx, "acme", taskOf(t, "1"))
+	if err == nil {
+		_, err = w.queue.Wait(ctx, "acme", rec.TaskID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.start(t, 1, handler)
+	select {
+	case <-got:
+	case <-ctx.Done():
+		t.Error("the webhook that stays did not get the result of a task")
 	}
 }
 

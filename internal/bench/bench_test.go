@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -199,15 +201,31 @@ func TestSideBySide(t *testing.T) {
 }
 
 func TestRate(t *testing.T) {
-	callers := make([]int, 3)
-	got := make(chan int, 100)
-	s := Rate("r", len(callers), 100, func(_ context.Context, caller int) error {
-		got <- caller
-		return nil
+	const callers = 3
+	var calls, arrived atomic.Int64
+	begun := make(chan int, callers)
+	all := make(chan struct{})
+	s := Rate("r", callers, 100, func(ctx context.Context, caller int) error {
+		if calls.Add(1) <= callers { // the first calls wait for one another
+			if begun <- caller; arrived.Add(1) == callers {
+				close(all)
+			}
+		}
+		select {
+		case <-all:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	})
-	v, err := s.Measure(t.Context())
-	if err != nil || v.Value <= 0 || len(got) != 100 {
-		t.Fatalf("%d calls, %v per second, %v; want 100 calls", len(got), v.Value, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	v, err := s.Measure(ctx)
+	if err != nil || v.Value <= 0 || calls.Load() != 100 {
+		t.Fatalf("%d calls, %v per second, %v; want 100 calls", calls.Load(), v.Value, err)
+	}
+	if sum := <-begun + <-begun + <-begun; sum != 0+1+2 {
+		t.Errorf("the sum of the callers' numbers is %d, want 3", sum)
 	}
 	s = Rate("r", 2, 10, func(context.Context, int) error { return errors.ErrUnsupported })
 	if _, err := s.Measure(t.Context()); !errors.Is(err, errors.ErrUnsupported) {

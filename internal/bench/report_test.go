@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,12 +120,22 @@ func TestKilobytes(t *testing.T) {
 }
 
 func TestProcessTree(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "cat & cat; wait")
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "cat; true")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(in, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil { // the child of the shell runs
 		t.Fatal(err)
 	}
 	pids, err := processTree(os.Getpid())
@@ -133,9 +145,11 @@ func TestProcessTree(t *testing.T) {
 	if slices.Contains(pids, os.Getppid()) {
 		t.Errorf("processTree of this process: %v, want it without its parent", pids)
 	}
-	whole, err := treeMemory(os.Getpid())
-	if own := Resident(os.Getpid()); err != nil || own <= 1 || whole <= 1 {
-		t.Errorf("this process uses %v MB, with its children %v MB, %v; want both above 1", own, whole, err)
+	shell := cmd.Process.Pid
+	whole, err := treeMemory(shell)
+	own := Kilobytes(fmt.Sprintf("/proc/%d/smaps_rollup", shell), "Pss") / 1024
+	if err != nil || own <= 0 || whole <= own {
+		t.Errorf("the shell uses %v MB, with its child %v MB, %v; want more with its child", own, whole, err)
 	}
 	if err := in.Close(); err != nil {
 		t.Fatal(err)

@@ -56,8 +56,12 @@ func TestProfilesKeepKeysApart(t *testing.T) {
 			t.Errorf("%s: profileOf = %s, key %q, model %s, deployment %q; want %s, %q, %s, %q", p.name,
 				got.BaseURL, got.APIKey, got.Model, got.Deployment, p.url, p.key, p.model, p.depl)
 		}
-		if want := c.LLM.Temperature; p.profile.Temperature == nil && *got.Temperature != want {
-			t.Errorf("%s: temperature = %v, want %v from llm", p.name, *got.Temperature, want)
+		want := c.LLM.Temperature
+		if p.profile.Temperature != nil {
+			want = *p.profile.Temperature
+		}
+		if *got.Temperature != want {
+			t.Errorf("%s: temperature = %v, want %v", p.name, *got.Temperature, want)
 		}
 	}
 }

@@ -109,7 +109,7 @@ func TestHeads(t *testing.T) {
 	}
 }
 
-// twoWorkers checks that two workers can commit concurrently without losing a file.
+// twoWorkers checks that two workers that have checked out the same version can both commit without losing a file.
 func twoWorkers(t *testing.T, open func(*testing.T) objects.Objects) {
 	t.Helper()
 	ref := state.Ref{Tenant: "acme", Workspace: "two"}
