@@ -198,10 +198,13 @@ func TestWaitsForQueueUntilStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	code, log := make(chan int, 1), &logtest.Log{}
+	go func() { code <- run(ctx, []string{"--nats", "nats://127.0.0.1:1"}, environment, io.Discard, log) }()
+	await(t, "a log line about NATS", func() bool { return strings.Contains(log.String(), "waiting for NATS") })
 	cancel()
-	var log bytes.Buffer
-	if code := run(ctx, []string{"--nats", "nats://127.0.0.1:1"}, environment, io.Discard, &log); code != 0 {
-		t.Errorf("exit code %d, want 0: %s", code, log.String())
+	if got := <-code; got != 0 {
+		t.Errorf("exit code %d, want 0: %s", got, log.String())
 	}
 	if strings.Contains(log.String(), "doubtful setting") {
 		t.Errorf("log %q, want no warnings", log.String())

@@ -1,8 +1,6 @@
 package bridge_test
 
 import (
-	"context"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,20 +61,7 @@ func TestIntegrationConformance(t *testing.T) {
 // serveFixtures serves a bridge that has the fixtures, and returns its address.
 func serveFixtures(t *testing.T, f *ingesttest.Fleet) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	b := bridge.New(bridge.Options{Fleet: client.Options{URL: f.URL}})
 	b.Extend(fixtureOptions, addFixtures)
-	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- b.Serve(ctx, ln, nil) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Errorf("Serve() = %v, want nil", err)
-		}
-	})
-	return "http://" + ln.Addr().String() + bridge.PathMCP
+	return listen(t, b, "127.0.0.1:0") + bridge.PathMCP
 }
