@@ -200,8 +200,8 @@ func (w *Workspace) Files(ctx context.Context, version, dir string) ([]Workspace
 	return list, generation, err
 }
 
-// Open opens a file of a version at an offset in bytes; from the end of the file on, there is nothing to read. The caller
-// closes it. If the file does not exist, the error has the code "unknown_file".
+// Open opens a file of a version at an offset in bytes; at the end of the file or beyond it, nothing can be read. The
+// caller closes it. If the file does not exist, the error has the code "unknown_file".
 func (w *Workspace) Open(ctx context.Context, version, path string, offset int64) (io.ReadCloser, error) {
 	d, err := w.client.overHTTP()
 	if err != nil {

@@ -352,8 +352,8 @@ func TestRemovedWebhookLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestFailedTries checks what a failed try leaves: the delay before the next one, by the fleet's time, and a note in the
-// webhook, unless another webhook has its name by then.
+// TestFailedTries checks what a failed try leaves: the delay before the next one, by the fleet's time, and a note in
+// the webhook, unless another webhook has its name by then.
 func TestFailedTries(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	admin := newService(w.queue, loopback)

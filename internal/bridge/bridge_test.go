@@ -82,8 +82,8 @@ func TestToolsByScope(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	submitTools := []string{
 		"execute_task", "submit_task", "cancel_task", "retry_task", "save_skill", "delete_skill", "save_checkpoint",
-		"save_state", "run_workflow", "answer_workflow", "cancel_workflow", "rerun_workflow", "restore_workspace", "redrive_tasks",
-		"control_schedule", "add_schedule", "add_trigger", "remove_automation",
+		"save_state", "run_workflow", "answer_workflow", "cancel_workflow", "rerun_workflow", "restore_workspace",
+		"redrive_tasks", "control_schedule", "add_schedule", "add_trigger", "remove_automation",
 	}
 	listed := map[string][]string{}
 	for _, token := range []string{ingesttest.Agent, ingesttest.ReadOnly} {
@@ -151,8 +151,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestShortWait checks that a call with a short wait waits that long, over HTTP, and over NATS, where the bridge may not
-// watch the task.
+// TestShortWait checks that a call with a short wait waits that long, over HTTP, and over NATS, where the bridge may
+// not watch the task.
 func TestShortWait(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	cs, _ := stdio(t, options(f, ingesttest.Token), nil)

@@ -65,7 +65,7 @@ var nextSteps = map[string]NextStep{
 	AutomationLimit: {
 		Command: "codefleet workflow runs, codefleet schedules ls, codefleet triggers ls or codefleet webhooks ls " +
 			"lists them: cancel or remove some",
-		Tool:    "list_workflow_runs or list_automation lists them: cancel or remove some",
+		Tool: "list_workflow_runs or list_automation lists them: cancel or remove some",
 	},
 	UnknownToken:  {Command: "codefleet tokens  (lists the tokens)"},
 	UnknownWorker: {Command: "codefleet workers  (lists the workers)"},

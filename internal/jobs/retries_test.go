@@ -158,7 +158,7 @@ func TestRetriesOfDeliveries(t *testing.T) {
 func TestRemaining(t *testing.T) {
 	stored := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	for age, want := range map[time.Duration]time.Duration{
-		0: DeliveryTime, 90*time.Minute + time.Millisecond: DeliveryTime - 90*time.Minute - time.Second, DeliveryTime: 0,
+		0: DeliveryTime, time.Hour + time.Millisecond: DeliveryTime - time.Hour - time.Second, DeliveryTime: 0,
 	} {
 		if got := remaining(Delivery{Since: stored}, stored.Add(age)); got != want {
 			t.Errorf("remaining after %s = %s, want %s", age, got, want)
