@@ -300,30 +300,33 @@ func TestLogsWithoutRun(t *testing.T) {
 	}
 }
 
-// TestTasksOf checks that the tasks of a run are those of its active steps, items and runs of other workflows.
+// TestTasksOf checks that the tasks of a run are those of its running steps, items and runs of other workflows.
 func TestTasksOf(t *testing.T) {
-	runs := map[string]string{
-		"one": `{"steps": [{"id": "a", "status": "succeeded", "task_id": "t1"},
-			{"id": "b", "status": "running", "task_id": "t2"},
-			{"id": "c", "status": "running", "items": [{"status": "running", "task_id": "t3"}]},
-			{"id": "d", "status": "running", "run_id": "two"}]}`,
-		"two": `{"steps": [{"id": "e", "status": "running", "task_id": "t4"}]}`,
-	}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, runs[filepath.Base(r.URL.Path)])
-	}))
-	defer s.Close()
-	c, err := client.New(t.Context(), client.Options{URL: s.URL, Token: "x"})
+	f := ingesttest.Start(t, 0, nil)
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	ids := mapSlice(tasksOf(t.Context(), c, "one"), func(rec client.Record) string { return rec.TaskID })
-	if want := []string{"t2", "t4", "t3"}; !slices.Equal(ids, want) {
-		t.Errorf("tasksOf = %v, want %v", ids, want)
+	run, err := c.RunWorkflow(t.Context(), client.WorkflowRequest{Workflow: json.RawMessage(`{"name":"w","steps":[
+		{"id":"a","needs":[],"code":"1"}, {"id":"b","needs":[],"wait":{"for":"1h"}},
+		{"id":"c","needs":[],"for_each":{"in":[1,2]},"code":"1"},
+		{"id":"d","needs":[],"workflow":{"name":"x","steps":[{"id":"e","code":"1"}]}}, {"id":"later","code":"1"}]}`)})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if note, _ := new(app).waitNote(t.Context(), c, client.Record{TaskID: "t2"}); note != "" {
+	var steps []string
+	for _, rec := range tasksOf(t.Context(), c, run.RunID) {
+		rec, err := c.Get(t.Context(), rec.TaskID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, rec.EventID)
+	}
+	if want := []string{"a/-1/1", "e/-1/1", "c/0/1"}; !slices.Equal(steps, want) {
+		t.Errorf("tasksOf returns the tasks of %v, want %v", steps, want)
+	}
+	if note, _ := new(app).waitNote(t.Context(), c, client.Record{TaskID: "unknown"}); note != "" {
 		t.Errorf("note about a task whose task pool is unknown: %s, want none", note)
 	}
 }

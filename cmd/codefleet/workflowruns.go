@@ -171,7 +171,7 @@ func (a *app) followWorkflow(ctx context.Context, c *client.Client, line *progre
 	return a.showRun(run)
 }
 
-// tasksOf returns the tasks of the active steps of a run, and of the runs that these steps have started.
+// tasksOf returns the tasks of the running steps of a run, and of the runs that these steps have started.
 func tasksOf(ctx context.Context, c *client.Client, id string) (tasks []client.Record) {
 	run, err := c.WorkflowRun(ctx, id)
 	if err != nil {
@@ -183,7 +183,7 @@ func tasksOf(ctx context.Context, c *client.Client, id string) (tasks []client.R
 	}
 	for _, s := range steps {
 		switch {
-		case s.Status.Ended():
+		case s.Status != schemas.WorkflowRunning:
 		case s.RunID != "":
 			tasks = append(tasks, tasksOf(ctx, c, s.RunID)...)
 		case s.TaskID != "":

@@ -386,7 +386,7 @@ func TestRerunOfRerun(t *testing.T) {
 }
 
 // TestRerunWithoutVersion checks that a run whose steps recorded no version of the workspace is run again in a fork of
-// the newest one.
+// the newest one, and that a rerun that is refused creates no workspace.
 func TestRerunWithoutVersion(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	e := w.runWorkers(t, 1, func(context.Context, *jobs.Job) (*schemas.Result, error) {
@@ -398,12 +398,20 @@ func TestRerunWithoutVersion(t *testing.T) {
 		return 1, nil
 	}
 	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{
-		Workflow: json.RawMessage(`{"name":"one","steps":[{"id":"a","code":"x"}]}`), Workspace: "w",
+		Workflow: json.RawMessage(
+			`{"name":"one","inputs":{"n":{"type":"integer","default":1}},"steps":[{"id":"a","code":"x"}]}`),
+		Workspace: "w",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	run = ended(t, e, run.RunID, "")
+	in := schemas.WorkflowRerun{From: "a", Set: map[string]json.RawMessage{"n": json.RawMessage(`"many"`)}}
+	_, err = e.Rerun(t.Context(), "acme", run.RunID, in, fork)
+	refused, ok := errors.AsType[*jobs.RefusedError](err)
+	if !ok || refused.Code != "bad_workflow" || refused.Path != "/set/n" || len(forked) > 0 {
+		t.Errorf("Rerun with a wrong input = %+v, forked %q, want bad_workflow at /set/n, and no fork", err, forked)
+	}
 	run, err = e.Rerun(t.Context(), "acme", run.RunID, schemas.WorkflowRerun{From: "a"}, fork)
 	if err != nil || !strings.HasPrefix(run.Workspace, "w-rerun-") || !slices.Equal(forked, []string{"w@0"}) {
 		t.Errorf("Rerun works in %s, forked %q, %v, want a fork of the newest version of w", run.Workspace, forked, err)

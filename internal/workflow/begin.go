@@ -53,7 +53,7 @@ func (m *machine) begin(ctx context.Context, i, item int, x *schemas.StepRun) {
 	m.changed = true
 	x.Attempt++
 	x.Status, x.EndedAt, x.Due, x.Error = schemas.WorkflowRunning, time.Time{}, time.Time{}, nil
-	x.TaskID = ""
+	x.TaskID, x.RunID = "", ""
 	if x.StartedAt.IsZero() {
 		x.StartedAt, x.Before = m.now, m.run.Generation
 	}

@@ -112,6 +112,16 @@ func (s *step) task(in input) *schemas.Task {
 	return &t
 }
 
+// Running calls fn with each attempt that runs and is a task or a workflow. fn may change the attempt.
+func (p *Plan) Running(run *schemas.WorkflowRun, fn func(place Place, isWorkflow bool, x *schemas.StepRun)) {
+	p.machine(run, nil).each(func(i, item int, x *schemas.StepRun) {
+		s := p.steps[i]
+		if x.Status == schemas.WorkflowRunning && s.Wait == nil && s.Ask == nil && s.Emit == nil {
+			fn(Place{s.ID, item, x.Attempt}, s.Workflow != nil, x)
+		}
+	})
+}
+
 // NextAlarm returns when a run goes on even if no event arrives: when a wait or a retry is due, or when the run, or its
 // steps under finally, reach their deadline. It returns the zero time if the run has ended.
 func NextAlarm(run schemas.WorkflowRun) time.Time {

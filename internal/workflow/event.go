@@ -36,12 +36,16 @@ type Event struct {
 	Answered *Answered
 	Occurred *Occurred
 	Cancel   bool
+	// ParentCancelled says that the step that started the run is cancelled. It may be repeated: unlike Cancel, it leaves
+	// the steps under finally alone.
+	ParentCancelled bool
 }
 
 // Ended says that an attempt of a step has ended: its task or workflow has ended, or its event was published.
 type Ended struct {
 	Place      Place
-	TaskID     string
+	TaskID     string                 // of the attempt's task
+	RunID      string                 // of the attempt's workflow
 	Status     schemas.WorkflowStatus // succeeded, failed or cancelled
 	Result     json.RawMessage
 	Error      *schemas.WorkflowError
@@ -75,7 +79,7 @@ func (m *machine) apply(ev Event) error {
 		if x != nil && x.Status == schemas.WorkflowWaiting && x.Attempt == o.Place.Attempt && m.isEventWait(i) {
 			m.accept(i, o.Place.Item, x, o.Data)
 		}
-	case ev.Cancel:
+	case ev.Cancel, ev.ParentCancelled && !m.run.Finishing:
 		m.cancel()
 	}
 	return nil
@@ -92,8 +96,8 @@ func (m *machine) applyEnd(e *Ended) {
 	if x == nil || x.Status != schemas.WorkflowRunning || x.Attempt != e.Place.Attempt {
 		return
 	}
-	if e.TaskID != "" && e.Place.Item < 0 {
-		x.TaskID = e.TaskID
+	if e.Place.Item < 0 {
+		x.TaskID, x.RunID = e.TaskID, e.RunID
 	}
 	switch {
 	case m.steps[i].Workflow != nil && e.Changed, e.Changed && e.Generation == 0:

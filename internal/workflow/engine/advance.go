@@ -288,7 +288,7 @@ func endOfRun(run schemas.WorkflowRun) *workflow.Ended {
 	p := run.Parent
 	return &workflow.Ended{
 		Place:  workflow.Place{Step: p.Step, Item: p.Item, Attempt: p.Attempt},
-		Status: run.Status, Result: run.Outputs, Error: run.Error, Generation: run.Generation,
+		RunID:  run.RunID, Status: run.Status, Result: run.Outputs, Error: run.Error, Generation: run.Generation,
 		Changed: slices.ContainsFunc(run.Steps, func(s schemas.StepRun) bool {
 			return s.After > 0 && !s.Kept ||
 				slices.ContainsFunc(s.Items, func(x schemas.StepRun) bool { return x.After > 0 })

@@ -13,7 +13,10 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-func newEngine(t *testing.T) *Engine {
+func newEngine(t *testing.T) *Engine { return newEngineFor(t, nil) }
+
+// newEngineFor returns an engine whose queue has a policy.
+func newEngineFor(t *testing.T, policy jobs.Policy) *Engine {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Log: quiet})
@@ -24,7 +27,7 @@ func newEngine(t *testing.T) *Engine {
 	user := srv.Fleet()
 	queue, err := jobs.Connect(t.Context(), jobs.Options{
 		Server:      jobs.Server{InProcess: srv},
-		Credentials: jobs.Credentials{User: user.User, Password: user.Password}, Log: quiet,
+		Credentials: jobs.Credentials{User: user.User, Password: user.Password}, Log: quiet, Policy: policy,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -36,12 +36,60 @@ func TestCancelBeforeBegin(t *testing.T) {
 		}
 	}
 	list, err := e.queue.List(t.Context(), "acme", jobs.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(list) != 1 || list[0].Status != schemas.Cancelled {
+		t.Errorf("tasks: %+v, %v, want one, which is cancelled", list, err)
 	}
-	for _, rec := range list {
-		if rec.Status != schemas.Cancelled {
-			t.Errorf("task %s is %s, want cancelled", rec.EventID, rec.Status)
+}
+
+// TestParentCancelled checks that the cancellation of a run, however often it is repeated, does not cancel the steps
+// under finally of a run that one of its steps has started: whether that run has failed before, or has only these left.
+func TestParentCancelled(t *testing.T) {
+	const inner = `{"name":"inner","steps":[{"id":"a","needs":[],"code":"1"},{"id":"b","needs":[],"code":"1"}],
+		"finally":[{"id":"z","code":"1"}]}`
+	ended := func(step string, status schemas.WorkflowStatus) workflow.Event {
+		place := workflow.Place{Step: step, Item: -1, Attempt: 1}
+		return workflow.Event{Ended: &workflow.Ended{Place: place, Status: status}}
+	}
+	for _, c := range []struct {
+		name   string
+		events []workflow.Event
+	}{
+		{"failed", []workflow.Event{ended("a", schemas.WorkflowFailed)}},
+		{"finishing", []workflow.Event{ended("a", schemas.WorkflowSucceeded), ended("b", schemas.WorkflowSucceeded)}},
+		{"failed and finishing", []workflow.Event{ended("a", schemas.WorkflowFailed), ended("b", schemas.WorkflowFailed)}},
+	} {
+		e := newEngine(t)
+		run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{
+			Workflow: json.RawMessage(`{"name":"outer","steps":[{"id":"s","workflow":` + inner + `}]}`),
+		})
+		if err == nil {
+			run, err = e.Get(t.Context(), "acme", run.RunID)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner := run.Steps[0].RunID
+		for _, ev := range c.events {
+			if _, err := e.advance(t.Context(), "acme", inner, ev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := e.Cancel(t.Context(), "acme", run.RunID); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := e.Tick(t.Context(), "acme", run.RunID, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		child, _, err := e.read(t.Context(), "acme", inner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, z := child.Steps[1].Status, child.Steps[2]
+		if !b.Ended() || z.Status != schemas.WorkflowRunning || z.Cancelled {
+			t.Errorf("%s: after the cancellation, b is %s, and z is %s, cancelled: %v; want that b has ended, and z runs",
+				c.name, b, z.Status, z.Cancelled)
 		}
 	}
 }

@@ -70,16 +70,18 @@ func (e *Engine) doTask(
 	}
 	var rec schemas.Record
 	if effect.Cancel {
-		rec, err = e.queue.Cancel(ctx, run.Tenant, jobs.TaskID(run.Tenant, ev.Source(), ev.ID()))
+		rec, err = e.queue.Cancel(ctx, run.Tenant, attemptID(run, effect.Place))
 		if errors.Is(err, jobs.ErrUnknownTask) { // the process that began the attempt may be about to submit it
 			rec, err = e.queue.CancelEarly(ctx, run.Tenant, ev)
 		}
 	} else {
-		submit := e.queue.Submit
-		if isNew {
-			submit = e.queue.SubmitNew // it also finds an existing task, because another process may repeat the advance
+		err = jobs.ErrUnknownTask
+		if !isNew { // a task that exists goes on, even if the queue would refuse it now
+			rec, err = e.queue.Record(ctx, run.Tenant, attemptID(run, effect.Place))
 		}
-		rec, err = submit(ctx, run.Tenant, ev)
+		if errors.Is(err, jobs.ErrUnknownTask) { // SubmitNew finds a task that another process has submitted meanwhile
+			rec, err = e.queue.SubmitNew(ctx, run.Tenant, ev)
+		}
 		if errors.Is(err, jobs.ErrKeyReused) {
 			err = nil // the task exists; a value of an expression, such as run.status, has changed since
 		}
@@ -98,6 +100,11 @@ func (e *Engine) doTask(
 		return nil, err
 	}
 	return endOfTask(effect.Place, rec), nil
+}
+
+// attemptID returns the id of the task or run that is an attempt of a step.
+func attemptID(run schemas.WorkflowRun, place workflow.Place) string {
+	return jobs.TaskID(run.Tenant, jobs.RunSource(run.RunID, run.Depth), place.ID())
 }
 
 // taskEvent returns the event that submits the task of a step. Equal arguments return equal events.
@@ -185,9 +192,7 @@ func (e *Engine) doWorkflow(
 ) (*workflow.Ended, error) {
 	p := effect.Place
 	from := origin{
-		// A run that a step begins has an id like that of a task.
-		id:    jobs.TaskID(run.Tenant, jobs.RunSource(run.RunID, run.Depth), p.ID()),
-		depth: run.Depth, due: effect.Due, cancelled: effect.Cancel,
+		id: attemptID(run, p), depth: run.Depth, due: effect.Due, cancelled: effect.Cancel,
 		parent: &schemas.WorkflowParent{RunID: run.RunID, Step: p.Step, Item: p.Item, Attempt: p.Attempt},
 	}
 	child, err := schemas.WorkflowRun{}, jobs.ErrRunNotFound
@@ -198,7 +203,7 @@ func (e *Engine) doWorkflow(
 		child, err = e.start(ctx, run.Tenant, *effect.Workflow, from)
 	}
 	if effect.Cancel && err == nil && !child.Status.Ended() && child.Stopping != schemas.WorkflowCancelled {
-		child, err = e.advance(ctx, run.Tenant, from.id, workflow.Event{Cancel: true})
+		child, err = e.advance(ctx, run.Tenant, from.id, workflow.Event{ParentCancelled: true})
 	}
 	if refused, ok := errors.AsType[*jobs.RefusedError](err); ok {
 		if effect.Cancel {

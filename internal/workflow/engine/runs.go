@@ -42,6 +42,16 @@ func (e *Engine) Get(ctx context.Context, tenant, id string) (schemas.WorkflowRu
 	if run.Inputs, err = load(workflow.InputsKey); err != nil {
 		return run, explainNotFound(err, id)
 	}
+	// Without an error: a run can be read whose definition this version would refuse.
+	if plan, err := e.plan(ctx, tenant, id); err == nil && !run.Status.Ended() {
+		plan.Running(&run, func(place workflow.Place, isWorkflow bool, x *schemas.StepRun) {
+			if isWorkflow {
+				x.RunID = attemptID(run, place)
+			} else {
+				x.TaskID = attemptID(run, place)
+			}
+		})
+	}
 	room := maxResults
 	for i := range run.Steps {
 		s := &run.Steps[i]
@@ -223,20 +233,26 @@ func (e *Engine) Rerun(
 		}
 	}
 	newID := jobs.TaskID(tenant, jobs.WorkflowSource+id, cmp.Or(in.Key, rand.Text()))
+	inherited := &rerun{of: id, values: values, plan: again}
 	workspace := old.Workspace
 	if again.Forks {
 		workspace = forkName(old.Workspace, newID)
 		// If a step has changed the workspace since generation 0, the new workspace is empty, too.
 		if again.Generation > 0 || !again.Changed {
-			again.Generation, err = fork(ctx, tenant, old.Workspace, again.Generation, workspace)
-			if err != nil {
-				return old, err
+			inherited.fork = func(ctx context.Context) (int64, error) {
+				return fork(ctx, tenant, old.Workspace, again.Generation, workspace)
 			}
 		}
 	}
-	return e.start(ctx, tenant, schemas.WorkflowRequest{
+	run, err := e.start(ctx, tenant, schemas.WorkflowRequest{
 		Workflow: old.Workflow, Inputs: merged, Workspace: workspace, Session: old.Session, Priority: old.Priority,
-	}, origin{id: newID, depth: old.Depth, rerun: &rerun{of: id, values: values, plan: again}})
+	}, origin{id: newID, depth: old.Depth, rerun: inherited})
+	if refused, ok := errors.AsType[*jobs.RefusedError](err); ok {
+		if at, ok := strings.CutPrefix(refused.Path, "/inputs"); ok { // only those that are set can be wrong
+			refused.Path = "/set" + at
+		}
+	}
+	return run, err
 }
 
 // forkName returns the name of the workspace of a repeated run.

@@ -57,6 +57,7 @@ type rerun struct {
 	of     string
 	values map[string]json.RawMessage
 	plan   workflow.Rerun
+	fork   func(context.Context) (generation int64, err error) // creates the workspace; nil if the run needs none
 }
 
 // Start starts a run. A second request with the same key returns the same run.
@@ -103,9 +104,6 @@ func (e *Engine) start(
 		RunID: from.id, Tenant: tenant, Workspace: in.Workspace, Session: in.Session, Priority: in.Priority,
 		Parent: from.parent, Depth: from.depth,
 	}
-	if err := e.checkTasks(ctx, plan, run); err != nil {
-		return run, err
-	}
 	if found, _, err := e.read(ctx, tenant, from.id); !errors.Is(err, jobs.ErrRunNotFound) {
 		if err == nil {
 			// An earlier start may not have been completed.
@@ -113,8 +111,16 @@ func (e *Engine) start(
 		}
 		return found, err
 	}
+	if err := e.checkTasks(ctx, plan, run); err != nil {
+		return run, err
+	}
 	if !from.cancelled {
 		if err := e.admit(ctx, tenant); err != nil {
+			return run, err
+		}
+	}
+	if from.rerun != nil && from.rerun.fork != nil {
+		if from.rerun.plan.Generation, err = from.rerun.fork(ctx); err != nil {
 			return run, err
 		}
 	}
