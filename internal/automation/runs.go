@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
-	"strings"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -109,11 +109,10 @@ func (c *cache) runsWaiting(tenant, eventType string) (ids []string) {
 		if k.tenant != tenant {
 			continue
 		}
-		for pattern := range strings.FieldsSeq(r.Types) {
-			if names.MatchPattern(pattern, eventType) {
-				ids = append(ids, k.name)
-				break
-			}
+		if slices.ContainsFunc(r.EventTypes(), func(pattern string) bool {
+			return names.MatchPattern(pattern, eventType)
+		}) {
+			ids = append(ids, k.name)
 		}
 	}
 	return ids

@@ -36,8 +36,8 @@ const story = `{"name":"story","inputs":{"n":{"type":"integer"}},"steps":[
 		"properties":{"ok":{"type":"boolean"}}}}},
 	{"id":"yes","needs":["ask"],"when":"steps.ask.result.ok","code":"x","with":"yes"},
 	{"id":"no","needs":["ask"],"when":"!steps.ask.result.ok","code":"x","with":"no"},
-	{"id":"heard","needs":["list"],"wait":{"event":{"type":"told","filter":"data.n == inputs.n"}}},
-	{"id":"tell","needs":["yes","no"],"emit":{"type":"told"},"with":{"n":"${ inputs.n }"}},
+	{"id":"heard","needs":["list"],"wait":{"event":{"type":"was told","filter":"data.n == inputs.n"}}},
+	{"id":"tell","needs":["yes","no"],"emit":{"type":"was told"},"with":{"n":"${ inputs.n }"}},
 	{"id":"inner","needs":["tell","heard","flaky","each"],"with":{"v":"${ steps.each.result }"},
 		"workflow":{"name":"inner",
 		"inputs":{"v":{"type":"array"}},"steps":[

@@ -287,8 +287,8 @@ func (e *Engine) finish(ctx context.Context, run schemas.WorkflowRun) error {
 func endOfRun(run schemas.WorkflowRun) *workflow.Ended {
 	p := run.Parent
 	return &workflow.Ended{
-		Place:  workflow.Place{Step: p.Step, Item: p.Item, Attempt: p.Attempt},
-		RunID:  run.RunID, Status: run.Status, Result: run.Outputs, Error: run.Error, Generation: run.Generation,
+		Place: workflow.Place{Step: p.Step, Item: p.Item, Attempt: p.Attempt},
+		RunID: run.RunID, Status: run.Status, Result: run.Outputs, Error: run.Error, Generation: run.Generation,
 		Changed: slices.ContainsFunc(run.Steps, func(s schemas.StepRun) bool {
 			return s.After > 0 && !s.Kept ||
 				slices.ContainsFunc(s.Items, func(x schemas.StepRun) bool { return x.After > 0 })

@@ -21,7 +21,25 @@ const KindAlarm = "run"
 type Alarm struct {
 	Next  time.Time `json:"next"`            // when a wait is due, or the run reaches its deadline
 	Busy  bool      `json:"busy,omitempty"`  // tasks run: Tick is called regularly, because an advance may be lost
-	Types string    `json:"types,omitempty"` // types of the events for which steps wait, separated by spaces
+	Types string    `json:"types,omitempty"` // types of the events for which steps wait, each with a "\n" after it
+}
+
+// EventTypes returns the types of the events for which steps wait, which may be patterns.
+func (a Alarm) EventTypes() []string {
+	if !strings.HasSuffix(a.Types, "\n") { // an earlier version separated them by spaces
+		return strings.Fields(a.Types)
+	}
+	return strings.Split(strings.TrimSuffix(a.Types, "\n"), "\n")
+}
+
+// joinTypes returns Alarm.Types. An earlier version also splits it at "\n".
+func joinTypes(types []string) string {
+	slices.Sort(types)
+	out := ""
+	for _, t := range slices.Compact(types) {
+		out += t + "\n"
+	}
+	return out
 }
 
 // alarmDocument is an alarm as it is stored.
@@ -32,9 +50,8 @@ type alarmDocument struct {
 
 // or returns the alarm that rings whenever a or b does.
 func (a Alarm) or(b Alarm) Alarm {
-	types := append(strings.Fields(a.Types), strings.Fields(b.Types)...)
-	slices.Sort(types)
-	out := Alarm{Next: a.Next, Busy: a.Busy || b.Busy, Types: strings.Join(slices.Compact(types), " ")}
+	types := joinTypes(append(a.EventTypes(), b.EventTypes()...))
+	out := Alarm{Next: a.Next, Busy: a.Busy || b.Busy, Types: types}
 	if a == (Alarm{}) || b != (Alarm{}) && b.Next.Before(a.Next) {
 		out.Next = b.Next
 	}
@@ -46,11 +63,8 @@ func alarmOf(plan *workflow.Plan, run schemas.WorkflowRun) Alarm {
 	if run.Status.Ended() {
 		return Alarm{}
 	}
-	types := plan.Awaits(run)
-	slices.Sort(types)
 	return Alarm{
-		Next: workflow.NextAlarm(run), Busy: run.Status == schemas.WorkflowRunning,
-		Types: strings.Join(slices.Compact(types), " "),
+		Next: workflow.NextAlarm(run), Busy: run.Status == schemas.WorkflowRunning, Types: joinTypes(plan.Awaits(run)),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -115,5 +116,24 @@ func TestRetainedVersions(t *testing.T) {
 	}
 	if len(retained) != 2 || retained[0] != 7 || retained[1] != 9 {
 		t.Errorf("retained the versions %v, want 7 and 9", retained)
+	}
+}
+
+// TestEventTypes checks that an alarm keeps event types that have spaces, and that alarms which an earlier version
+// stored, with spaces between the types, are understood.
+func TestEventTypes(t *testing.T) {
+	alarm := Alarm{Types: joinTypes([]string{"order *", "paid", "order *"})}
+	for _, c := range []struct {
+		alarm Alarm
+		want  []string
+	}{
+		{Alarm{}, nil},
+		{Alarm{Types: "a b"}, []string{"a", "b"}},
+		{alarm, []string{"order *", "paid"}},
+		{alarm.or(Alarm{Types: "a b"}), []string{"a", "b", "order *", "paid"}},
+	} {
+		if got := c.alarm.EventTypes(); !slices.Equal(got, c.want) {
+			t.Errorf("EventTypes of %q = %q, want %q", c.alarm.Types, got, c.want)
+		}
 	}
 }
