@@ -37,6 +37,8 @@ func (r *Record) Summary() string {
 func firstStatement(code string) string {
 	fallback := ""
 	quote := "" // what ends the docstring, while its first line of text has not been found
+	// Whether an import goes on in the next line, and whether it has an open parenthesis.
+	importing, open := false, false
 	for line := range strings.Lines(code) {
 		line = strings.TrimSpace(line)
 		if quote == "" {
@@ -53,8 +55,13 @@ func firstStatement(code string) string {
 			continue
 		}
 		switch word, _, _ := strings.Cut(line, " "); {
+		case importing, word == "import", word == "from":
+			fallback = cmp.Or(fallback, line)
+			statement, _, _ := strings.Cut(line, "#")
+			open = (open || strings.Contains(statement, "(")) && !strings.Contains(statement, ")")
+			importing = open || strings.HasSuffix(line, `\`)
 		case line == "":
-		case strings.HasPrefix(line, "#"), word == "import", word == "from":
+		case strings.HasPrefix(line, "#"):
 			fallback = cmp.Or(fallback, strings.TrimSpace(strings.TrimLeft(line, "#!")))
 		default:
 			return line

@@ -21,6 +21,12 @@ func TestTaskSummary(t *testing.T) {
 		{Task{Code: "# nothing yet\nimport os"}, "nothing yet"},
 		{Task{Code: "import os\n# nothing yet"}, "import os"},
 		{Task{Code: "importlib = 1"}, "importlib = 1"},
+		{
+			Task{Code: "from servers.crm import (  # (\n  find,\n\n  # more)\n  update,\n)\nimport a, \\\n  b\nprint(find())"},
+			"print(find())",
+		},
+		{Task{Code: "from a import (b, c)\nprint(b)"}, "print(b)"},
+		{Task{Code: "from a import (\n  b,"}, "from a import ("},
 		{Task{Code: " \n"}, ""},
 		{Task{Skill: "report"}, "skill report"},
 		{Task{Workflow: []byte(`{}`)}, "workflow"},

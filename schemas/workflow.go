@@ -176,7 +176,6 @@ type WorkflowParent struct {
 	Step    string `json:"step"`
 	Item    int    `json:"item"`
 	Attempt int    `json:"attempt"`
-	Depth   int    `json:"depth"` // 1 if the parent run has no parent itself
 }
 
 // WorkflowError is why a run or a step failed.

@@ -655,6 +655,7 @@ func TestBadRuns(t *testing.T) {
 		{``, ``, "bad_workflow", "/workflow"},
 		{`{"name":"x","steps":[{"id":"a","code":"1","needs":["a"]}]}`, ``, "bad_workflow", "/workflow/steps/0/needs"},
 		{`{"name":"x","inputs":{"n":{}},"steps":[{"id":"a","code":"1"}]}`, `{}`, "bad_workflow", "/inputs/n"},
+		{`{"name":"x","steps":[{"id":"a","code":"1"}]}`, `{"a/b":1}`, "bad_workflow", "/inputs/a~1b"},
 		{
 			`{"name":"x","steps":[{"id":"a","code":"1","options":{"network":{"allow":["exa mple"]}}}]}`, ``, "bad_data",
 			"/workflow/steps/0",

@@ -639,7 +639,7 @@ func TestRunTimesOut(t *testing.T) {
 		finally: [{id: clean, wait: {event: {type: never}}}, {id: tell, for_each: {in: [1]}, code: '1'}]}`, "")
 	b := w.next()[0].Place
 	if got := workflow.NextAlarm(w.run); !got.Equal(began.Add(2 * time.Hour)) {
-		t.Fatalf("Next = %s, want the run's deadline", got)
+		t.Fatalf("NextAlarm = %s, want the run's deadline", got)
 	}
 	w.now = began.Add(2 * time.Hour)
 	w.advance(workflow.Event{})
@@ -689,7 +689,8 @@ func TestWorkflowUnderFinally(t *testing.T) {
 	}
 }
 
-// TestRecordSize checks that the largest run fits into its record, whether its items fail at their beginning or later.
+// TestRecordSize checks that a loop of 1000 items that all fail fits into its record, whether they fail at their
+// beginning or later.
 func TestRecordSize(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	for _, with := range []string{"1", "${ item." + long + " }"} {
@@ -758,6 +759,9 @@ func TestRerun(t *testing.T) {
 	}
 	if _, err := p.Rerun(old, "bb"); err == nil || !strings.Contains(err.Error(), "did you mean b?") {
 		t.Errorf("Rerun from an unknown step = %v, want the nearest", err)
+	}
+	if _, err := p.Rerun(old, strings.Repeat("b", 1000)); err == nil || len(err.Error()) > 150 {
+		t.Errorf("Rerun from a step with a long name = %v, want an error with its beginning", err)
 	}
 }
 
@@ -957,7 +961,7 @@ func TestFilterOfAStep(t *testing.T) {
 		t.Errorf("Waiting with a cancelled context = %v, %v, want the error", places, err)
 	}
 	places, rejected, err := w.plan.Waiting(t.Context(), w.run, attributes, json.RawMessage(`{}`), w.load)
-	if err != nil || len(places) > 0 || !strings.Contains(errors.Join(rejected...).Error(), "step a: no such key: n") {
+	if err != nil || len(places) > 0 || !strings.Contains(fmt.Sprint(rejected), "step a: no such key: n") {
 		t.Errorf("Waiting for an event without n = %v, %v, %v, want the reason", places, rejected, err)
 	}
 }

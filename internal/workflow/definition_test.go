@@ -124,7 +124,7 @@ func TestBadDefinitions(t *testing.T) {
 				"for_each: {in: inputs.l, max: 10000}}]}",
 			"/steps/0/for_each/max", "maximum: got 10000, want 1000",
 		},
-		{"200 steps", many.String(), "/steps", "maxItems: got 201, want 200"},
+		{"201 steps", many.String(), "/steps", "maxItems: got 201, want 200"},
 		{
 			"nested", nested, "/steps/0/workflow/steps/0/workflow/steps/0/workflow/steps/0/workflow",
 			"nested more than 4 deep",
@@ -151,7 +151,7 @@ func TestBadDefinitions(t *testing.T) {
 			"finally", "{name: x, steps: [{id: a, code: '1', needs: [z]}], finally: [{id: z, code: '1'}]}",
 			"/steps/0/needs/0", "those under finally come last",
 		},
-		{"form", "{name: x, steps: [{id: a, ask: {form: {}}}]}", "/steps/0/ask/form", ""},
+		{"form", "{name: x, steps: [{id: a, ask: {form: {}}}]}", "/steps/0/ask/form", "not a form"},
 		{
 			"options of a wait", "{name: x, steps: [{id: a, wait: {for: 1s}, options: {pool: x}}]}",
 			"/steps/0/options", "only steps that are tasks",
@@ -188,6 +188,10 @@ func TestInputs(t *testing.T) {
 		{`{"to":"eve"}`, "", "input to: it is not one of the values that the workflow allows"},
 		{`{"to":"ada","n":1.5}`, "", "input n: it is of type number, not integer"},
 		{`{"to":"ada","m":1}`, "", "input m: the workflow has no such input"},
+		{
+			`{"to":"ada","` + strings.Repeat("m", 1000) + `":1}`, "",
+			"input " + strings.Repeat("m", 97) + "…: the workflow has no such input",
+		},
 		{`[1]`, "", "the inputs are not a JSON object"},
 	} {
 		got, err := p.Inputs(json.RawMessage(c.given))
@@ -252,11 +256,21 @@ func TestGraphOfManyPaths(t *testing.T) {
 	}
 }
 
-// TestExamples checks that the examples are valid.
+// TestExamples checks that the example is valid, and the one in the documentation.
 func TestExamples(t *testing.T) {
 	content, err := os.ReadFile("../../examples/simple_workflow.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	compile(t, string(content))
+	page, err := os.ReadFile("../../docs/workflows.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(page), "```yaml\n")
+	documented, _, found := strings.Cut(after, "```")
+	if !found {
+		t.Fatal("docs/workflows.md has no example")
+	}
+	compile(t, documented)
 }

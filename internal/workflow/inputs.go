@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/codefleet/codefleet/internal/expression"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -35,7 +36,7 @@ func (p *Plan) Inputs(given json.RawMessage) (json.RawMessage, error) {
 	for name, value := range values {
 		in, ok := p.Definition.Inputs[name]
 		if !ok {
-			return nil, &InputError{name, "the workflow has no such input"}
+			return nil, &InputError{text.Truncate(name, 100), "the workflow has no such input"}
 		}
 		if err := checkInput(in, value); err != nil {
 			return nil, &InputError{name, err.Error()}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -33,7 +34,7 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 			" belongs to `finally`, whose steps always run: name an earlier step"}
 	}
 	if !ok {
-		return Rerun{}, &RerunError{errcode.UnknownStep, fmt.Sprintf("there is no step %s%s", from, p.suggestion(from))}
+		return Rerun{}, &RerunError{errcode.UnknownStep, fmt.Sprintf("there is no step %s%s", text.Truncate(from, 100), p.suggestion(from))}
 	}
 	if !old.Status.Ended() {
 		return Rerun{}, &RerunError{errcode.RunActive, "the run has not ended: it is " + string(old.Status)}

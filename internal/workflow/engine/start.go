@@ -17,6 +17,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/workflow"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -162,7 +163,7 @@ func compile(definition, given json.RawMessage) (plan *workflow.Plan, inputs jso
 	if wrong, ok := errors.AsType[*workflow.InputError](err); ok {
 		path := "/inputs"
 		if wrong.Name != "" {
-			path += "/" + wrong.Name
+			path += "/" + text.EncodeToken(wrong.Name)
 		}
 		err = refuse(errcode.BadWorkflow, path, "%s", wrong.Error())
 	}
