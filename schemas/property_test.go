@@ -2,8 +2,10 @@ package schemas
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -173,12 +175,14 @@ var (
 
 	record = rapid.Custom(func(t *rapid.T) Record {
 		v := Record{
-			TaskID:      taskID.Draw(t, "id"),
-			Tenant:      name.Draw(t, "tenant"),
-			Workspace:   name.Draw(t, "workspace"),
-			Pool:        slug.Draw(t, "pool"),
-			Priority:    rapid.SampledFrom([]string{"high", "normal", "low"}).Draw(t, "priority"),
-			Status:      rapid.SampledFrom([]Status{Queued, Running, RetryWait, Succeeded, Dead}).Draw(t, "status"),
+			TaskID:    taskID.Draw(t, "id"),
+			Tenant:    name.Draw(t, "tenant"),
+			Workspace: name.Draw(t, "workspace"),
+			Pool:      slug.Draw(t, "pool"),
+			Priority:  rapid.SampledFrom([]string{"high", "normal", "low"}).Draw(t, "priority"),
+			Status: rapid.SampledFrom([]Status{
+				Queued, Running, RetryWait, Succeeded, Failed, Blocked, Timeout, Cancelled, Expired, Dead,
+			}).Draw(t, "status"),
 			SubmittedAt: instant.Draw(t, "submitted"),
 			Source:      "/test",
 			EventID:     "1",
@@ -205,27 +209,109 @@ func TestZeroResultHasNoNullLists(t *testing.T) {
 	}
 }
 
-// TestSchemasNameAllFields checks that the schema of each document names the fields of its Go type. An optional field
-// without a schema would be valid with any value.
+// TestSchemasNameAllFields checks that the schema of each document names the fields of its Go types, with their types.
+// An optional field without a schema would be valid with any value.
 func TestSchemasNameAllFields(t *testing.T) {
 	for name, v := range map[string]any{
 		"task.v1.json": Task{}, "record.v1.json": Record{}, "result.v1.json": Result{}, "progress.v1.json": Progress{},
+		"workflow.v1.json": Workflow{},
 	} {
-		data, err := files.ReadFile(name)
+		c := fieldCheck{t, map[string]bool{}}
+		c.check(name, reflect.TypeOf(v), name, map[string]any{"$ref": name})
+	}
+}
+
+// fieldCheck compares Go types with their schemas.
+type fieldCheck struct {
+	t    *testing.T
+	seen map[string]bool // structs that were compared with a schema; a workflow may have another one within it
+}
+
+// check compares a Go type with the schema at a place of a file.
+func (c fieldCheck) check(place string, goType reflect.Type, file string, schema any) {
+	file, node := c.resolve(file, schema)
+	for goType.Kind() == reflect.Pointer {
+		goType = goType.Elem()
+	}
+	want := ""
+	switch kind := goType.Kind(); {
+	case goType == reflect.TypeFor[json.RawMessage]() || kind == reflect.Interface:
+		return
+	case goType == reflect.TypeFor[time.Time]() || kind == reflect.String:
+		want = "string"
+	case kind == reflect.Bool:
+		want = "boolean"
+	case kind == reflect.Int || kind == reflect.Int64 || kind == reflect.Uint64:
+		want = "integer"
+	case kind == reflect.Float64:
+		want = "number"
+	case kind == reflect.Slice:
+		want = "array"
+		c.check(place+"[]", goType.Elem(), file, node["items"])
+	case kind == reflect.Map:
+		want = "object"
+		c.check(place+".*", goType.Elem(), file, node["additionalProperties"])
+	case kind == reflect.Struct:
+		want = "object"
+		c.fields(place, goType, file, node)
+	}
+	enum, _ := node["enum"].([]any)
+	isEnum := want == "string" && len(enum) > 0
+	if got := node["type"]; got != want && !isEnum {
+		c.t.Errorf("%s: the schema has the type %v, want %q for %s", place, got, want, goType)
+	}
+}
+
+// fields checks the fields of a struct.
+func (c fieldCheck) fields(place string, goType reflect.Type, file string, node map[string]any) {
+	key := fmt.Sprint(goType, file, node)
+	if c.seen[key] {
+		return
+	}
+	c.seen[key] = true
+	properties, _ := node["properties"].(map[string]any)
+	for field := range goType.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		schema, ok := properties[name]
+		if !ok {
+			schema, ok = node["additionalProperties"].(map[string]any)
+		}
+		switch isOption := strings.HasSuffix(place, ".options"); {
+		case ok:
+			c.check(place+"."+name, field.Type, file, schema)
+		case !isOption: // a step has only some options of a task
+			c.t.Errorf("%s: the schema has no property %q, want one for the field %s of %s", place, name, field.Name, goType)
+		}
+	}
+}
+
+// resolve follows the references of a schema, and skips the alternative null. It returns the schema and its file.
+func (c fieldCheck) resolve(file string, schema any) (string, map[string]any) {
+	node, _ := schema.(map[string]any)
+	if ref, ok := node["$ref"].(string); ok {
+		name, pointer, _ := strings.Cut(ref, "#")
+		file = cmp.Or(name, file)
+		data, err := files.ReadFile(file)
 		if err != nil {
-			t.Fatal(err)
+			c.t.Fatal(err)
 		}
-		var schema struct {
-			Properties map[string]json.RawMessage `json:"properties"`
+		var at map[string]any
+		if err := json.Unmarshal(data, &at); err != nil {
+			c.t.Fatal(err)
 		}
-		if err := json.Unmarshal(data, &schema); err != nil {
-			t.Fatal(err)
+		for part := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+			if part != "" {
+				at, _ = at[part].(map[string]any)
+			}
 		}
-		for field := range reflect.TypeOf(v).Fields() {
-			key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if schema.Properties[key] == nil {
-				t.Errorf("%s: no property %q for the field %s", name, key, field.Name)
+		return c.resolve(file, at)
+	}
+	if list, ok := node["oneOf"].([]any); ok && node["type"] == nil {
+		for _, alternative := range list {
+			if a, _ := alternative.(map[string]any); a["type"] != "null" {
+				return c.resolve(file, a)
 			}
 		}
 	}
+	return file, node
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -50,10 +51,15 @@ func TestCleaning(t *testing.T) {
 		if files, err := store.List(t.Context(), ref, 0, ""); err != nil || len(files) != 1 {
 			t.Errorf("List(main) = %v, %v, want one file", files, err)
 		}
+		var old []string
 		for info, err := range bucket.List(t.Context(), "acme/w/old/", "") {
-			if err != nil || !strings.HasSuffix(info.Key, "/HEAD") {
-				t.Errorf("object of the inactive workspace = %s, %v, want only HEAD", info.Key, err)
+			if err != nil {
+				t.Fatal(err)
 			}
+			old = append(old, strings.TrimPrefix(info.Key, "acme/w/old/"))
+		}
+		if !slices.Equal(old, []string{"HEAD"}) {
+			t.Errorf("objects of the inactive workspace = %q, want only HEAD", old)
 		}
 		for range bucket.List(t.Context(), "other/w/", "") {
 			t.Error("a tenant without workspaces has an object, want none")

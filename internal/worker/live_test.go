@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -79,7 +80,7 @@ func TestCarryingDuringADrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	busy, release := make(chan struct{}), make(chan struct{})
-	once := sync.OnceFunc(func() { close(busy); <-release }) // as a task that commits
+	once := sync.OnceFunc(func() { close(busy); <-release }) // the first write waits, as that of a slow store
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("a"), 0o600); err != nil {
 		t.Fatal(err)
@@ -132,19 +133,10 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("a"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ready := make(chan struct{})
-	box := make(chan struct{})
+	ready, box := make(chan error), make(chan struct{})
 	var boxOnce, importOnce sync.Once
-	bucket := putHook{mem.New(), func() {
-		importOnce.Do(func() {
-			<-box // a box exists while the import is running
-			select {
-			case <-ready:
-				t.Error("Ready was called before the folder is imported, want it called afterwards")
-			case <-time.After(100 * time.Millisecond): // long enough for a premature call of Ready
-			}
-		})
-	}}
+	// A box exists while the import is running.
+	bucket := putHook{mem.New(), func() { importOnce.Do(func() { <-box }) }}
 	store := state.New(bucket, state.Options{Log: quiet})
 	ref := state.Ref{Tenant: "acme", Workspace: "main"}
 	pool, err := executor.NewPool(executortest.Host{}, executor.PoolOptions{
@@ -165,8 +157,14 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 		err := worker.Run(ctx, ctx, worker.Parts{
 			Queue:    jobs.WorkerOptions{Name: "w", Pools: []string{"default"}, Slots: 1},
 			Pipeline: pipeline.Parts{Pool: pool, Log: quiet},
-			Ready:    func() { close(ready) },
-			Live:     &worker.Live{Dir: dir, StatePath: filepath.Join(t.TempDir(), "memory"), Ref: ref},
+			Ready: func() {
+				info, err := history.ReadInfo(t.Context(), store.Repo(), ref)
+				if err == nil && (info.Generation != 1 || info.Files != 1) {
+					err = fmt.Errorf("the workspace is %+v, want the file", info)
+				}
+				ready <- err
+			},
+			Live: &worker.Live{Dir: dir, StatePath: filepath.Join(t.TempDir(), "memory"), Ref: ref},
 			Join: func(context.Context) (worker.Fleet, error) {
 				return worker.Fleet{Queue: queue, Store: store}, nil
 			},
@@ -174,10 +172,9 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 		if err != nil {
 			t.Errorf("Run = %v, want nil", err)
 		}
+		close(ready)
 	})
-	<-ready
-	if info, err := history.ReadInfo(t.Context(), store.Repo(), ref); err != nil || info.Generation != 1 ||
-		info.Files != 1 {
-		t.Errorf("workspace of a ready worker = %+v, %v, want the file", info, err)
+	if err, called := <-ready; err != nil || !called {
+		t.Errorf("when the worker is ready: %v, called %v", err, called)
 	}
 }
