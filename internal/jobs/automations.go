@@ -18,8 +18,9 @@ var (
 	ErrAutomationConflict = errors.New("automation has a different revision")
 )
 
-// Automations is the bucket in which the schedules, triggers and webhooks of all tenants are stored. Each is a small
-// JSON document, which is changed by compare-and-swap. It is safe for concurrent use.
+// Automations is the bucket in which the schedules, triggers and webhooks of all tenants are stored, and the alarms of
+// their workflow runs. Each is a small JSON document, which is changed by compare-and-swap. It is safe for concurrent
+// use.
 type Automations struct {
 	kv jetstream.KeyValue
 	c  *Client

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -147,12 +148,13 @@ func (f fleet) startWorker(t *testing.T, env ...string) worker {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	w := worker{stop, make(chan error, 1), &logtest.Log{}}
-	go func() {
+	var running sync.WaitGroup
+	running.Go(func() {
 		w.ended <- workermain.Run(ctx, workermain.Config{
 			Args: []string{"--fleet", f.file}, Env: slices.Concat(f.env, env), Stderr: w.log,
 		})
-	}()
-	t.Cleanup(stop)
+	})
+	t.Cleanup(func() { stop(); running.Wait() })
 	return w
 }
 

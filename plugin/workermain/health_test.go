@@ -12,6 +12,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/plugin/workermain"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -89,10 +90,14 @@ func TestRejoins(t *testing.T) {
 
 // TestStartFails checks that a worker exits for an error that waiting does not solve.
 func TestStartFails(t *testing.T) {
-	for name, change := range map[string]func(*config.FleetFile){
-		"password of the queue":        func(f *config.FleetFile) { f.NATS.Password = "wrong" },
-		"bucket of the object store":   func(f *config.FleetFile) { f.S3.Bucket = "wrong" },
-		"password of the object store": func(f *config.FleetFile) { f.S3.SecretKey = "wrong" },
+	for name, c := range map[string]struct {
+		change func(*config.FleetFile)
+		want   string
+		code   int
+	}{
+		"password of the queue":        {func(f *config.FleetFile) { f.NATS.Password = "wrong" }, "Authorization Violation", 1},
+		"bucket of the object store":   {func(f *config.FleetFile) { f.S3.Bucket = "wrong" }, "bucket does not exist", 1},
+		"password of the object store": {func(f *config.FleetFile) { f.S3.SecretKey = "wrong" }, "refuses access to the bucket", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFleet(t)
@@ -100,17 +105,17 @@ func TestStartFails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			change(&file)
+			c.change(&file)
 			if err := file.Write(f.file); err != nil {
 				t.Fatal(err)
 			}
 			w := f.startWorker(t)
 			select {
 			case err := <-w.ended:
-				if err == nil {
-					t.Error("Run() = nil, want an error")
+				code := workermain.Exit(t.Context(), err, io.Discard)
+				if err == nil || !strings.Contains(err.Error(), c.want) || code != c.code {
+					t.Errorf("Run() = %v, exit code %d, want %q, %d", err, code, c.want, c.code)
 				}
-				t.Log(err)
 			case <-time.After(30 * time.Second):
 				t.Errorf("the worker waits, want an error\n%s", w.log.String())
 			}
@@ -126,15 +131,17 @@ func awaitHealth(t *testing.T, addr string, texts ...string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		start := time.Now()
+		start, endLag := time.Now(), faulttest.MeasureLag()
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
+			endLag()
 			return false
 		}
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		if took := time.Since(start); err != nil || took > 5*time.Second {
-			t.Errorf("GET /healthz took %v: %v, want at most 5s", took, err)
+		took, lag := time.Since(start), endLag()
+		if err != nil || took-lag > 5*time.Second {
+			t.Errorf("GET /healthz took %v, %v of it without a processor: %v, want at most 5s", took, lag, err)
 		}
 		got := fmt.Sprint(resp.StatusCode, " ", string(body))
 		for _, text := range texts {

@@ -53,10 +53,11 @@ func (f fleet) processWorker(t *testing.T, name, host string) *faulttest.Process
 	return faulttest.Start(t, "worker", "FLEET="+f.file, "WORKER_NAME="+name, "WORKER_ENV="+strings.Join(env, "\n"))
 }
 
-// The programs of TestSessionsOverWorkers. Each continues from the checkpoint of the previous one.
+// The programs of TestSessionsOverWorkers. The second continues from the checkpoint of the first; the others read the
+// logs and the state of earlier sessions.
 const (
 	beginWork = `
-import json, os
+import json
 from client.session import checkpoint
 open("/workspace/data.csv", "w").write("50\n")
 json.dump({"step": 1, "results": [50]}, open("/workspace/state/results.json", "w"))

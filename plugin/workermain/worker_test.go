@@ -290,9 +290,12 @@ func TestExample(t *testing.T) {
 	var log bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), program, "--fleet", f.file)
 	cmd.Env, cmd.Stderr = f.env, &log
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it removes its boxes
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	exit := sync.OnceValue(cmd.Wait)
+	t.Cleanup(func() { _ = exit() })
 	r := run(t, f.client, client.Task{Code: "from fractions import Fraction\nstr(Fraction(1, 3))"})
 	if r.Status != schemas.Blocked || r.Error == nil || r.Error.Code != "import_refused" || r.Error.Line != 1 {
 		t.Errorf("%s, %+v, want blocked: import_refused, line 1", r.Status, r.Error)
@@ -304,7 +307,7 @@ func TestExample(t *testing.T) {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil {
+	if err := exit(); err != nil {
 		t.Errorf("the worker exited with %v, want nil\n%s", err, log.String())
 	}
 }

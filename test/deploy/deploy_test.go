@@ -24,6 +24,9 @@ type composeFile struct {
 		Ports                   []string
 		Volumes                 []string
 		Privileged              bool
+		NetworkMode             string   `yaml:"network_mode"`
+		PID                     string   `yaml:"pid"`
+		IPC                     string   `yaml:"ipc"`
 		CapAdd                  []string `yaml:"cap_add"`
 		CapDrop                 []string `yaml:"cap_drop"`
 		Environment             map[string]string
@@ -81,6 +84,9 @@ func TestComposeFiles(t *testing.T) {
 			if s.Privileged {
 				t.Errorf("%s: %s is privileged, want single capabilities", name, service)
 			}
+			if shared := s.NetworkMode + s.PID + s.IPC; shared != "" {
+				t.Errorf("%s: %s has network_mode, pid or ipc %q, want namespaces of its own", name, service, shared)
+			}
 			if slices.Contains(s.CapAdd, "ALL") {
 				t.Errorf("%s: %s has all capabilities, want single ones", name, service)
 			}
@@ -118,12 +124,15 @@ func TestComposeFiles(t *testing.T) {
 func TestComposeSecrets(t *testing.T) {
 	dir, _ := compose(t)
 	secrets := filepath.Join(dir, "secrets")
-	if info, err := os.Stat(secrets); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("secrets: got mode %v, %v, want 0700", info.Mode(), err)
-	}
-	for _, name := range []string{"fleet.env", "nats.env", "s3.env", "grafana.env"} {
-		if info, err := os.Stat(filepath.Join(secrets, name)); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: got mode %v, %v, want 0600", name, info.Mode(), err)
+	for name, want := range map[string]os.FileMode{
+		"": 0o700, "fleet.env": 0o600, "nats.env": 0o600, "s3.env": 0o600, "grafana.env": 0o600,
+	} {
+		info, err := os.Stat(filepath.Join(secrets, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("secrets/%s: got mode %v, want %v", name, got, want)
 		}
 	}
 	a, b := read(t, secrets+"/default.token"), read(t, secrets+"/operator.token")

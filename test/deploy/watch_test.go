@@ -218,6 +218,10 @@ func TestAlertRules(t *testing.T) {
 			t.Errorf("promtool %v: %v\n%s", args, err, out)
 		}
 	}
+}
+
+// TestAlertsHaveCases checks that TestAlertRules has a case for each alert.
+func TestAlertsHaveCases(t *testing.T) {
 	text := string(read(t, "testdata/alerts.test.yml"))
 	for _, a := range alerts(t) {
 		if !strings.Contains(text, `{alertname="`+a.Alert+`"}`) {

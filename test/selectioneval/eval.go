@@ -17,37 +17,35 @@ import (
 
 // Report contains the figures of Run.
 type Report struct {
-	Sets  []SetReport `json:"sets"`
-	Macro Columns     `json:"macro"` // the mean over the sets
-	Scale []Scale     `json:"scale"`
-	Notes []string    `json:"notes"`
+	Sets  []SetReport
+	Macro Columns // the mean over the sets
+	Scale []Scale
+	Notes []string
 }
 
 // Columns contains the metrics of each way to rank a set's tools.
 type Columns struct {
-	Local   Metrics `json:"local"`
-	History Metrics `json:"history"` // nine tenths of the questions are the history for the others
-	Hybrid  Metrics `json:"hybrid"`  // with a fake embedder: it tests the fusion, not the quality of a model
+	Local   Metrics
+	History Metrics // nine tenths of the questions are the history for the others
+	Hybrid  Metrics // with a fake embedder: it tests the fusion, not the quality of a model
 }
 
 // SetReport contains the figures of one data set.
 type SetReport struct {
-	Name      string `json:"name"`
-	Tools     int    `json:"tools"`
-	Questions int    `json:"questions"`
+	Name      string
+	Tools     int
+	Questions int
 	Columns
-	Firsts    int     `json:"firsts,omitempty"`      // number of questions that are the first sub-query of a task
-	FirstHit3 float64 `json:"first_hit_3,omitempty"` // Hit@3 of these questions
+	Firsts    int     // number of questions that are the first sub-query of a task
+	FirstHit3 float64 // Hit@3 of these questions
 }
 
 // Scale contains the times for one size of the catalogue.
 type Scale struct {
-	Tools   int       `json:"tools"`
-	BuildMS float64   `json:"build_ms"`
-	P50MS   float64   `json:"p50_ms"` // by words, vectors, history and embeddings
-	P99MS   float64   `json:"p99_ms"`
-	Samples []float64 `json:"samples_ms"`
-	Local   []float64 `json:"local_ms"` // without embeddings
+	Tools   int
+	BuildMS float64
+	Samples []float64 // ms, by words, vectors, history and embeddings
+	Local   []float64 // ms, without embeddings
 }
 
 const (
@@ -197,8 +195,6 @@ func measureScale(ctx context.Context, sets []Set, n int) (Scale, error) {
 		}
 		s.Samples = append(s.Samples, milliseconds(time.Since(begin)))
 	}
-	sorted := slices.Sorted(slices.Values(s.Samples))
-	s.P50MS, s.P99MS = sorted[samples/2], sorted[samples*99/100]
 	return s, ctx.Err()
 }
 

@@ -9,13 +9,13 @@ import (
 
 // Metrics are those of the ranking for one query, or their means over a set's queries. Each is between 0 and 1.
 type Metrics struct {
-	Recall1  float64 `json:"recall_1"`
-	Recall5  float64 `json:"recall_5"`
-	Recall10 float64 `json:"recall_10"`
-	Hit3     float64 `json:"hit_3"`
-	Comp10   float64 `json:"complete_10"` // the share of queries whose groups are all found among the first ten tools
-	NDCG10   float64 `json:"ndcg_10"`
-	MRR      float64 `json:"mrr"`
+	Recall1  float64
+	Recall5  float64
+	Recall10 float64
+	Hit3     float64
+	Comp10   float64 // the share of queries whose groups are all found among the first ten tools
+	NDCG10   float64
+	MRR      float64
 }
 
 func (m *Metrics) add(o Metrics, weight float64) {
