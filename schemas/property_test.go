@@ -280,7 +280,7 @@ func (c fieldCheck) fields(place string, goType reflect.Type, file string, node 
 		case ok:
 			c.check(place+"."+name, field.Type, file, schema)
 		case !isOption: // a step has only some options of a task
-			c.t.Errorf("%s: the schema has no property %q, want one for the field %s of %s", place, name, field.Name, goType)
+			c.t.Errorf("%s: the schema has no property %q for the field %s of %s", place, name, field.Name, goType)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestTaskSummary(t *testing.T) {
 		{Task{Code: "import os\n# nothing yet"}, "import os"},
 		{Task{Code: "importlib = 1"}, "importlib = 1"},
 		{
-			Task{Code: "from servers.crm import (  # (\n  find,\n\n  # more)\n  update,\n)\nimport a, \\\n  b\nprint(find())"},
+			Task{Code: "from a import (  # (\n  find,\n\n  # more)\n  update,\n)\nimport a, \\\n  b\nprint(find())"},
 			"print(find())",
 		},
 		{Task{Code: "from a import (b, c)\nprint(b)"}, "print(b)"},

@@ -96,8 +96,8 @@ func TestStartFails(t *testing.T) {
 		code   int
 	}{
 		"password of the queue":        {func(f *config.FleetFile) { f.NATS.Password = "wrong" }, "Authorization Violation", 1},
-		"bucket of the object store":   {func(f *config.FleetFile) { f.S3.Bucket = "wrong" }, "bucket does not exist", 1},
-		"password of the object store": {func(f *config.FleetFile) { f.S3.SecretKey = "wrong" }, "refuses access to the bucket", 2},
+		"bucket of the object store":   {func(f *config.FleetFile) { f.S3.Bucket = "wrong" }, "does not exist", 1},
+		"password of the object store": {func(f *config.FleetFile) { f.S3.SecretKey = "wrong" }, "refuses access", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFleet(t)

@@ -34,12 +34,11 @@ func (a Alarm) EventTypes() []string {
 
 // joinTypes returns Alarm.Types. An earlier version also splits it at "\n".
 func joinTypes(types []string) string {
-	slices.Sort(types)
-	out := ""
-	for _, t := range slices.Compact(types) {
-		out += t + "\n"
+	if len(types) == 0 {
+		return ""
 	}
-	return out
+	slices.Sort(types)
+	return strings.Join(slices.Compact(types), "\n") + "\n"
 }
 
 // alarmDocument is an alarm as it is stored.

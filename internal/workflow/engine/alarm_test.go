@@ -14,7 +14,10 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-func newEngine(t *testing.T) *Engine { return newEngineFor(t, nil) }
+func newEngine(t *testing.T) *Engine {
+	t.Helper()
+	return newEngineFor(t, nil)
+}
 
 // newEngineFor returns an engine whose queue has a policy.
 func newEngineFor(t *testing.T, policy jobs.Policy) *Engine {
