@@ -36,8 +36,8 @@ type Event struct {
 	Answered *Answered
 	Occurred *Occurred
 	Cancel   bool
-	// ParentCancelled says that the step that started the run is cancelled. It may be repeated: unlike Cancel, it leaves
-	// the steps under finally alone.
+	// ParentCancelled says that the step that started the run is cancelled. It may be repeated: unlike Cancel, it does
+	// not cancel the steps under finally.
 	ParentCancelled bool
 }
 

@@ -34,7 +34,8 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 			" belongs to `finally`, whose steps always run: name an earlier step"}
 	}
 	if !ok {
-		return Rerun{}, &RerunError{errcode.UnknownStep, fmt.Sprintf("there is no step %s%s", text.Truncate(from, 100), p.suggestion(from))}
+		return Rerun{}, &RerunError{errcode.UnknownStep, "there is no step " + text.Truncate(from, 100) +
+			p.suggestion(from)}
 	}
 	if !old.Status.Ended() {
 		return Rerun{}, &RerunError{errcode.RunActive, "the run has not ended: it is " + string(old.Status)}

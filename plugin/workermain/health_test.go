@@ -95,7 +95,7 @@ func TestStartFails(t *testing.T) {
 		want   string
 		code   int
 	}{
-		"password of the queue":        {func(f *config.FleetFile) { f.NATS.Password = "wrong" }, "Authorization Violation", 1},
+		"password of the queue":        {func(f *config.FleetFile) { f.NATS.Password = "wrong" }, "Authorization", 1},
 		"bucket of the object store":   {func(f *config.FleetFile) { f.S3.Bucket = "wrong" }, "does not exist", 1},
 		"password of the object store": {func(f *config.FleetFile) { f.S3.SecretKey = "wrong" }, "refuses access", 2},
 	} {

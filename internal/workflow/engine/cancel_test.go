@@ -56,7 +56,7 @@ func TestParentCancelled(t *testing.T) {
 	}{
 		{"failed", []workflow.Event{ended("a", schemas.WorkflowFailed)}},
 		{"finishing", []workflow.Event{ended("a", schemas.WorkflowSucceeded), ended("b", schemas.WorkflowSucceeded)}},
-		{"failed and finishing", []workflow.Event{ended("a", schemas.WorkflowFailed), ended("b", schemas.WorkflowFailed)}},
+		{"both", []workflow.Event{ended("a", schemas.WorkflowFailed), ended("b", schemas.WorkflowFailed)}},
 	} {
 		e := newEngine(t)
 		run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{
@@ -88,7 +88,7 @@ func TestParentCancelled(t *testing.T) {
 		}
 		b, z := child.Steps[1].Status, child.Steps[2]
 		if !b.Ended() || z.Status != schemas.WorkflowRunning || z.Cancelled {
-			t.Errorf("%s: after the cancellation, b is %s, and z is %s, cancelled: %v; want that b has ended, and z runs",
+			t.Errorf("%s: after the cancellation, b is %s, and z is %s, cancelled: %v; want b ended, and z running",
 				c.name, b, z.Status, z.Cancelled)
 		}
 	}
