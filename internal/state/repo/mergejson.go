@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/state/format"
@@ -44,11 +45,15 @@ func (m *merger) mergeJSON(base, theirs, ours *format.Entry) (*format.Entry, err
 	if !ok {
 		return nil, nil
 	}
-	data, err := json.Marshal(keys)
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false) // values keep their notation
+	err := enc.Encode(keys)
+	data := out.Bytes()
 	if err == nil && statedoc.IsYAML(ours.Path) {
 		data, err = statedoc.FromJSON(ours.Path, data)
 	} else if err == nil {
-		data = append(text.IndentJSON(data, "  ", format.MaxBlob-1), '\n')
+		data = text.IndentJSON(data, "  ", format.MaxBlob)
 	}
 	if err != nil || len(data) > format.MaxBlob {
 		return nil, nil //nolint:nilerr // an ordinary conflict
@@ -105,11 +110,54 @@ func mergeKeys(base, theirs, ours map[string]json.RawMessage) (map[string]json.R
 	return merged, true
 }
 
-// sameJSON reports whether values are equal apart from white space. Nil stands for a missing value.
+// sameJSON reports whether programs decode two values to the same: white space, the order of an object's keys, escapes
+// and the notation of a number do not count, because a program that saves one key writes the whole document in its own
+// notation. Nil stands for a missing value.
 func sameJSON(a, b json.RawMessage) bool {
-	if (a == nil) != (b == nil) {
-		return false
+	if a == nil || b == nil {
+		return a == nil && b == nil
 	}
-	var x, y bytes.Buffer
-	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes()) || a == nil
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, y := decoded(a), decoded(b)
+	// U+FFFD stands for any half of a surrogate pair.
+	return x != nil && bytes.Equal(x, y) && !bytes.Contains(x, []byte("\ufffd"))
+}
+
+// decoded returns a value in one notation. It returns nil if the value is not JSON.
+func decoded(value json.RawMessage) []byte {
+	dec := json.NewDecoder(bytes.NewReader(value))
+	dec.UseNumber()
+	var v any
+	if dec.Decode(&v) != nil {
+		return nil
+	}
+	data, err := json.Marshal(plainNumbers(v))
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// plainNumbers replaces the numbers in v by those that Python's decoder returns: exact integers, and floats of 64 bits.
+func plainNumbers(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, item := range v {
+			v[key] = plainNumbers(item)
+		}
+	case []any:
+		for i, item := range v {
+			v[i] = plainNumbers(item)
+		}
+	case json.Number:
+		if v == "-0" {
+			return json.Number("0")
+		}
+		if f, err := v.Float64(); err == nil && strings.ContainsAny(v.String(), ".eE") {
+			return json.Number(strconv.FormatFloat(f, 'e', -1, 64)) // has an exponent, unlike an integer
+		}
+	}
+	return v
 }

@@ -224,6 +224,26 @@ func testStateKeys(t *testing.T, ws *workspace) {
 		"state/x.json": "{\n  \"a\": true,\n  \"b\": true\n}\n",
 	})
 
+	// A program writes the keys that it does not change in its own notation. The merge changes no notation.
+	a.Checkout()
+	a.Write("state.json", `{"n": [1.10, 1E2], "o": {"y": "\u00e9<&>", "x": "\u2028"}, "a": 0, "b": "<>&"}`)
+	a.Commit("task-1")
+	a.Checkout()
+	b.Checkout()
+	a.Write("state.json", `{"n": [1.1, 100.0], "o": {"y": "é<&>", "x": "`+"\u2028"+`"}, "a": "<\u2029&", "b": "<>&"}`)
+	b.Write("state.json", `{"n": [1.1, 1e2], "o": {"x": "\u2028", "y": "é\u003c&>"}, "a": 0, "b": "`+"\u2028"+`<é"}`)
+	a.Commit("task-2")
+	b.Commit("task-3")
+	b.Checkout()
+	b.Want(map[string]string{
+		"state.json": "{\n  \"a\": \"<\\u2029&\",\n  \"b\": \"\u2028<é\",\n" +
+			"  \"n\": [\n    1.1,\n    100.0\n  ],\n" +
+			"  \"o\": {\n    \"y\": \"é<&>\",\n    \"x\": \"\u2028\"\n  }\n}\n",
+		"state.yaml":   "a: 1\nb:\n    - x\n",
+		"state":        "dir",
+		"state/x.json": "{\n  \"a\": true,\n  \"b\": true\n}\n",
+	})
+
 	a.Checkout()
 	a.Write("state.json", `{"a": 2}`)
 	b.Write("state.json", `{"a": 3}`)
