@@ -291,6 +291,37 @@ func TestRepairKeepsHistory(t *testing.T) {
 	}
 }
 
+// TestRepairKeepsTasks checks that after the loss of a manifest, tasks before it are found that HEAD no longer lists.
+func TestRepairKeepsTasks(t *testing.T) {
+	for _, how := range []func([]byte) []byte{statetest.Gone, statetest.Flipped(40)} {
+		synctest.Test(t, func(t *testing.T) {
+			bucket := mem.New()
+			_, manifests := damagedHistory(t, bucket)
+			w := statetest.OpenWorker(t, bucket)
+			statetest.Advance(t, time.Hour) // HEAD lists all tasks of the last minutes
+			for i := range 70 {
+				w.Checkout()
+				w.Write("later", fmt.Sprint(i))
+				w.Commit(fmt.Sprint("later-", i))
+			}
+			bucket.Damage(manifests[9], how)
+			store := state.New(bucket, state.Options{})
+			out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{})
+			if err != nil || !out.Commit.NoChange {
+				t.Fatalf("Repair() = %+v, %v, want no commit", out, err)
+			}
+			store = state.New(bucket, state.Options{})
+			if done, err := store.Applied(t.Context(), ref, "task-8", time.Time{}); err != nil || done == nil ||
+				done.Generation != 8 {
+				t.Errorf("Applied(task-8) = %+v, %v, want generation 8", done, err)
+			}
+			if done, err := store.Fence(t.Context(), ref, "another", 1, time.Time{}); err != nil || done != nil {
+				t.Errorf("Fence(another) = %+v, %v, want no commit", done, err)
+			}
+		})
+	}
+}
+
 // TestRepairDuringCollection checks that a version that garbage collection removes during a repair is not reported.
 func TestRepairDuringCollection(t *testing.T) {
 	bucket := mem.New()

@@ -111,7 +111,7 @@ func (r *Repo) FindTask(
 }
 
 // findCommit returns the newest commit for whose manifest match returns true, or nil. It searches one manifest after
-// another, from the named one to the first at which end returns true.
+// another, from the named one to the first at which end returns true. It skips gaps, as Walk does.
 func (r *Repo) findCommit(
 	ctx context.Context, ref format.Ref, name string, digest *objects.Digest, match func(*format.Manifest) bool,
 	end Until,
@@ -119,8 +119,18 @@ func (r *Repo) findCommit(
 	manifests := r.newReadAhead(ref, true)
 	for {
 		m, err := manifests.read(ctx, name, digest)
-		if errors.Is(err, objects.ErrNotFound) {
-			return nil, nil // removed by garbage collection
+		if format.IsDamage(err) {
+			before, ok, gapErr := r.skipGap(ctx, ref, format.ManifestRef{Name: name})
+			switch {
+			case ok && before == nil:
+				return nil, nil
+			case ok:
+				name, digest = before.Name, &before.Digest
+				continue
+			case gapErr == nil && errors.Is(err, objects.ErrNotFound):
+				return nil, nil // removed by garbage collection
+			}
+			err = errors.Join(err, gapErr)
 		}
 		if err != nil {
 			return nil, err
