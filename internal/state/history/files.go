@@ -49,14 +49,19 @@ func findRetained(ctx context.Context, r *repo.Repo, ref format.Ref, generation 
 		if listErr != nil {
 			return nil, listErr
 		}
-		at, readErr := r.ReadRetained(ctx, o.Key)
+		found, readErr := r.ReadRetained(ctx, ref, generation, o.Key)
 		if errors.Is(readErr, objects.ErrNotFound) {
 			continue
+		}
+		if readErr == nil && len(found) > 1 {
+			readErr = fmt.Errorf("%s: %w: %d manifests may be the retained one", o.Key, objects.ErrCorrupt, len(found))
 		}
 		if readErr != nil {
 			return nil, readErr
 		}
-		return r.Load(ctx, ref, *at)
+		if len(found) == 1 {
+			return r.Load(ctx, ref, found[0])
+		}
 	}
 	return nil, err
 }

@@ -39,27 +39,35 @@ func (c *collector) markRetained(ctx context.Context, ref format.Ref, h format.H
 		}
 		key := ref.Key("k/" + name)
 		c.live[key] = true
-		at, err := c.repo.ReadRetained(ctx, key)
-		if errors.Is(err, objects.ErrCorrupt) { // the key has the generation too
-			at, err = c.repo.FindManifest(ctx, ref, generation)
-		}
-		if errors.Is(err, objects.ErrNotFound) || err == nil && c.lost[ref.ManifestKey(at.Name)] {
-			continue
-		}
-		if err != nil {
+		found, err := c.repo.ReadRetained(ctx, ref, generation, key)
+		if err != nil && !errors.Is(err, objects.ErrNotFound) {
 			return err
 		}
-		m, err := c.repo.ReadManifest(ctx, ref, at.Name, &at.Digest)
-		if err == nil {
-			v := c.newVersionMarker(ref, format.Pins{})
-			v.keep(*at, m, false)
-			err = v.finish(ctx)
-		}
-		if err != nil && !errors.Is(err, objects.ErrNotFound) { // removed, wholly or in part, before it was retained
-			return err
+		for _, at := range found {
+			if err := c.markVersion(ctx, ref, at); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// markVersion marks what a retained version needs, unless it was removed, wholly or in part, before it was retained, or
+// a repair could not read it.
+func (c *collector) markVersion(ctx context.Context, ref format.Ref, at format.ManifestRef) error {
+	if c.lost[ref.ManifestKey(at.Name)] {
+		return nil
+	}
+	m, err := c.repo.ReadManifest(ctx, ref, at.Name, &at.Digest)
+	if err == nil {
+		v := c.newVersionMarker(ref, format.Pins{})
+		v.keep(at, m, false)
+		err = v.finish(ctx)
+	}
+	if errors.Is(err, objects.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // Limits of the bytes that one run copies. The next run continues.

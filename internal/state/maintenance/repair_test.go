@@ -1,9 +1,9 @@
 package maintenance_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -487,32 +487,54 @@ func TestRepairOfNothing(t *testing.T) {
 	fresh.Want(map[string]string{})
 }
 
-// TestCollectWithDamagedMarks checks that garbage collection works with damaged marks and retained objects, and keeps
+// TestCollectWithDamage checks that garbage collection works with damaged marks and damaged retained objects, and keeps
 // retained versions.
-func TestCollectWithDamagedMarks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bucket := mem.New()
-		w := statetest.Committed(t, bucket, 30)
-		if err := w.Store.Retain(t.Context(), ref, 3, time.Now().Add(30*24*time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-		for range 4 {
-			statetest.Advance(t, 25*time.Hour)
-			for _, key := range statetest.Keys(t, bucket) {
-				if strings.Contains(key, "/gc/") && !strings.HasSuffix(key, "HEAD") || strings.Contains(key, "/k/") {
-					bucket.Damage(key, func([]byte) []byte { return []byte("{") })
+func TestCollectWithDamage(t *testing.T) {
+	damaged := func([]byte) []byte { return []byte("{") }
+	for name, how := range map[string]func([]byte) []byte{
+		"marks": damaged,
+		"k":     damaged,
+		"k, with another manifest": func(data []byte) []byte {
+			return bytes.ReplaceAll(data, []byte("000000000003-"), []byte("000000000007-"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bucket := mem.New()
+				w := statetest.Committed(t, bucket, 30)
+				if err := w.Store.Retain(t.Context(), ref, 3, time.Now().Add(30*24*time.Hour)); err != nil {
+					t.Fatal(err)
 				}
-			}
-			if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
-				statetest.Strict); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_, _, err := history.Open(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, 3, "n")
-		if err != nil && !errors.Is(err, state.ErrNotFound) {
-			t.Errorf("Open() of the retained version = %v, want nil or %v", err, state.ErrNotFound)
-		}
-	})
+				removed := 0
+				for range 4 {
+					statetest.Advance(t, 25*time.Hour)
+					for _, key := range statetest.Keys(t, bucket) {
+						if name == "marks" && strings.Contains(key, "/gc/") && !strings.HasSuffix(key, "HEAD") ||
+							name != "marks" && strings.Contains(key, "/k/") {
+							bucket.Damage(key, how)
+						}
+					}
+					out, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(),
+						"acme", statetest.Strict)
+					if err != nil {
+						t.Fatal(err)
+					}
+					removed += out.Removed
+				}
+				if (removed > 0) != (name != "marks") {
+					t.Errorf("garbage collection removed %d objects", removed)
+				}
+				r := state.New(bucket, state.Options{}).Repo()
+				f, _, err := history.OpenRetained(t.Context(), r, ref, 3, "n")
+				if err != nil {
+					t.Fatalf("OpenRetained() = %v, want nil", err)
+				}
+				if data, err := io.ReadAll(f); err != nil || string(data) != "3" {
+					t.Errorf("the retained file contains %q, %v, want 3", data, err)
+				}
+			})
+		})
+	}
 }
 
 // TestCheckNamesAll checks that damaged pins do not hide a damaged manifest.

@@ -73,15 +73,45 @@ func (r *Repo) Retain(ctx context.Context, ref format.Ref, generation int64, unt
 	return r.Bucket.Put(ctx, ref.RetainedKey(at.Generation(), until.Unix()), data, objects.Sum(data))
 }
 
-// ReadRetained returns the manifest of the version that the object at key retains.
-func (r *Repo) ReadRetained(ctx context.Context, key string) (*format.ManifestRef, error) {
+// ReadRetained returns the manifest of the version that the object at key retains. If the object is damaged, the
+// history says which manifest has its generation. If the history no longer has the generation, ReadRetained returns all
+// manifests that may be the version's.
+func (r *Repo) ReadRetained(
+	ctx context.Context, ref format.Ref, generation int64, key string,
+) ([]format.ManifestRef, error) {
 	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	var k format.Retained
-	if err := json.Unmarshal(obj.Data, &k); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", key, objects.ErrCorrupt, err)
+	if json.Unmarshal(obj.Data, &k) == nil && k.At.Name == format.ManifestName(
+		generation, format.ManifestDigits(k.At.Digest)) {
+		return []format.ManifestRef{k.At}, nil
 	}
-	return &k.At, nil
+	at, err := r.FindManifest(ctx, ref, generation)
+	if errors.Is(err, objects.ErrNotFound) {
+		return r.listGeneration(ctx, ref, generation)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []format.ManifestRef{*at}, nil
+}
+
+// listGeneration returns the readable manifests of a generation. Commits that lost the race for it have left some.
+func (r *Repo) listGeneration(ctx context.Context, ref format.Ref, generation int64) ([]format.ManifestRef, error) {
+	var found []format.ManifestRef
+	prefix := ref.ManifestPrefix()
+	for o, err := range r.Bucket.List(ctx, prefix+format.ManifestName(generation, ""), "") {
+		if err != nil {
+			return nil, err
+		}
+		m, err := r.ReadNamed(ctx, ref, o.Key[len(prefix):])
+		if err == nil {
+			found = append(found, m.Ref)
+		} else if !format.IsDamage(err) {
+			return nil, err
+		}
+	}
+	return found, nil
 }
