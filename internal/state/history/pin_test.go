@@ -92,6 +92,30 @@ func TestRemovedVersion(t *testing.T) {
 	})
 }
 
+// TestUnpinNothing checks that to remove a missing pin writes nothing.
+func TestUnpinNothing(t *testing.T) {
+	bucket := mem.New()
+	r := statetest.Committed(t, bucket, 1).Store.Repo()
+	ghost := state.Ref{Tenant: ref.Tenant, Workspace: "ghost"}
+	statetest.Must(t, history.Pin(t.Context(), r, ref, "pin", 0))
+	bucket.Calls()
+	for _, in := range []state.Ref{ref, ghost} {
+		statetest.Must(t, history.Unpin(t.Context(), r, in, "missing"))
+	}
+	for _, call := range bucket.Calls() {
+		if call.Op != "get" {
+			t.Errorf("Unpin() sent the request %+v, want no change", call)
+		}
+	}
+	if err := history.Unpin(t.Context(), r, state.Ref{Tenant: ref.Tenant, Workspace: "../x"}, "pin"); err == nil {
+		t.Error("Unpin() in a workspace with an invalid name = nil, want an error")
+	}
+	statetest.Must(t, history.Unpin(t.Context(), r, ref, "pin"))
+	if pins, err := history.Pins(t.Context(), r, ref); err != nil || len(pins) > 0 {
+		t.Errorf("Pins() after Unpin() = %v, %v, want none", pins, err)
+	}
+}
+
 // beforeHead calls fn once, before the HEAD at key is swapped.
 type beforeHead struct {
 	objects.Objects

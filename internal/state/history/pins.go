@@ -50,15 +50,21 @@ func Pin(ctx context.Context, r *repo.Repo, ref format.Ref, name string, generat
 	if err != nil {
 		return fmt.Errorf("pin: %w", err)
 	}
-	return r.ChangePins(ctx, ref, func(p *format.Pins) {
+	return r.ChangePins(ctx, ref, func(p *format.Pins) bool {
 		p.Pins = slices.DeleteFunc(p.Pins, func(x format.Pin) bool { return x.Name == name })
 		p.Pins = append(p.Pins, format.Pin{Name: name, Generation: at.Generation(), At: *at})
+		return true
 	})
 }
 
 // Unpin removes a pin. A missing pin counts as removed.
 func Unpin(ctx context.Context, r *repo.Repo, ref format.Ref, name string) error {
-	return r.ChangePins(ctx, ref, func(p *format.Pins) {
+	if err := ref.Check(); err != nil {
+		return err
+	}
+	return r.ChangePins(ctx, ref, func(p *format.Pins) bool {
+		before := len(p.Pins)
 		p.Pins = slices.DeleteFunc(p.Pins, func(x format.Pin) bool { return x.Name == name })
+		return len(p.Pins) < before
 	})
 }

@@ -98,7 +98,7 @@ func (c *collector) rekeyTombstone(ctx context.Context, ref format.Ref, h format
 	if _, pinsETag, err := c.repo.ReadPins(ctx, ref); err != nil {
 		return err
 	} else if pinsETag != "" {
-		if err := c.repo.ChangePins(ctx, ref, func(*format.Pins) {}); err != nil {
+		if err := c.repo.ChangePins(ctx, ref, func(*format.Pins) bool { return true }); err != nil {
 			return err
 		}
 	}

@@ -97,11 +97,12 @@ func (r *repairer) recordGaps(ctx context.Context) error {
 	if len(gaps) == 0 {
 		return nil
 	}
-	return r.repo.ChangePins(ctx, r.ref, func(p *format.Pins) {
+	return r.repo.ChangePins(ctx, r.ref, func(p *format.Pins) bool {
 		p.Lost = slices.DeleteFunc(p.Lost, func(g format.Gap) bool {
 			return slices.ContainsFunc(gaps, func(x format.Gap) bool { return x.Name == g.Name })
 		})
 		p.Lost = append(gaps, p.Lost...)
+		return true
 	})
 }
 

@@ -69,8 +69,9 @@ func (c *collector) markVersions(ctx context.Context, ref format.Ref, born int64
 	if c.opts.DryRun || current && slices.Equal(v.orphans, p.Kept) && !slices.ContainsFunc(p.Pins, deleted) {
 		return nil
 	}
-	return c.repo.ChangePins(ctx, ref, func(p *format.Pins) {
+	return c.repo.ChangePins(ctx, ref, func(p *format.Pins) bool {
 		p.Kept, p.Pins = v.orphans, slices.DeleteFunc(p.Pins, deleted)
+		return true
 	})
 }
 

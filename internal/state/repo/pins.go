@@ -27,14 +27,16 @@ func (r *Repo) ReadPins(ctx context.Context, ref format.Ref) (format.Pins, strin
 	return p, obj.ETag, nil
 }
 
-// ChangePins reads the pins, calls change, and swaps them. After a lost race it starts again.
-func (r *Repo) ChangePins(ctx context.Context, ref format.Ref, change func(*format.Pins)) error {
+// ChangePins reads the pins, calls change, and swaps them if change returns true. After a lost race it starts again.
+func (r *Repo) ChangePins(ctx context.Context, ref format.Ref, change func(*format.Pins) bool) error {
 	return r.Options.Retry.Swap(ctx, func() (final bool, err error) {
 		p, etag, err := r.ReadPins(ctx, ref)
 		if err != nil {
 			return true, err
 		}
-		change(&p)
+		if !change(&p) {
+			return true, nil
+		}
 		return false, r.SwapPins(ctx, ref, etag, p)
 	})
 }
