@@ -55,7 +55,7 @@ const alwaysExcluded = ".git\n/lost+found\n" + BaseFileName + "\n" + BaseFileNam
 func (f *Folder) rules() ignore.Rules {
 	text := strings.Join(ignore.Defaults, "\n") + "\n" + alwaysExcluded
 	if file, err := f.open(ignore.FileName); err == nil {
-		data, err := io.ReadAll(io.LimitReader(file, ignore.MaxFile))
+		data, err := ignore.Read(file)
 		file.Close()
 		if err == nil {
 			text += string(data)

@@ -254,7 +254,7 @@ func (s *Store) checkExcluded(ctx context.Context, tenant string, on *format.Ent
 	var text []byte
 	if file != nil && file.Kind == format.KindFile {
 		var err error
-		if text, err = io.ReadAll(io.LimitReader(s.repo.Open(ctx, tenant, file), ignore.MaxFile)); err != nil {
+		if text, err = ignore.Read(s.repo.Open(ctx, tenant, file)); err != nil {
 			return err
 		}
 	}

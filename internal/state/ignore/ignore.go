@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"io"
 	"path"
 	"strings"
 	"sync/atomic"
@@ -21,8 +22,7 @@ var Defaults = []string{"__pycache__", ".venv/", "node_modules/"}
 // committed before, the next commit removes it.
 const FileName = ".workspaceignore"
 
-// MaxFile is how many bytes of the file are read at most.
-const MaxFile = 64 << 10
+const maxFile = 64 << 10 // bytes of the file that are read at most
 
 // maxSteps bounds the work of Rules for all paths together. A step takes about as long as a comparison of two
 // characters.
@@ -45,6 +45,15 @@ type rule struct {
 	literal  bool // the pattern has no special characters
 	anchored bool // the pattern is matched from the top
 	dirOnly  bool
+}
+
+// Read returns the lines of the file that end within its first 64 KiB: a part of a pattern would match other paths.
+func Read(file io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if len(data) > maxFile {
+		data = data[:bytes.LastIndexByte(data, '\n')+1]
+	}
+	return data, err
 }
 
 // Parse reads patterns from each text, one per line. It ignores invalid ones.

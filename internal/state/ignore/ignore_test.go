@@ -28,6 +28,23 @@ func TestMatch(t *testing.T) {
 	}
 }
 
+func TestRead(t *testing.T) {
+	const limit = 64 << 10
+	full := strings.Repeat("name\n", limit/5) + "\n"
+	for _, c := range []struct{ name, text, want string }{
+		{"short", "a\n/b", "a\n/b"},
+		{"as long as the limit", full[:limit], full[:limit]},
+		{"a pattern that the limit cuts", full[:limit-6] + "\n/data/raw\n", full[:limit-6] + "\n"},
+		{"a pattern that ends at the limit", full[:limit] + "\n*.log\n", full[:limit] + "\n"},
+		{"one long pattern", strings.Repeat("*", limit+1), ""},
+	} {
+		if got, err := ignore.Read(strings.NewReader(c.text)); err != nil || string(got) != c.want {
+			t.Errorf("%s: Read() = %d bytes that end in %q, %v, want %d bytes", c.name, len(got),
+				got[max(0, len(got)-10):], err, len(c.want))
+		}
+	}
+}
+
 // TestCostIsBounded matches many long names with patterns that take long to match, with some that take no time, and
 // with a usual number of patterns.
 func TestCostIsBounded(t *testing.T) {

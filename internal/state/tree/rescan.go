@@ -18,9 +18,13 @@ import (
 
 // rescan scans the directory and updates nodes. Paths that have not changed since the last scan keep their entries.
 func (t *Dir) rescan() error {
-	rules := t.ignoreRules()
 	if !t.known { // after an error, or at the first scan
 		clear(t.nodes)
+	}
+	rules, err := t.ignoreRules()
+	if err != nil {
+		t.known = false
+		return err
 	}
 	started := time.Now()
 	skip := func(path string, dir bool) bool { return t.reserved(path) || rules.Match(path, dir) }
@@ -107,13 +111,24 @@ func (t *Dir) isMountPoint(path string) (bool, error) {
 	return false, err
 }
 
-// ignoreRules returns the rules of the options and of the directory's .workspaceignore file.
-func (t *Dir) ignoreRules() ignore.Rules {
+// ignoreRules returns the rules of the options and of the directory's .workspaceignore file. It gives the owner the
+// permission to read the file, as a scan does.
+func (t *Dir) ignoreRules() (ignore.Rules, error) {
 	var data []byte
-	if _, regular := t.Size(ignore.FileName); regular {
-		data, _ = t.ReadFile(ignore.FileName, ignore.MaxFile) // without patterns if it cannot be read
+	if info, err := t.root.Lstat(ignore.FileName); err == nil && info.Mode().IsRegular() {
+		if info.Mode()&0o400 == 0 {
+			_ = t.root.Chmod(ignore.FileName, info.Mode()|0o400) // an error shows when the file is opened
+		}
+		f, err := t.openFile(ignore.FileName)
+		if err == nil {
+			data, err = ignore.Read(f)
+			f.Close()
+		}
+		if err != nil {
+			return ignore.Rules{}, fmt.Errorf("read patterns of excluded paths: %w", err)
+		}
 	}
-	return ExcludeRules(t.opts.Excludes, data)
+	return ExcludeRules(t.opts.Excludes, data), nil
 }
 
 // ExcludeRules returns the rules of excludes and of a .workspaceignore file's content.

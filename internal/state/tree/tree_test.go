@@ -60,10 +60,11 @@ func write(t *testing.T, dir string, files map[string]string) {
 func TestAccess(t *testing.T) {
 	dir, d := open(t, mem.New())
 	write(t, dir, map[string]string{"a/b/file": "x", "a/link.txt": "", "read-only": "y"})
+	write(t, dir, map[string]string{".workspaceignore": "*.log\n", "x.log": "z"})
 	for _, c := range []struct {
 		path string
 		mode os.FileMode
-	}{{"a/b/file", 0}, {"a/b", 0o055}, {"a", 0}, {"read-only", 0o444}} {
+	}{{"a/b/file", 0}, {"a/b", 0o055}, {"a", 0}, {"read-only", 0o444}, {".workspaceignore", 0}} {
 		if err := os.Chmod(filepath.Join(dir, c.path), c.mode); err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +80,9 @@ func TestAccess(t *testing.T) {
 	for _, c := range up.Changes {
 		got[c.Path] = c.Entry.Mode
 	}
-	want := map[string]uint32{"a": 0o700, "a/b": 0o755, "a/b/file": 0o400, "a/link.txt": 0o600, "read-only": 0o444}
+	want := map[string]uint32{
+		"a": 0o700, "a/b": 0o755, "a/b/file": 0o400, "a/link.txt": 0o600, "read-only": 0o444, ".workspaceignore": 0o400,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("modes (-want +got):\n%s", diff)
 	}
