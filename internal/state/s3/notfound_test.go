@@ -83,5 +83,12 @@ func TestNotFoundOfStores(t *testing.T) {
 		if !errors.Is(err, objects.ErrConflict) {
 			t.Errorf("%s: CompareAndSwap() = %v, want %v", name, err, objects.ErrConflict)
 		}
+		if err := o.Delete(t.Context(), "a/HEAD"); err != nil {
+			t.Errorf("%s: Delete() = %v, want nil", name, err)
+		}
+	}
+	lost := answering(t, http.StatusNotFound, declaration+"<Error><Code>NoSuchBucket</Code></Error>")
+	if err := lost.Delete(t.Context(), "a/HEAD"); err == nil {
+		t.Error("Delete() in a missing bucket = nil, want an error")
 	}
 }

@@ -255,8 +255,12 @@ func (o *Objects) Delete(ctx context.Context, keys ...string) error {
 		errs := make(chan error, len(chunk))
 		for _, key := range chunk {
 			go func() {
-				errs <- o.wrap("delete", key, o.core.RemoveObject(
+				err := o.wrap("delete", key, o.core.RemoveObject(
 					ctx, o.bucket, o.prefix+key, minio.RemoveObjectOptions{}))
+				if errors.Is(err, objects.ErrNotFound) { // some stores say so
+					err = nil
+				}
+				errs <- err
 			}()
 		}
 		var err error
