@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/format"
@@ -182,6 +183,9 @@ func (r *repairer) rebuildHead(ctx context.Context, damage error) error {
 	r.head = format.Head{Born: 1}
 	for _, name := range r.names {
 		r.head.Generation = max(r.head.Generation, format.ManifestRef{Name: name}.Generation())
+	}
+	if len(r.names) == 0 { // HEAD may have been a tombstone whose manifests were collected
+		r.head.Generation = time.Now().Unix() // no workspace commits more often than once per second
 	}
 	r.head.Generation += format.MaxCarriedManifests // HEAD may have carried later generations
 	f, _, err := r.repo.ReadFloor(ctx, r.ref.Tenant)

@@ -487,6 +487,30 @@ func TestRepairOfNothing(t *testing.T) {
 	fresh.Want(map[string]string{})
 }
 
+// TestRepairOfTombstone checks that after the loss of a deleted workspace's HEAD and manifests, no generation is used
+// twice.
+func TestRepairOfTombstone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		w := statetest.Committed(t, bucket, 70)
+		statetest.Must(t, history.Delete(t.Context(), w.Store.Repo(), ref))
+		for range 3 {
+			statetest.Advance(t, 25*time.Hour)
+			_, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", maintenance.GCOptions{})
+			statetest.Must(t, err)
+		}
+		bucket.Damage(ref.HeadKey(), statetest.Flipped(50))
+		out, err := maintenance.Repair(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
+			maintenance.RepairOptions{})
+		if err != nil || out.Commit.Generation <= 71 {
+			t.Errorf("Repair() = %+v, %v, want a generation above the tombstone's, which was 71", out, err)
+		}
+		fresh := statetest.OpenWorker(t, bucket)
+		fresh.Checkout()
+		fresh.Want(map[string]string{})
+	})
+}
+
 // TestCollectWithDamage checks that garbage collection works with damaged marks and damaged retained objects, and keeps
 // retained versions.
 func TestCollectWithDamage(t *testing.T) {
