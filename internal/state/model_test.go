@@ -29,6 +29,7 @@ import (
 // TestModelMirror updates the mirror in random interleavings with commits and garbage collection. Updates fail at
 // random requests. After an update that succeeds, the mirror must have the files of the newest version.
 func TestModelMirror(t *testing.T) {
+	updates := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := t.TempDir()
 		bubble(t, func() {
@@ -41,20 +42,26 @@ func TestModelMirror(t *testing.T) {
 			}()
 			update := func(rt *rapid.T) {
 				store := mirror.Follow(state.New(m.bucket, state.Options{}).Repo(), target, mirror.Options{})
+				var broken atomic.Bool
 				if n := rapid.IntRange(0, 10).Draw(rt, "break"); n > 0 {
 					var calls atomic.Int64
 					target.SetFault(func(mem.Call) mem.Fault {
 						if calls.Add(1) >= int64(n) {
+							broken.Store(true)
 							return mem.Broken
 						}
 						return mem.OK
 					})
 				}
-				failed := mirrorOnce(store)
+				err := mirrorOnce(store)
 				target.SetFault(nil)
-				if failed {
+				if err != nil && !broken.Load() {
+					rt.Fatalf("Update() without faults = %v, want nil", err)
+				}
+				if err != nil {
 					return
 				}
+				updates++
 				if diff := cmp.Diff(m.files, statetest.MirroredFiles(rt, target)); diff != "" {
 					rt.Fatalf("the mirror (-want +got):\n%s", diff)
 				}
@@ -65,12 +72,15 @@ func TestModelMirror(t *testing.T) {
 			})
 		})
 	})
+	if updates == 0 {
+		t.Error("no update succeeded, want some")
+	}
 }
 
 // mirrorOnce updates the mirror with a context of the bubble in which it is called.
-func mirrorOnce(store *mirror.Mirror) (failed bool) {
+func mirrorOnce(store *mirror.Mirror) error {
 	_, err := store.Update(context.Background(), ref)
-	return err != nil
+	return err
 }
 
 // TestModel runs tasks on several workers in random interleavings, with lost responses, merges, compaction, and crashes

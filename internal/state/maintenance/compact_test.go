@@ -111,12 +111,17 @@ func TestCompactWithDamage(t *testing.T) {
 	}
 	w.Store = state.New(bucket, state.Options{Compaction: statetest.Eager}) // without a cache
 	w.Tree = w.NewTree(ref)
+	bucket.Calls()
 	_, err := w.Store.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest},
 		func(yield func(state.Edit, error) bool) {
 			yield(state.Edit{Path: "new", Kind: state.File, Content: strings.NewReader("new")}, nil)
 		})
 	if err != nil {
 		t.Errorf("Edit() with lost packs = %v, want nil", err)
+	}
+	compacts := func(c mem.Call) bool { return c.Op == "get" && statetest.KindOf(c.Key) == "p" }
+	if calls := bucket.Calls(); !slices.ContainsFunc(calls, compacts) {
+		t.Errorf("Edit() sent the requests %v, want it to read a pack", calls)
 	}
 }
 
@@ -188,31 +193,37 @@ func TestCollectCompacts(t *testing.T) {
 	})
 }
 
-// TestCollectLeavesPinned checks that packs that a pinned version needs are not compacted.
+// TestCollectLeavesPinned checks that packs that a pinned version needs are not compacted, unlike the same packs without
+// the pin.
 func TestCollectLeavesPinned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bucket := mem.New()
-		w := statetest.OpenWorker(t, bucket)
-		w.Checkout()
-		w.Write("small", statetest.Random(1, 300<<10))
-		for i := range 5 {
-			w.Write(fmt.Sprint("large-", i), statetest.Random(byte(2+i), 1<<20))
-		}
-		w.Commit("first")
-		w.Checkout()
-		for i := range 5 {
-			w.Remove(fmt.Sprint("large-", i))
-		}
-		w.Commit("second")
-		if err := history.Pin(t.Context(), w.Store.Repo(), ref, "less", 2); err != nil {
-			t.Fatal(err)
-		}
-		for range 4 {
-			statetest.Advance(t, 25*time.Hour)
-			if out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme",
-				statetest.Strict); err != nil || out.Compacted != 0 {
-				t.Errorf("CollectGarbage() = %+v, %v, want nothing compacted", out, err)
+	for _, pinned := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			bucket := mem.New()
+			w := statetest.OpenWorker(t, bucket)
+			w.Checkout()
+			w.Write("small", statetest.Random(1, 300<<10))
+			for i := range 5 {
+				w.Write(fmt.Sprint("large-", i), statetest.Random(byte(2+i), 1<<20))
 			}
-		}
-	})
+			w.Commit("first")
+			w.Checkout()
+			for i := range 5 {
+				w.Remove(fmt.Sprint("large-", i))
+			}
+			w.Commit("second")
+			if pinned {
+				statetest.Must(t, history.Pin(t.Context(), w.Store.Repo(), ref, "less", 2))
+			}
+			compacted := 0
+			for range 4 {
+				statetest.Advance(t, 25*time.Hour)
+				out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict)
+				statetest.Must(t, err)
+				compacted += out.Compacted
+			}
+			if (compacted == 0) != pinned {
+				t.Errorf("CollectGarbage() compacted %d packs, pinned: %t", compacted, pinned)
+			}
+		})
+	}
 }

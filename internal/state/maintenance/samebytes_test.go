@@ -1,6 +1,7 @@
 package maintenance_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +16,7 @@ import (
 // same bytes as an unreferenced pack, before any request of the run that deletes the pack.
 func TestSameBytesDuringCollection(t *testing.T) {
 	const content = "the same bytes"
-	for at, ended := 1, false; !ended; at++ {
+	for at, ended := int64(1), false; !ended; at++ {
 		synctest.Test(t, func(t *testing.T) {
 			bucket := mem.New()
 			w := statetest.Committed(t, bucket, 1)
@@ -34,12 +35,12 @@ func TestSameBytesDuringCollection(t *testing.T) {
 			}
 			statetest.Advance(t, 25*time.Hour)
 			other := statetest.OpenWorker(t, bucket)
-			calls := 0
+			var calls atomic.Int64
 			bucket.SetFault(func(mem.Call) mem.Fault {
-				if calls++; calls == at {
-					other.Checkout()
-					other.Write("again", content)
-					other.Commit("task-again")
+				if calls.Add(1) == at {
+					if _, err := other.Run("task-again", "again", content); err != nil {
+						t.Errorf("Commit() before request %d = %v, want nil", at, err)
+					}
 				}
 				return mem.OK
 			})
@@ -48,7 +49,7 @@ func TestSameBytesDuringCollection(t *testing.T) {
 			if err != nil || out.Removed != 2 {
 				t.Fatalf("CollectGarbage() = %+v, %v, want the pack and the manifest removed", out, err)
 			}
-			if ended = calls < at; ended {
+			if ended = calls.Load() < at; ended {
 				return
 			}
 			fresh := statetest.OpenWorker(t, bucket)

@@ -18,7 +18,6 @@ func TestStore(t *testing.T) {
 		"unencrypted":      {},
 		"encrypted":        {Secrets: statetest.Secrets("a secret")},
 		"eager compaction": {Compaction: statetest.Eager},
-		"another secret":   {Secrets: statetest.Secrets("new secret", "a secret")},
 		"carried":          statetest.Carrying,
 		"carried, encrypted, eager compaction": {
 			Carry: statetest.Carry, Secrets: statetest.Secrets("a secret"), Compaction: statetest.Eager,

@@ -205,12 +205,13 @@ func TestMirrorInTurn(t *testing.T) {
 		})
 		var wg sync.WaitGroup
 		for worker := range 4 {
+			w, mirrored := mirroredWorker(t, bucket, target)
 			wg.Go(func() {
-				w, mirrored := mirroredWorker(t, bucket, target)
 				for i := range 5 {
-					w.Checkout()
-					w.Write(fmt.Sprint("of-", worker), strconv.Itoa(i))
-					w.Commit(fmt.Sprint("task-", worker, "-", i))
+					task := fmt.Sprint("task-", worker, "-", i)
+					if _, err := w.Run(task, fmt.Sprint("of-", worker), strconv.Itoa(i)); err != nil {
+						t.Errorf("%s: %v", task, err)
+					}
 				}
 				mirrored.Close(t.Context())
 			})

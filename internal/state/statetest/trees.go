@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/codefleet/codefleet/internal/state"
 )
 
 func testRevert(t *testing.T, ws *workspace) {
@@ -101,15 +99,8 @@ func testRace(t *testing.T, ws *workspace) {
 		go func() {
 			errs <- func() error {
 				for r := range rounds {
-					if _, err := w.Store.Checkout(t.Context(), w.Tree, nil); err != nil {
-						return err
-					}
 					path := fmt.Sprintf("w%d-%d", i, r)
-					if err := os.WriteFile(filepath.Join(w.Dir, path), []byte(path), 0o644); err != nil {
-						return err
-					}
-					if _, err := w.Store.Commit(t.Context(), w.Tree,
-						state.CommitOptions{TaskID: path, Attempt: 1}); err != nil {
+					if _, err := w.Run(path, path, path); err != nil {
 						return err
 					}
 				}

@@ -71,6 +71,18 @@ func (w *Worker) Commit(task string) state.Commit {
 	return c
 }
 
+// Run checks out the newest version, writes a file, and commits. Unlike the other methods, it does not end the test, so
+// any goroutine may call it.
+func (w *Worker) Run(task, path, content string) (state.Commit, error) {
+	if _, err := w.Store.Checkout(w.Context(), w.Tree, nil); err != nil {
+		return state.Commit{}, err
+	}
+	if err := os.WriteFile(filepath.Join(w.Dir, path), []byte(content), 0o644); err != nil {
+		return state.Commit{}, err
+	}
+	return w.Store.Commit(w.Context(), w.Tree, state.CommitOptions{TaskID: task, Attempt: 1})
+}
+
 // Write writes a file in the directory as a program would.
 func (w *Worker) Write(path, content string) {
 	w.Helper()
