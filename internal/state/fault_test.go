@@ -1,7 +1,6 @@
 package state_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -48,26 +47,11 @@ func TestCommitSurvivesFaults(t *testing.T) {
 	}
 }
 
-// beforeSwap calls a function before the first swap of a key.
-type beforeSwap struct {
-	*mem.Objects
-	key  string
-	call func()
-}
-
-func (b *beforeSwap) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
-	if call := b.call; key == b.key && call != nil {
-		b.call = nil
-		call()
-	}
-	return b.Objects.CompareAndSwap(ctx, key, old, data)
-}
-
 // TestCommitOutlivesItsVersionInMemory checks that a commit does not depend on the version cache: other commits of the
 // same store may evict its version before its swap returns.
 func TestCommitOutlivesItsVersionInMemory(t *testing.T) {
 	const others = 40 // more versions than a store caches
-	bucket := &beforeSwap{Objects: mem.New()}
+	bucket := &statetest.BeforeSwap{Objects: mem.New()}
 	store := state.New(bucket, state.Options{})
 	commit := func(name, task, content string) state.Commit {
 		tree, err := store.Tree(t.TempDir(), state.Ref{Tenant: "acme", Workspace: name})
@@ -90,16 +74,16 @@ func TestCommitOutlivesItsVersionInMemory(t *testing.T) {
 	commit("main", "first", "1")
 	for info := range bucket.List(t.Context(), "", "") {
 		if strings.HasSuffix(info.Key, "HEAD") {
-			bucket.key = info.Key
+			bucket.Key = info.Key
 		}
 	}
-	bucket.call = func() {
+	bucket.Call = func() {
 		for i := range others {
 			commit("other", fmt.Sprintf("other-%d", i), strconv.Itoa(i))
 		}
 	}
-	if c := commit("main", "second", "2"); c.Generation != 2 || bucket.call != nil {
-		t.Errorf("Commit() = %+v, others ran: %v, want generation 2 after the others", c, bucket.call == nil)
+	if c := commit("main", "second", "2"); c.Generation != 2 || bucket.Call != nil {
+		t.Errorf("Commit() = %+v, others ran: %v, want generation 2 after the others", c, bucket.Call == nil)
 	}
 }
 

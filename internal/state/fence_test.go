@@ -93,7 +93,7 @@ func TestFenceOrCommit(t *testing.T) {
 		for _, generations := range []int{0, 1} {
 			t.Run(fmt.Sprint(name, " ", generations), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					bucket := &beforeSwap{Objects: mem.New(), key: ref.HeadKey()}
+					bucket := &statetest.BeforeSwap{Objects: mem.New(), Key: ref.HeadKey()}
 					for range generations {
 						w := statetest.OpenWorker(t, bucket)
 						w.Checkout()
@@ -105,7 +105,7 @@ func TestFenceOrCommit(t *testing.T) {
 					w.Write("file", "1")
 					var found *state.Commit
 					var fenceErr error
-					bucket.call = func() { // between the commit's preparation and its swap
+					bucket.Call = func() { // between the commit's preparation and its swap
 						store := state.New(bucket, state.Options{})
 						found, fenceErr = store.Fence(t.Context(), ref, "task-1", 1, time.Time{})
 					}

@@ -58,7 +58,7 @@ func TestDeleteWithLostResponse(t *testing.T) {
 func TestDeleteDuringCommit(t *testing.T) {
 	bucket := mem.New()
 	w := statetest.Committed(t, bucket, 3)
-	race := &beforeHead{bucket, ref.HeadKey(), func() {
+	race := &statetest.BeforeSwap{Objects: bucket, Key: ref.HeadKey(), Call: func() {
 		w.Checkout()
 		w.Write("new", "1")
 		w.Commit("task-new")

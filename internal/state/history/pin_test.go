@@ -1,7 +1,6 @@
 package history_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,27 +115,12 @@ func TestUnpinNothing(t *testing.T) {
 	}
 }
 
-// beforeHead calls fn once, before the HEAD at key is swapped.
-type beforeHead struct {
-	objects.Objects
-	key string
-	fn  func()
-}
-
-func (b *beforeHead) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
-	if fn := b.fn; key == b.key && fn != nil {
-		b.fn = nil
-		fn()
-	}
-	return b.Objects.CompareAndSwap(ctx, key, old, data)
-}
-
 // TestForkRace checks that a fork does not change a workspace that is created at the same time.
 func TestForkRace(t *testing.T) {
 	bucket := mem.New()
 	statetest.Committed(t, bucket, 2)
 	target := state.Ref{Tenant: ref.Tenant, Workspace: "fork"}
-	race := &beforeHead{bucket, target.HeadKey(), func() {
+	race := &statetest.BeforeSwap{Objects: bucket, Key: target.HeadKey(), Call: func() {
 		w := statetest.NewWorker(t, bucket, target, state.Options{})
 		w.Checkout()
 		w.Write("mine", "1")

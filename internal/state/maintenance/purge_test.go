@@ -120,6 +120,9 @@ func (i interposed) CompareAndSwap(ctx context.Context, key, old string, data []
 
 func (i interposed) Delete(ctx context.Context, keys ...string) error {
 	i.before("delete", strings.Join(keys, " "))
+	if ctx.Err() != nil { // like a store over a network
+		return ctx.Err()
+	}
 	return i.Objects.Delete(ctx, keys...)
 }
 
@@ -184,21 +187,7 @@ func TestPurgeInterrupted(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					o := open()
-					w := statetest.Committed(t, o, 2)
-					if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
-						t.Fatal(err)
-					}
-					collectFor(t, w.Store, 5*24*time.Hour, statetest.Strict) // removes everything but HEAD
-					ctx, die := context.WithCancel(t.Context())
-					dying := interposed{o, func(op, key string) {
-						if op == "delete" && strings.HasSuffix(key, "main/HEAD") {
-							die()
-						}
-					}}
-					if _, err := maintenance.CollectGarbage(ctx, state.New(canceled{dying}, state.Options{}).Repo(),
-						"acme", statetest.Forgetful); !errors.Is(err, context.Canceled) {
-						t.Fatalf("CollectGarbage() = %v, want %v", err, context.Canceled)
-					}
+					w := interruptedPurge(t, o)
 					again := statetest.OpenWorker(t, o)
 					again.Checkout()
 					again.Write("again", "1")
@@ -235,21 +224,7 @@ func TestFenceAtTheEndOfAPurge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := open()
-				w := statetest.Committed(t, o, 2)
-				if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
-					t.Fatal(err)
-				}
-				collectFor(t, w.Store, 5*24*time.Hour, statetest.Strict) // removes everything but HEAD
-				ctx, die := context.WithCancel(t.Context())
-				dying := interposed{o, func(op, key string) {
-					if op == "delete" && strings.HasSuffix(key, "main/HEAD") {
-						die()
-					}
-				}}
-				if _, err := maintenance.CollectGarbage(ctx, state.New(canceled{dying}, state.Options{}).Repo(),
-					"acme", statetest.Forgetful); !errors.Is(err, context.Canceled) {
-					t.Fatalf("CollectGarbage() = %v, want %v", err, context.Canceled)
-				}
+				w := interruptedPurge(t, o)
 				fence := func(string, string) {}
 				fencing := interposed{o, func(op, key string) { fence(op, key) }}
 				late := statetest.NewWorker(t, fencing, ref, state.Options{})
@@ -278,18 +253,23 @@ func TestFenceAtTheEndOfAPurge(t *testing.T) {
 	}
 }
 
-// canceled does not delete after the context has ended, like a store over a network.
-type canceled struct{ objects.Objects }
-
-func (c canceled) Delete(ctx context.Context, keys ...string) error {
-	if i, ok := c.Objects.(interposed); ok {
-		i.before("delete", strings.Join(keys, " "))
-		if ctx.Err() != nil {
-			return ctx.Err()
+// interruptedPurge interrupts the purge of a workspace before it deletes HEAD.
+func interruptedPurge(t *testing.T, o objects.Objects) *statetest.Worker {
+	t.Helper()
+	w := statetest.Committed(t, o, 2)
+	statetest.Must(t, history.Delete(t.Context(), w.Store.Repo(), ref))
+	collectFor(t, w.Store, 5*24*time.Hour, statetest.Strict) // removes everything but HEAD
+	ctx, die := context.WithCancel(t.Context())
+	dying := interposed{o, func(op, key string) {
+		if op == "delete" && strings.HasSuffix(key, "main/HEAD") {
+			die()
 		}
-		return i.Objects.Delete(ctx, keys...)
+	}}
+	if _, err := maintenance.CollectGarbage(ctx, state.New(dying, state.Options{}).Repo(), "acme",
+		statetest.Forgetful); !errors.Is(err, context.Canceled) {
+		t.Fatalf("CollectGarbage() = %v, want %v", err, context.Canceled)
 	}
-	return c.Objects.Delete(ctx, keys...)
+	return w
 }
 
 // TestLostHead checks that a missing HEAD whose manifest exists counts as lost, not as purged.

@@ -19,6 +19,15 @@ import (
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
+// carrying returns a HEAD that carries a pack.
+func carrying(ref format.Ref) format.Head {
+	pack := []byte("the pack of " + ref.Workspace)
+	return format.Head{
+		Generation: 1, Commit: "x", Born: 1, Manifest: &format.ManifestRef{Name: "000000000001-0123456789abcdef"},
+		Carried: []format.Carried{{Pack: objects.Sum(pack), Data: pack}},
+	}
+}
+
 // TestEvictedCarriedObjects checks that objects which HEAD carries, and which were evicted from memory, are read from
 // HEAD again.
 func TestEvictedCarriedObjects(t *testing.T) {
@@ -28,15 +37,11 @@ func TestEvictedCarriedObjects(t *testing.T) {
 	keys := map[format.Ref]string{}
 	data := map[format.Ref][]byte{}
 	for _, ref := range refs {
-		pack := []byte("the pack of " + ref.Workspace)
-		h := format.Head{
-			Generation: 1, Commit: "x", Born: 1, Manifest: &format.ManifestRef{Name: "000000000001-0123456789abcdef"},
-			Carried: []format.Carried{{Pack: objects.Sum(pack), Data: pack}},
-		}
+		h := carrying(ref)
 		if _, err := writer.SwapHead(t.Context(), ref, "", &h); err != nil {
 			t.Fatal(err)
 		}
-		keys[ref], data[ref] = h.Carried[0].Key(ref), pack
+		keys[ref], data[ref] = h.Carried[0].Key(ref), h.Carried[0].Data
 	}
 	r := New(bucket, Options{Log: slog.New(slog.DiscardHandler)})
 	r.carrier.limit = 1
@@ -67,11 +72,7 @@ func TestFolderKeepsNewCommit(t *testing.T) {
 	f := &folder{repo: r, due: map[format.Ref]fold{}}
 	commit := func(ref format.Ref) {
 		t.Helper()
-		pack := []byte("the pack of " + ref.Workspace)
-		h := format.Head{
-			Generation: 1, Commit: "x", Born: 1, Manifest: &format.ManifestRef{Name: "000000000001-0123456789abcdef"},
-			Carried: []format.Carried{{Pack: objects.Sum(pack), Data: pack}},
-		}
+		h := carrying(ref)
 		if _, err := r.SwapHead(t.Context(), ref, "", &h); err != nil {
 			t.Fatal(err)
 		}
@@ -117,11 +118,7 @@ func TestFoldOfDamagedHead(t *testing.T) {
 			return nil
 		}}, Options{Log: slog.New(slog.DiscardHandler), Carry: func() bool { return true }})
 		ref := format.Ref{Tenant: "acme", Workspace: "one"}
-		pack := []byte("the pack")
-		h := format.Head{
-			Generation: 1, Commit: "x", Born: 1, Manifest: &format.ManifestRef{Name: "000000000001-0123456789abcdef"},
-			Carried: []format.Carried{{Pack: objects.Sum(pack), Data: pack}},
-		}
+		h := carrying(ref)
 		if _, err := r.SwapHead(t.Context(), ref, "", &h); err != nil {
 			t.Fatal(err)
 		}

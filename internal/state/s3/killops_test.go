@@ -49,7 +49,7 @@ var ops = map[string]struct {
 	ready  func(ctx context.Context, s *state.Store, tenant string) error         // called before do
 	makes  func(before map[string]string) map[string]string                       // files after do; nil: the same
 	old    func(map[string]string) map[string]string                              // files before do; nil: generation(4)
-	harm   func(ctx context.Context, bucket objects.Objects, tenant string) error // loses HEAD, which do restores
+	harm   func(ctx context.Context, bucket objects.Objects, tenant string) error // loses what do repairs
 	// stored excludes the operation from the test with a HEAD that carries commits: the operation would write only
 	// HEAD, or harm would remove the carried commits (see TestLostHead).
 	stored bool

@@ -1,11 +1,11 @@
 package s3_test
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,10 +44,11 @@ func minio(t *testing.T) s3.Options {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // killed
 	})
+	t.Cleanup(stop)
 	bucket, err := s3.Open(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +61,7 @@ func minio(t *testing.T) s3.Options {
 			return opts
 		}
 		if time.Now().After(deadline) {
+			stop() // which ends the writes to out
 			t.Fatalf("MinIO does not respond: %v\n%s", err, out.String())
 		}
 	}
@@ -78,7 +80,7 @@ func TestMinIO(t *testing.T) {
 		statetest.TestObjects(t, func(t *testing.T) objects.Objects {
 			t.Helper()
 			own := opts
-			own.Prefix = fmt.Sprint("create", len(t.Name()))
+			own.Prefix = "create/" + t.Name()
 			bucket := open(t, own)
 			return heads.With(bucket, createonly.New(bucket))
 		})

@@ -64,22 +64,6 @@ func mirrorEdits(number int) func(func(state.Edit, error) bool) {
 	}
 }
 
-func mirrored(t *testing.T, target objects.Objects) map[string]string {
-	t.Helper()
-	files := map[string]string{}
-	for info, err := range target.List(t.Context(), "acme/main/files/", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		obj, err := target.Get(t.Context(), info.Key, objects.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[strings.TrimPrefix(info.Key, "acme/main/files/")] = string(obj.Data)
-	}
-	return files
-}
-
 // inMirror returns the mirrored files of a commit.
 func inMirror(number int) map[string]string {
 	files := map[string]string{"large": strings.Repeat(statetest.Random(1, 1000), 20_000)}
@@ -147,7 +131,7 @@ func TestKillMirror(t *testing.T) {
 	if run(0, number) {
 		t.Fatal("killed without a reason")
 	}
-	if diff := cmp.Diff(inMirror(1), mirrored(t, target)); diff != "" {
+	if diff := cmp.Diff(inMirror(1), statetest.MirroredFiles(t, target)); diff != "" {
 		t.Fatalf("the mirror of the first commit (-want +got):\n%.1000s", diff)
 	}
 	kills := 0
@@ -181,7 +165,7 @@ func TestKillMirror(t *testing.T) {
 		if err != nil || out.Generation != int64(number) {
 			t.Errorf("killed before write %d: Update() = %+v, %v, want generation %d", n, out, err, number)
 		}
-		if diff := cmp.Diff(inMirror(number), mirrored(t, target)); diff != "" {
+		if diff := cmp.Diff(inMirror(number), statetest.MirroredFiles(t, target)); diff != "" {
 			t.Errorf("killed before write %d: the mirror afterwards (-want +got):\n%.1000s", n, diff)
 		}
 	}

@@ -1,6 +1,7 @@
 package s3_test
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -57,7 +58,7 @@ func BenchmarkSmallCommit(b *testing.B) {
 				store := state.New(bucket, o)
 				if o.Carry != nil {
 					stop := store.Repo().StartFolding()
-					b.Cleanup(func() { stop(b.Context()) })
+					b.Cleanup(func() { stop(context.Background()) }) // b.Context() has ended by then
 				}
 				dir := b.TempDir()
 				tree := w.tree(store, dir, state.Ref{Tenant: name, Workspace: "main"})

@@ -111,6 +111,22 @@ func Flipped(at int) func([]byte) []byte {
 	}
 }
 
+// BeforeSwap is an object store in memory that calls a function before the first swap of a key.
+type BeforeSwap struct {
+	*mem.Objects
+	Key  string
+	Call func() // nil after the call
+}
+
+// CompareAndSwap implements objects.Objects.
+func (b *BeforeSwap) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	if call := b.Call; key == b.Key && call != nil {
+		b.Call = nil
+		call()
+	}
+	return b.Objects.CompareAndSwap(ctx, key, old, data)
+}
+
 // Strict makes garbage collection keep as little as possible.
 var Strict = maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: 1}}
 

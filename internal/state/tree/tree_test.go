@@ -169,7 +169,6 @@ func TestTooDeep(t *testing.T) {
 	}
 }
 
-// TestRoundTrip checks that Materialise writes to one directory what Diff found in another.
 // TestTooManyPaths checks that a scan fails before it has seen many more paths than the quota allows, whether they are
 // excluded or not, and sooner if they are long.
 func TestTooManyPaths(t *testing.T) {
@@ -207,6 +206,7 @@ func TestTooManyPaths(t *testing.T) {
 	}
 }
 
+// TestRoundTrip checks that Materialise writes to one directory what Diff found in another.
 func TestRoundTrip(t *testing.T) {
 	bucket := mem.New()
 	dir, d := open(t, bucket)
