@@ -193,8 +193,8 @@ func TestCollectCompacts(t *testing.T) {
 	})
 }
 
-// TestCollectLeavesPinned checks that packs that a pinned version needs are not compacted, unlike the same packs without
-// the pin.
+// TestCollectLeavesPinned checks that packs that a pinned version needs are not compacted, unlike the same packs
+// without the pin.
 func TestCollectLeavesPinned(t *testing.T) {
 	for _, pinned := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

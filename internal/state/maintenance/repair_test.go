@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -301,7 +302,7 @@ func TestRepairKeepsTasks(t *testing.T) {
 			statetest.Advance(t, time.Hour) // HEAD lists all tasks of the last minutes
 			for i := range 70 {
 				w.Checkout()
-				w.Write("later", fmt.Sprint(i))
+				w.Write("later", strconv.Itoa(i))
 				w.Commit(fmt.Sprint("later-", i))
 			}
 			bucket.Damage(manifests[9], how)

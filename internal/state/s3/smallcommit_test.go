@@ -58,7 +58,7 @@ func BenchmarkSmallCommit(b *testing.B) {
 				store := state.New(bucket, o)
 				if o.Carry != nil {
 					stop := store.Repo().StartFolding()
-					b.Cleanup(func() { stop(context.Background()) }) // b.Context() has ended by then
+					b.Cleanup(func() { stop(context.WithoutCancel(b.Context())) }) // the context has ended
 				}
 				dir := b.TempDir()
 				tree := w.tree(store, dir, state.Ref{Tenant: name, Workspace: "main"})

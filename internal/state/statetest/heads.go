@@ -72,8 +72,8 @@ func (h MemHeads) List(ctx context.Context, prefix string) (out []objects.Object
 // Delete implements heads.Store.
 func (h MemHeads) Delete(ctx context.Context, key string) error { return h.Objects.Delete(ctx, key) }
 
-// HeadModes returns the head modes by name, each with a function that opens a new object store. A store in memory stands
-// for NATS, which cannot run in a synctest bubble.
+// HeadModes returns the head modes by name, each with a function that opens a new object store. A store in memory
+// stands for NATS, which cannot run in a synctest bubble.
 func HeadModes(t *testing.T) map[string]func() objects.Objects {
 	t.Helper()
 	lock := singlewriter.HostLock(filepath.Join(t.TempDir(), "heads.lock"))

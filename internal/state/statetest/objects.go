@@ -15,8 +15,8 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// TestObjects checks an object store against the contract of objects.Objects. open returns a store for each test. It may
-// be the same one, because the keys of different tests differ.
+// TestObjects checks an object store against the contract of objects.Objects. open returns a store for each test. It
+// may be the same one, because the keys of different tests differ.
 func TestObjects(t *testing.T, open func(t *testing.T) objects.Objects) {
 	for _, c := range []struct {
 		name string
