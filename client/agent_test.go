@@ -113,7 +113,10 @@ func TestSettingsThatStartNoFleet(t *testing.T) {
 				echo '{"error": {"code": "usage", "message": "limits.timeout: not a duration"}}' >&2; exit 2`,
 			"start a fleet with these settings: limits.timeout: not a duration",
 		},
-		{"crash", "env | grep ^CODEFLEET_EXECUTION_STATE_STATE_FILE= >&2", ": CODEFLEET_EXECUTION_STATE_STATE_FILE=s.json"},
+		{
+			"crash", "env | grep ^CODEFLEET_EXECUTION_STATE_STATE_FILE= >&2",
+			": CODEFLEET_EXECUTION_STATE_STATE_FILE=s.json",
+		},
 		{"cancelled", "exec cat", "context canceled"},
 	} {
 		t.Setenv("CODEFLEET_BIN", program)

@@ -29,9 +29,9 @@ func (c *Client) Approvals(ctx context.Context) ([]PendingApproval, error) {
 
 // Decide approves or denies a pending tool call of a task, or all of its pending calls, and returns the task's record.
 // Over HTTP the token needs the scope approve. The first decision about a call counts; sending it again is not an
-// error. A decision about all pending calls is sent once: if its response is lost, the calls that are pending then may
-// be others. The error is an *APIError, with the code "already_answered" for a different decision, "approval_over"
-// after the call has expired, and "unknown_approval" for a call that does not need approval.
+// error. A decision about all pending calls is not retried: other calls may be pending then. The error is an *APIError,
+// with the code "already_answered" for a different decision, "approval_over" after the call has expired, and
+// "unknown_approval" for a call that does not need approval.
 func (c *Client) Decide(ctx context.Context, id string, decision Decision) (Record, error) {
 	return c.conn.decide(ctx, id, decision)
 }

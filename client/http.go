@@ -272,12 +272,9 @@ func (d *httpConn) do(
 		}
 		defer resp.Body.Close()
 		if err := read(resp.Header, resp.Body); err != nil {
-			if isNotJSON(err) {
-				return struct{}{}, backoff.Permanent(&APIError{
-					Code: errcode.UnexpectedResponse, Status: resp.StatusCode,
-					Message: "the response is not the JSON that was requested, so it is not from a fleet",
-					Hint:    "check the address of the fleet",
-				})
+			if e := notExpected(err); e != nil {
+				e.Status = resp.StatusCode
+				return struct{}{}, backoff.Permanent(e)
 			}
 			err = fmt.Errorf("read response of %s: %w", d.base().Host, err)
 			if r.once || !r.repeatable() {
@@ -290,11 +287,21 @@ func (d *httpConn) do(
 	return err
 }
 
-// isNotJSON reports whether a response was read, but is not the expected JSON.
-func isNotJSON(err error) bool {
-	_, syntax := errors.AsType[*json.SyntaxError](err)
-	_, kind := errors.AsType[*json.UnmarshalTypeError](err)
-	return syntax || kind
+// notExpected returns the error for a response that was read to its end, but is not the expected JSON, or nil.
+func notExpected(err error) *APIError {
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return &APIError{
+			Code: errcode.UnexpectedResponse, Message: "the response is not JSON, so it is not from a fleet",
+			Hint: "check the address of the fleet",
+		}
+	}
+	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return &APIError{
+			Code: errcode.UnexpectedResponse, Message: "the response has another form than expected: " + err.Error(),
+			Hint: "check the address and the version of the fleet",
+		}
+	}
+	return nil
 }
 
 // decoder returns a function that decodes a response into v, or ignores it if v is nil.

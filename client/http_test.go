@@ -148,10 +148,6 @@ func TestRetriesEnd(t *testing.T) {
 }
 
 func TestRefusalsAreNotRetried(t *testing.T) {
-	notFleet := client.APIError{
-		Code: "unexpected_response", Message: "the response is not the JSON that was requested, so it is not from a fleet",
-		Hint: "check the address of the fleet", Status: 200,
-	}
 	for name, tt := range map[string]struct {
 		status int
 		body   string
@@ -171,7 +167,15 @@ func TestRefusalsAreNotRetried(t *testing.T) {
 			Message: "the response is 302 Found, which is not from a fleet", Hint: "check the address of the fleet",
 			Status: 302,
 		}},
-		"a page": {200, `<html>`, notFleet}, "other JSON": {200, `"welcome"`, notFleet},
+		"a page": {200, `<html>`, client.APIError{
+			Code: "unexpected_response", Message: "the response is not JSON, so it is not from a fleet",
+			Hint: "check the address of the fleet", Status: 200,
+		}},
+		"other JSON": {200, `"welcome"`, client.APIError{
+			Code: "unexpected_response", Message: "the response has another form than expected: " +
+				"json: cannot unmarshal string into Go value of type schemas.Record",
+			Hint: "check the address and the version of the fleet", Status: 200,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := 0
@@ -595,11 +599,11 @@ func TestBrokenResponseIsNotRepeated(t *testing.T) {
 	defer c.Close()
 	w := c.Workspace("main")
 	for name, send := range map[string]func() error{
-		"Put":         func() error { _, err := w.Put(t.Context(), "f", strings.NewReader("x"), ""); return err },
-		"Restore":     func() error { _, err := w.Restore(t.Context(), "1", ""); return err },
-		"Fork":        func() error { _, err := w.Fork(t.Context(), "1", "copy"); return err },
-		"Delete":      func() error { return w.Delete(t.Context()) },
-		"Remove":      func() error { _, err := w.Remove(t.Context(), "f"); return err },
+		"Put":     func() error { _, err := w.Put(t.Context(), "f", strings.NewReader("x"), ""); return err },
+		"Restore": func() error { _, err := w.Restore(t.Context(), "1", ""); return err },
+		"Fork":    func() error { _, err := w.Fork(t.Context(), "1", "copy"); return err },
+		"Delete":  func() error { return w.Delete(t.Context()) },
+		"Remove":  func() error { _, err := w.Remove(t.Context(), "f"); return err },
 		"Decide": func() error {
 			_, err := c.Decide(t.Context(), strings.Repeat("0", 32), client.Decision{Approve: true})
 			return err

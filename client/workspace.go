@@ -100,7 +100,7 @@ func (w *Workspace) Info(ctx context.Context) (WorkspaceInfo, error) {
 }
 
 // Delete deletes the workspace with its history. Tasks that have already started cannot commit; later tasks start with
-// an empty workspace. The request is sent once: if its response is lost, tasks may have filled the workspace again.
+// an empty workspace. The request is not retried: tasks may have filled the workspace since.
 func (w *Workspace) Delete(ctx context.Context) error {
 	return w.do(ctx, httpRequest{method: http.MethodDelete, once: true}, responseTimeout, decoder(nil))
 }

@@ -639,8 +639,7 @@ class Registration:
             value = self._tools[call["tool"]].call(call["args"])
             answer = {"call": call["id"], "value": json.loads(json.dumps(value, allow_nan=False))}
         except BaseException as e:  # the program gets the error, also that of sys.exit
-            error = f"{type(e).__name__}: {e}".encode(errors="backslashreplace").decode()
-            answer = {"call": call["id"], "error": error}
+            answer = {"call": call["id"], "error": _text_of(e)}
         try:
             self._answer(registration, answer)
         except FleetError as e:
@@ -699,6 +698,14 @@ def _events(response):
     for line in response:
         if line.startswith(b"data: "):
             yield json.loads(line[6:])
+
+
+def _text_of(e):
+    """Return the type and the text of an exception. The text may be that of a class which fails to make it."""
+    try:
+        return f"{type(e).__name__}: {e}".encode(errors="backslashreplace").decode()
+    except Exception:
+        return type(e).__name__
 
 
 def _is_no_http(e):
@@ -814,7 +821,8 @@ def _address(url):
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and "@" not in url:
             return url.rstrip("/")
     shown = "…@" + url.rpartition("@")[2] if "@" in url else url
-    raise FleetError(f"fleet address {shown!r}: want http:// or https:// and a host, without a user", code="no_fleet",
+    raise FleetError(f"fleet address {shown!r}: want http:// or https:// and a host, without a user, "
+                     "and a port from 1 to 65535 if any", code="no_fleet",
                      hint="pass the token as token, or in CODEFLEET_TOKEN" if "@" in url else "")
 
 

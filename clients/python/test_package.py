@@ -133,7 +133,11 @@ class Package(unittest.TestCase):
             raise ValueError(f"bad {a}")
 
         def leave():
-            sys.exit(3)
+            class Odd(SystemExit):
+                def __str__(self):
+                    raise ValueError
+
+            raise Odd(3)
 
         def odd() -> str:
             return "a\udcff"
@@ -157,7 +161,7 @@ for tool in lambda: boom([1]), leave, odd:
 get_server_info()
 """)
         self.assertEqual((output, error), ("Result: a 42 {'text': 'BB'}\ncustom.boom: ValueError: bad [1]\n"
-                                           "custom.leave: SystemExit: 3\ncustom.odd: the result cannot be sent: the request cannot be encoded: \n", None))
+                                           "custom.leave: Odd\ncustom.odd: the result cannot be sent: the request cannot be encoded: \n", None))
         self.assertEqual(result.value["workspace"], "./tools")
         self.assertEqual(result.value["tools"]["custom"], ["boom", "get_server_info", "leave", "my_custom_tool", "odd", "tool1", "tool2"])
 
@@ -222,7 +226,7 @@ get_server_info()
                    "    create_agent(state_file='a.json'); sys.exit(len(fleet._running))\n"
                    "status = os.waitpid(child, 0)[1]\n"
                    "print(os.waitstatus_to_exitcode(status), os.path.exists(found.file), found.process.poll())")
-        done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)
+        done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False, timeout=120)
         self.assertEqual(done.stdout, b"1 True None\n")
 
 

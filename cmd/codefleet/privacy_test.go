@@ -98,7 +98,7 @@ func unpacked(data []byte) (content []byte) {
 		data = data[i:]
 		r, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1))
 		if err == nil {
-			frame, _ := io.ReadAll(io.LimitReader(r, 1<<20)) // what follows the frame is an error
+			frame, _ := io.ReadAll(io.LimitReader(r, 1<<20)) // the error is about what follows the frames
 			content = append(content, frame...)
 			r.Close()
 		}

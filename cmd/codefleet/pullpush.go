@@ -49,7 +49,7 @@ func (a *app) wsPullCommand() *cobra.Command {
 			return partialPull(err, r)
 		}
 		if err != nil {
-			return explainSyncError(err, "codefleet workspace pull --keep-both "+shellescape.Quote(args[0])+"  (keeps your files, and "+
+			return explainSyncError(err, keepBothCommand(args[0])+"  (keeps your files, and "+
 				"the workspace's as NAME.conflict-gN), or --theirs")
 		}
 		if len(r.Written) == 0 {
@@ -133,8 +133,8 @@ func (a *app) wsPushCommand() *cobra.Command {
 				try("make it readable, or list it in the directory's .workspaceignore")
 		}
 		if err != nil {
-			return explainSyncError(err, "codefleet workspace pull --keep-both "+shellescape.Quote(args[0])+", compare both files, and "+
-				"push again; or push --ours")
+			return explainSyncError(err,
+				keepBothCommand(args[0])+", compare both files, and push again; or push --ours")
 		}
 		return a.showSync(ws, r, "sent", args[0])
 	})
@@ -167,6 +167,10 @@ func partialPull(err error, r client.SyncReport) error {
 
 func completeDirs(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+func keepBothCommand(dir string) string {
+	return "codefleet workspace pull --keep-both " + shellescape.Quote(dir)
 }
 
 // explainSyncError adds the hint to a conflict, and explains an error about the local directory.

@@ -26,7 +26,7 @@ func (a *app) resultCommand() *cobra.Command {
 		ValidArgsFunction: a.completeTasks(),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			if wait < 0 {
-				return usage("--wait %s is negative", wait).try("codefleet result --wait 30s " + args[0])
+				return negativeWait(wait)
 			}
 			if wait > 0 {
 				bounded, cancel := context.WithTimeout(ctx, wait)
@@ -57,6 +57,10 @@ func (a *app) resultCommand() *cobra.Command {
 	c.Flags().DurationVar(&wait, "wait", 0, "wait up to this long for the task to end")
 	a.explainFlag(c)
 	return c
+}
+
+func negativeWait(d time.Duration) error {
+	return usage("--wait %s is negative", d).try("--wait 30s")
 }
 
 // explainFlag adds --explain, for tasks that end with the error code code_required.

@@ -71,13 +71,16 @@ func (a *app) stateSetCommand() *cobra.Command {
 			}
 			s, err = c.SaveState(ctx, s)
 			if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.StateConflict {
-				message := "another writer has changed the state"
+				message, getState := "another writer has changed the state", "codefleet state get -o json"
+				if file != "" {
+					getState += " " + shellescape.Quote(file)
+				}
 				if isNew {
 					message = "the state document already exists"
 				}
 				return &failure{
 					code: errcode.ExitRefused, message: message, err: e,
-					hint: strings.TrimSuffix("codefleet state get -o json "+shellescape.Quote(file), " ''"),
+					hint: getState,
 				}
 			}
 			if err != nil {

@@ -168,8 +168,9 @@ func (f *taskFlags) acceptFileName(args []string, s *client.Submission) error {
 	case isFile && isPython:
 		f.file, s.Description = name, ""
 	case isFile:
+		quoted := shellescape.Quote(name)
 		return usage("%s is a file, not a task", name).
-			try("--file " + shellescape.Quote(name) + " if it is a Python program, or - < " + shellescape.Quote(name) + " if it describes a task")
+			try("--file " + quoted + " if it is a Python program, or - < " + quoted + " if it describes a task")
 	case isDir && (isPython || strings.ContainsRune(name, '/')):
 		return usage("%s is a directory, not a task", name).try("--file FILE, or --code TEXT")
 	case errors.Is(err, fs.ErrNotExist) && isPython && !strings.Contains(name, " "):

@@ -56,6 +56,9 @@ func (a *app) workersDrainCommand() *cobra.Command {
 			return nil
 		},
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
+			if wait < 0 {
+				return negativeWait(wait)
+			}
 			w, err := c.DrainWorker(ctx, args[0])
 			if err == nil && wait > 0 {
 				err = awaitExit(ctx, c, w, wait)

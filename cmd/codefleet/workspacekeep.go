@@ -41,14 +41,15 @@ func (a *app) wsRmCommand() *cobra.Command {
 				Removed string `json:"removed"`
 			}{ws.Name()}, func(w io.Writer) { fmt.Fprintln(w, "removed the workspace", ws.Name()) })
 		}
-		args = topmost(args)
-		if len(args) > 1 {
-			if err := checkPaths(ctx, ws, args); err != nil {
-				return err // nothing is removed
-			}
+		names, err := pathsOf(args)
+		if err == nil && len(names) > 1 {
+			err = checkPaths(ctx, ws, names)
+		}
+		if err != nil {
+			return err // nothing is removed
 		}
 		var done client.Commit
-		for _, name := range args {
+		for _, name := range topmost(names) {
 			c, err := ws.Remove(ctx, name)
 			if err != nil && done.Generation > 0 {
 				return errors.Join(a.showCommit(ws, done), err)
@@ -67,15 +68,22 @@ func (a *app) wsRmCommand() *cobra.Command {
 	return c
 }
 
-// topmost returns the names as the workspace has them, each once, without those that are below another one.
-func topmost(names []string) []string {
-	for i, name := range names {
-		names[i] = directoryOf(name)
+// pathsOf returns the paths that the arguments of rm name, sorted, each once.
+func pathsOf(args []string) ([]string, error) {
+	names := make([]string, len(args))
+	for i, arg := range args {
+		if names[i] = directoryOf(arg); names[i] == "" {
+			return nil, usage("%s is the whole workspace", arg).try("codefleet workspace rm --all --yes")
+		}
 	}
 	slices.Sort(names)
-	names = slices.Compact(names)
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		return slices.ContainsFunc(names, func(dir string) bool { return dir != "" && strings.HasPrefix(name, dir+"/") })
+	return slices.Compact(names), nil
+}
+
+// topmost returns the paths that are not below another one of them.
+func topmost(paths []string) []string {
+	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
+		return slices.ContainsFunc(paths, func(dir string) bool { return strings.HasPrefix(p, dir+"/") })
 	})
 }
 

@@ -27,7 +27,12 @@ func TestPrivacyOfPrompts(t *testing.T) {
 	q := &quoter{}
 	w := codegen.NewWriter(q, codegen.WriterOptions{})
 	private := codegen.Privacy{
-		Hide:    func(_ context.Context, s string) string { return strings.ReplaceAll(s, "ada", "[X]") },
+		Hide: func(_ context.Context, texts ...string) []string {
+			for i, text := range texts {
+				texts[i] = strings.ReplaceAll(text, "ada", "[X]")
+			}
+			return texts
+		},
 		Restore: func(program string) string { return strings.ReplaceAll(program, "[X]", "ada") },
 	}
 	r := codegen.Request{
@@ -44,7 +49,7 @@ func TestPrivacyOfPrompts(t *testing.T) {
 		t.Errorf("prompt = %s, want no value and 10 tokens", q.prompt)
 	}
 	if r.Skills[0].Description != "mails ada" || r.Skills[0].Signature != "run(who='ada')" || r.Files[0] != "ada.txt" ||
-		r.Tools[0].Doc != "Asks ada." {
+		r.Tools[0].Doc != "Asks ada." || r.Tools[0].Signature != "ask(who: str = 'ada')" {
 		t.Errorf("request = %v, want it unchanged", r)
 	}
 }

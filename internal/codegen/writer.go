@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/clock"
@@ -46,25 +47,31 @@ type Call struct {
 
 // Privacy keeps private values from the model. Nil functions change nothing.
 type Privacy struct {
-	Hide    func(ctx context.Context, text string) string // replaces values in a text or JSON value with tokens
-	Restore func(program string) string                   // replaces tokens in the model's program with values
+	// Hide replaces values in texts and JSON values with tokens.
+	Hide func(ctx context.Context, texts ...string) []string
+	// Restore replaces tokens in the model's program with values.
+	Restore func(program string) string
 }
 
-// hideIn returns the request with tokens in place of values.
-func (p Privacy) hideIn(ctx context.Context, r Request) Request {
+// HideIn returns the request with tokens in place of values. The names of modules and functions stay.
+func (p Privacy) HideIn(ctx context.Context, r Request) Request {
 	if p.Hide == nil {
 		return r
 	}
-	r.Task, r.Inputs, r.Files = p.Hide(ctx, r.Task), p.Hide(ctx, r.Inputs), p.hideAll(ctx, r.Files)
-	r.Skills = slices.Clone(r.Skills)
+	r.Files, r.Skills, r.Tools = slices.Clone(r.Files), slices.Clone(r.Skills), slices.Clone(r.Tools)
+	texts := pointers([]*string{&r.Task, &r.Inputs}, r.Files)
 	for i := range r.Skills {
-		k := &r.Skills[i]
-		k.Signature, k.Description = p.Hide(ctx, k.Signature), p.Hide(ctx, k.Description)
+		texts = append(texts, &r.Skills[i].Signature, &r.Skills[i].Description)
 	}
-	r.Tools = slices.Clone(r.Tools)
+	params := make([]string, len(r.Tools))
 	for i := range r.Tools {
 		t := &r.Tools[i]
-		t.Signature, t.Doc = p.Hide(ctx, t.Stub()), p.Hide(ctx, t.Doc)
+		t.Signature, params[i], _ = strings.Cut(t.Stub(), "(")
+		texts = append(texts, &params[i], &t.Doc)
+	}
+	p.hideAll(ctx, texts)
+	for i := range r.Tools {
+		r.Tools[i].Signature += "(" + params[i]
 	}
 	return r
 }
@@ -73,20 +80,33 @@ func (p Privacy) hideInFailure(ctx context.Context, f Failure) Failure {
 	if p.Hide == nil {
 		return f
 	}
-	return Failure{Program: p.Hide(ctx, f.Program), Error: p.Hide(ctx, f.Error), Done: p.hideAll(ctx, f.Done)}
+	f.Done = slices.Clone(f.Done)
+	p.hideAll(ctx, pointers([]*string{&f.Program, &f.Error}, f.Done))
+	return f
 }
 
-func (p Privacy) hideAll(ctx context.Context, texts []string) []string {
-	out := make([]string, len(texts))
+// hideAll hides the texts at once, because each call may be a request to a recognizer.
+func (p Privacy) hideAll(ctx context.Context, texts []*string) {
+	values := make([]string, len(texts))
 	for i, t := range texts {
-		out[i] = p.Hide(ctx, t)
+		values[i] = *t
 	}
-	return out
+	for i, hidden := range p.Hide(ctx, values...) {
+		*texts[i] = hidden
+	}
+}
+
+// pointers returns list with a pointer to each text.
+func pointers(list []*string, texts []string) []*string {
+	for i := range texts {
+		list = append(list, &texts[i])
+	}
+	return list
 }
 
 // Write asks for a program. The error is a *ModelError or the error of ctx; the Program then holds the usage so far.
 func (w *Writer) Write(ctx context.Context, r Request, c Call) (Program, error) {
-	messages, err := Messages(c.Private.hideIn(ctx, r))
+	messages, err := Messages(c.Private.HideIn(ctx, r))
 	if err != nil {
 		return Program{}, err
 	}
@@ -96,7 +116,7 @@ func (w *Writer) Write(ctx context.Context, r Request, c Call) (Program, error) 
 // Repair asks for a corrected program after one failed. The caller limits the number of repairs. Errors are as in
 // Write.
 func (w *Writer) Repair(ctx context.Context, r Request, f Failure, c Call) (Program, error) {
-	messages, err := RepairMessages(c.Private.hideIn(ctx, r), c.Private.hideInFailure(ctx, f))
+	messages, err := RepairMessages(c.Private.HideIn(ctx, r), c.Private.hideInFailure(ctx, f))
 	if err != nil {
 		return Program{}, err
 	}

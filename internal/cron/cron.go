@@ -62,11 +62,10 @@ func Parse(expression string, zone *time.Location) (Spec, error) {
 		return Spec{}, errors.New("the expression is empty: want five fields, such as 0 9 * * 1-5, or @hourly")
 	case len(expression) > maxExpression:
 		return Spec{}, fmt.Errorf("the expression is longer than %d bytes", maxExpression)
-	case strings.Contains(expression, "?"): // which the parser takes for *
-		return Spec{}, errors.New("? is not supported: write *, which matches each value")
 	case strings.Contains(expression, "="): // a zone in the expression
 		return Spec{}, errors.New("an expression has no zone: name it separately")
 	}
+	expression = strings.ReplaceAll(expression, "?", "*") // for the parser, they are the same
 	s := Spec{zone: zone}
 	if every, ok := strings.CutPrefix(expression, "@every "); ok {
 		d, err := time.ParseDuration(strings.TrimSpace(every))

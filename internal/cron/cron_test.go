@@ -62,6 +62,10 @@ func TestNext(t *testing.T) {
 			"*/30 * * * *", "America/New_York", "2026-03-08T01:00:00-05:00",
 			"2026-03-08T01:30:00-05:00 2026-03-08T03:00:00-04:00 2026-03-08T03:30:00-04:00",
 		},
+		"? is *": {
+			"*/30 ? * * *", "America/New_York", "2026-03-08T01:00:00-05:00",
+			"2026-03-08T01:30:00-05:00 2026-03-08T03:00:00-04:00 2026-03-08T03:30:00-04:00",
+		},
 		"gap, every hour": {
 			"15 * * * *", "America/New_York", "2026-03-08T01:00:00-05:00",
 			"2026-03-08T01:15:00-05:00 2026-03-08T03:15:00-04:00",
@@ -131,7 +135,6 @@ func TestParseRefuses(t *testing.T) {
 		"-1 * * * *":              `"-1" is not a valid list or range (minute): want 0 to 59`,
 		"0 0 L * *":               `"L" is not a valid day of month`,
 		"0 0 * * 1#2":             `"1#2" is not a valid day of week`,
-		"*/30 ? * * *":            "write *",
 		"H * * * *":               `"H" is not a valid minute`,
 		"0 0 30 2 *":              "never fires",
 		"@reboot":                 "want @hourly, @daily",

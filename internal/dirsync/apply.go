@@ -30,7 +30,7 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 	for _, d := range slices.Backward(todo) {
 		if d.there == nil || d.here != nil && d.here.kind != d.there.Kind && (!d.ours || policy != KeepBoth) {
 			if d.there == nil && d.ours && policy == KeepBoth {
-				f.record(d, nil, stat{}) // they removed what we edited: our edit stays
+				delete(f.base.Paths, d.path) // they removed what we edited: our edit stays
 				r.Different = append(r.Different, d.path)
 				continue
 			}
@@ -112,44 +112,34 @@ func (f *Folder) recordWritten(e *FileInfo, s stat) {
 	}
 }
 
-// adoptMode gives a path that the base lacks the mode that it has in the workspace, if Pull would have given it the
-// mode that it has here.
-func (f *Folder) adoptMode(l *local, e *FileInfo) error {
-	if l == nil || e == nil || l.kind != e.Kind || l.kind == Symlink || l.mode == e.Mode {
-		return nil
-	}
-	if err := f.readUmask(); err != nil {
-		return err
-	}
-	if l.mode == uint32(f.modeHere(e)) {
-		l.mode, l.localMode = e.Mode, l.mode
-	}
-	return nil
+// isModeHere reports whether Pull would give e a mode that e does not have in the workspace.
+func (f *Folder) isModeHere(mode uint32, e *FileInfo) bool {
+	return e.Kind != Symlink && mode != e.Mode && f.readUmask() == nil && mode == uint32(f.modeHere(e))
 }
 
 // remove removes a path of the directory. A file that has changed since the scan stays, and is a conflict. A directory
 // that is not empty stays too.
 func (f *Folder) remove(d difference, r *Report) error {
 	if d.here == nil {
-		f.record(d, nil, stat{})
+		delete(f.base.Paths, d.path)
 		return nil
 	}
 	if d.here.kind == Dir {
 		if err := f.root.Remove(d.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			f.record(d, nil, stat{}) // it contains local paths, so it stays and counts as our change
+			delete(f.base.Paths, d.path) // it contains local paths, so it stays and counts as our change
 			r.Different = append(r.Different, d.path)
 			return nil
 		}
 	} else if err := f.removeFile(d.path, d.here); errors.Is(err, errChanged) {
 		r.Conflicts, r.Different = append(r.Conflicts, d.path), append(r.Different, d.path)
-		f.record(d, nil, stat{})
+		delete(f.base.Paths, d.path)
 		return nil
 	} else if err != nil {
 		return err
 	}
 	if d.there == nil {
 		r.Removed = append(r.Removed, d.path)
-		f.record(d, nil, stat{})
+		delete(f.base.Paths, d.path)
 	}
 	return nil
 }

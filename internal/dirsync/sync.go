@@ -1,6 +1,7 @@
 package dirsync
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -92,10 +93,9 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 			continue
 		}
 		k := f.base.Paths[p]
-		if k == nil {
-			if err := f.adoptMode(d.here, d.there); err != nil {
-				return c, err
-			}
+		if k == nil && d.here != nil && d.there != nil && d.here.kind == d.there.Kind &&
+			f.isModeHere(d.here.mode, d.there) {
+			d.here.mode, d.here.localMode = d.there.Mode, d.here.mode
 		}
 		if d.ours, err = f.changed(p, d.here, began); err != nil {
 			return c, err
@@ -177,8 +177,10 @@ func (f *Folder) record(d difference, e *FileInfo, s stat) {
 		return
 	}
 	k := &basePath{FileInfo: *e, Stat: s}
-	if d.here != nil && d.here.mode == e.Mode {
-		k.LocalMode = d.here.localMode
+	if l := d.here; l != nil && l.kind == e.Kind {
+		if mode := cmp.Or(l.localMode, l.mode); f.isModeHere(mode, e) {
+			k.LocalMode = mode
+		}
 	}
 	f.base.Paths[d.path] = k
 }

@@ -15,7 +15,7 @@ func (t task) promptPrivacy() codegen.Privacy {
 	if t.tokens == nil {
 		return codegen.Privacy{}
 	}
-	return codegen.Privacy{Hide: t.tokens.ReplaceText, Restore: t.tokens.RestoreCode}
+	return codegen.Privacy{Hide: t.tokens.ReplaceTexts, Restore: t.tokens.RestoreCode}
 }
 
 // tokenisedDescription returns the description of the task, with privacy tokens in place of values. The models that
@@ -43,9 +43,7 @@ func (p *Pipeline) privacyHooks(ctx context.Context, s steps) broker.Hooks {
 		return broker.Hooks{Excerpt: s.task.tokenisedJSON}
 	}
 	if s.draft.by == codegen.ByModel { // tokens must know the prompt's tokens, even if an earlier run sent the prompt
-		private := s.task.promptPrivacy()
-		private.Hide(ctx, s.draft.request.Task)
-		private.Hide(ctx, s.draft.request.Inputs)
+		s.task.promptPrivacy().HideIn(ctx, s.draft.request)
 	}
 	fleet, tenant := p.Privacy.RestoreOf(s.task.ref.Tenant)
 	return broker.Hooks{

@@ -36,7 +36,9 @@ func privateWorker(t *testing.T, id, description string) (*Pipeline, task, broke
 		ref: state.Ref{Tenant: "acme"}, tokens: f.Task("acme", id),
 		job: &jobs.Job{Task: schemas.Task{Description: description}},
 	}
-	s := steps{task: private, draft: draft{by: codegen.ByModel, request: codegen.Request{Task: description}}}
+	s := steps{task: private, draft: draft{by: codegen.ByModel, request: codegen.Request{
+		Task: "task", Tools: []codegen.Tool{{Server: "s", Name: "put", Doc: description}},
+	}}}
 	return p, private, p.privacyHooks(t.Context(), s)
 }
 
@@ -124,7 +126,7 @@ func (noAudit) End(context.Context, broker.AuditRecord) error     { return nil }
 
 // A worker dies after a program got tokens. The next worker, which has only the journal and the fleet's key, replays
 // the tokens and restores their values, for this task only and for permitted tools only. It also knows the tokens of
-// the task's description, from which the model wrote the program.
+// the prompt, here of a tool's description, from which the model wrote the program.
 func TestTokensOutliveAWorker(t *testing.T) {
 	const description = "mail bob@example.org"
 	journal := &recorded{}
@@ -158,7 +160,7 @@ func TestTokensOutliveAWorker(t *testing.T) {
 		return string(r.Value)
 	}
 	_, private, hooks := privateWorker(t, "1", description)
-	prompt := private.promptPrivacy().Hide(t.Context(), description)
+	prompt := private.promptPrivacy().Hide(t.Context(), description)[0]
 	got := call(open("1", 1, hooks), "put", `{"a":1}`)
 	if strings.Contains(got+prompt, "example.org") {
 		t.Fatalf("result %s, prompt %s; want tokens", got, prompt)

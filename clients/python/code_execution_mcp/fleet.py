@@ -64,6 +64,7 @@ class _Fleet:
         with open(os.path.join(self._dir, "log"), "wb") as log:
             self.process = subprocess.Popen(command, env={**os.environ, **_variables(settings)}, stdin=subprocess.PIPE,
                                             stdout=subprocess.PIPE, stderr=log)
+        os.register_at_fork(after_in_child=self.process.stdin.close)  # else the fleet would run until the fork ends
         timer = threading.Timer(_START, self.process.kill)
         timer.start()
         try:
@@ -90,7 +91,6 @@ class _Fleet:
         if os.getpid() != self._owner:
             return
         self.process.stdin.close()
-        self.process.terminate()  # forks of this process keep its standard input open
         try:
             self.process.wait(35)
         except subprocess.TimeoutExpired:

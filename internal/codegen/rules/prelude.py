@@ -199,10 +199,22 @@ def text_of(value):
 
 
 def matches(path, pattern):
-    """Whether a pattern of .workspaceignore matches: *, ? and [a-z] match within a name, and [^a-z] negates."""
-    pattern = re.sub(r"\\(.)", r"[\1]", pattern.replace("[!", "[\0!").replace("[^", "[!"))
-    names, patterns = path.split("/"), pattern.split("/")
-    return len(names) == len(patterns) and all(map(fnmatch.fnmatchcase, names, patterns))
+    """Whether a pattern of .workspaceignore matches, as in Go's path.Match, which commits use."""
+    out = ""
+    for part in re.findall(r"\\.|\[\^?(?:\\.|[^\]\\])+\]|.", pattern):
+        if part in "*?":
+            out += "[^/]" + part.replace("?", "")
+        elif len(part) > 2:
+            negated, members = part[1] == "^", part[1:-1].removeprefix("^")
+            out += ("[^" if negated else "[") + re.sub(r"\\(.)|([^-])", lambda m: re.escape(m[1] or m[2]), members) + "]"
+        elif part in "[\\":  # the pattern is invalid
+            return False
+        else:
+            out += re.escape(part[-1])
+    try:
+        return re.fullmatch(out, path) is not None
+    except re.error:
+        return False
 
 
 def kept(path):

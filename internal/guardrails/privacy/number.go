@@ -109,7 +109,8 @@ func (n number) classify(first, last int) Type {
 		return ""
 	case isSSN(text, digits, sizes) || len(sizes) == 1 && len(digits) == 9 && n.near(first, last, ssnWords):
 		return SSN
-	case !n.international(first) && isCard(text, digits) && (luhn(digits) && inLongGroups(sizes) || n.near(first, last, cardWords)):
+	case !n.international(first) && isCard(text, digits) &&
+		(luhn(digits) && inLongGroups(sizes) || n.near(first, last, cardWords)):
 		return Card
 	case n.isPhone(first, last, digits, sizes):
 		return Phone

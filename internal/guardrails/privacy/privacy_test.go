@@ -31,7 +31,7 @@ func TestFind(t *testing.T) {
 	}{
 		{"write to ada.lovelace+x@mail.example.co.uk.", []string{"email ada.lovelace+x@mail.example.co.uk"}},
 		{"ada@localhost, @home, a@b", nil},
-		{"write to ada@example.org...or ada@example.net.-x", []string{"email ada@example.org", "email ada@example.net"}},
+		{"to ada@example.org...or ada@example.net.-x", []string{"email ada@example.org", "email ada@example.net"}},
 		{"write to ada@example.org.I am ada@b.c and ada@-b.cd", []string{"email ada@example.org"}},
 		{"é@exämple.org", []string{"email é@exämple.org"}},
 		{"ada＠example．org", []string{"email ada＠example．org"}},

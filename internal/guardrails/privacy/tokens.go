@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,12 +63,46 @@ func (t *Tokens) ReplaceAtOnce(text string) string {
 
 // ReplaceText is like ReplaceJSON if the text is a JSON object or list, and otherwise like Replace.
 func (t *Tokens) ReplaceText(ctx context.Context, text string) string {
-	if trimmed := strings.TrimSpace(text); t != nil && trimmed != "" && strings.Contains("{[", trimmed[:1]) {
-		if out, err := t.ReplaceJSON(ctx, json.RawMessage(trimmed)); err == nil {
+	if t != nil && mayBeJSON(text) {
+		if out, err := t.ReplaceJSON(ctx, json.RawMessage(strings.TrimSpace(text))); err == nil {
 			return string(out)
 		}
 	}
 	return t.Replace(ctx, text)
+}
+
+// ReplaceTexts is ReplaceText for each of texts, with few requests to the recognizer.
+func (t *Tokens) ReplaceTexts(ctx context.Context, texts ...string) []string {
+	out := slices.Clone(texts)
+	if t == nil {
+		return out
+	}
+	var plain []string
+	for i, text := range texts {
+		if mayBeJSON(text) {
+			out[i] = t.ReplaceText(ctx, text)
+		} else {
+			plain = append(plain, text)
+		}
+	}
+	replaced := map[string]string{}
+	for some := range slices.Chunk(plain, recognizedAtOnce) {
+		recognized, _ := t.recognize(ctx, some...) // texts that were not judged are replaced whole
+		for _, text := range some {
+			replaced[text] = t.replaceSpans(text, t.find(text, recognized[text]))
+		}
+	}
+	for i, text := range texts {
+		if hidden, ok := replaced[text]; ok {
+			out[i] = hidden
+		}
+	}
+	return out
+}
+
+func mayBeJSON(text string) bool {
+	trimmed := strings.TrimSpace(text)
+	return trimmed != "" && strings.Contains("{[", trimmed[:1])
 }
 
 // tokenForm matches a token. The detector's types have only letters.

@@ -201,16 +201,21 @@ func TestCardNumbers(t *testing.T) {
 // JSON in a text, escaped or not, hides no value, and stays JSON.
 func TestReplaceText(t *testing.T) {
 	tokens := filter(t, "key").Task("acme", "1")
-	for _, text := range []string{
+	texts := []string{
 		`{"a":"first\nada@example.org\n536-90-4399\t4111111111111111","é":"\u0061da@example.org"}`,
 		"```json\n" + `{"a":"first\nada@example.org\n536-90-4399\t4111111111111111"}` + "\n```",
-		`log: {\"a\":\"first\\nada@example.org\\t536-90-4399\\r4111111111111111\"}`,
-	} {
+		`log: {\"a\":\"first\\nada@example.org\\t536-90-4399\\r4111111111111111\"}`, "536-90-4399",
+	}
+	all := tokens.ReplaceTexts(t.Context(), texts...)
+	for i, text := range texts {
 		got := tokens.ReplaceText(t.Context(), text)
 		for _, v := range []string{"da@", "536-90", "41111"} {
 			if strings.Contains(got, v) {
 				t.Errorf("ReplaceText(%s) = %s, want no %s", text, got, v)
 			}
+		}
+		if all[i] != got {
+			t.Errorf("ReplaceTexts(%s) = %s, want %s", text, all[i], got)
 		}
 		if json.Valid([]byte(text)) && !json.Valid([]byte(got)) {
 			t.Errorf("ReplaceText(%s) = %s, want valid JSON", text, got)
