@@ -68,8 +68,8 @@ func corpus(t *testing.T, archive string) []program {
 	return programs
 }
 
-// Every bad program of the corpus breaks the rule in its name if the call of open is blocked, and no innocent program
-// breaks any built-in rule.
+// With `open` blocked, every bad program breaks the rule in its name; without, no innocent program breaks a built-in
+// rule.
 func TestCorpus(t *testing.T) {
 	rules, err := guardrails.New(guardrails.Options{Level: guardrails.Advise}, guardrails.Options{})
 	if err != nil {

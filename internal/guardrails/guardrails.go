@@ -32,13 +32,13 @@ type Program struct {
 	Imports    []Import
 	Calls      []Use
 	Attributes []Use // attributes of Python's internals, and variables whose names begin with two underscores
-	References []Use // uses, other than calls, of imported names and of functions that run code
+	References []Use // uses, other than calls, of imported names and of some built-in functions
 	Paths      []Path
 	Signs      []Sign
 	Truncated  bool // a list was truncated
 	Network    bool // the task may reach hosts
 
-	uses []Use // Calls and References; Rules.Program sets it
+	uses []Use // Calls and References with unqualified names; Rules.Program sets it
 }
 
 // Import is an imported module, with the names that a from-import imports from it.
@@ -108,6 +108,9 @@ func New(fleet, tenant Options) (*Rules, error) {
 	if err := errors.Join(checkNames("import", r.imports), checkNames("call", r.calls)); err != nil {
 		return nil, err
 	}
+	for i, name := range r.calls {
+		r.calls[i] = unqualified(name)
+	}
 	for _, p := range slices.Concat(fleet.BlockedPatterns, tenant.BlockedPatterns) {
 		re, err := regexp.Compile(p)
 		if err != nil {
@@ -127,6 +130,9 @@ func New(fleet, tenant Options) (*Rules, error) {
 	}
 	return r, nil
 }
+
+// unqualified returns the name of a function without the module builtins: open and builtins.open are the same function.
+func unqualified(name string) string { return strings.TrimPrefix(name, "builtins.") }
 
 // dotted is the form of the names of modules and functions.
 var dotted = regexp.MustCompile(`^[\pL_][\pL\pM\pN_]*(\.[\pL_][\pL\pM\pN_]*)*$`)
@@ -153,7 +159,7 @@ func (r *Rules) Program(p Program) []Finding {
 	}
 	p.uses = slices.Concat(p.Calls, p.References)
 	for i, u := range p.uses {
-		p.uses[i].Name = strings.TrimPrefix(u.Name, "builtins.") // open and builtins.open are the same
+		p.uses[i].Name = unqualified(u.Name)
 	}
 	var found []Finding
 	for _, rule := range builtin {
@@ -195,8 +201,8 @@ func (r *Rules) configured(p Program) []Finding {
 			})
 		}
 	}
-	for _, u := range p.uses {
-		if slices.Contains(r.calls, u.Name) || within(r.imports, u.Name, ".") {
+	for _, u := range slices.Concat(p.Calls, p.References) {
+		if slices.Contains(r.calls, unqualified(u.Name)) || within(r.imports, u.Name, ".") {
 			found = append(found, Finding{
 				Rule: "blocked_call", Line: u.Line, Message: "uses " + u.Name,
 				Hint: "the operator blocks this function",

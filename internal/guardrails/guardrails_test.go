@@ -30,8 +30,9 @@ func TestConfiguredRules(t *testing.T) {
 		Code:       "import a.b\nfrom c import d\nx = 1 # DROP TABLE\n",
 		Imports:    []guardrails.Import{{Module: "a.b", Line: 1}, {Module: "c", Names: []string{"d"}, Line: 2}},
 		Calls:      []guardrails.Use{{Name: "c.d", Line: 4}, {Name: "open", Line: 5}, {Name: "ab.x", Line: 6}},
-		References: []guardrails.Use{{Name: "open", Line: 7}},
+		References: []guardrails.Use{{Name: "open", Line: 7}, {Name: "builtins.open", Line: 8}},
 	}
+	opens := []string{"blocked_call 5", "blocked_call 7", "blocked_call 8"}
 	for _, c := range []struct {
 		name string
 		in   guardrails.Options
@@ -44,7 +45,9 @@ func TestConfiguredRules(t *testing.T) {
 			guardrails.Options{BlockedImports: []string{"c.d"}},
 			[]string{"blocked_import 2", "blocked_call 4"},
 		},
-		{"a call", guardrails.Options{BlockedCalls: []string{"open"}}, []string{"blocked_call 5", "blocked_call 7"}},
+		{"a call", guardrails.Options{BlockedCalls: []string{"open"}}, opens},
+		{"a qualified call", guardrails.Options{BlockedCalls: []string{"builtins.open"}}, opens},
+		{"builtins", guardrails.Options{BlockedImports: []string{"builtins"}}, []string{"blocked_call 8"}},
 		{"a pattern", guardrails.Options{BlockedPatterns: []string{`(?i)drop\s+table`}}, []string{"blocked_pattern 3"}},
 	} {
 		c.in.Level = guardrails.Advise

@@ -12,6 +12,9 @@ MAX_PASSED = 5  # modules that visit_passed takes into account
 # Built-in functions that run or load code. A program may use them without calling them: run = eval.
 CODE = frozenset(("eval", "exec", "compile", "__import__", "breakpoint"))
 
+# Built-in functions that are followed like imported ones if the program uses them as values: f = open.
+FOLLOWED = ("getattr", "open", "vars")
+
 # Functions and methods that take paths, and whether they change what the path names. For open, the mode decides.
 PATHS = {
     name: True
@@ -86,7 +89,7 @@ class Finder:
     def __init__(self, tree):
         self.nodes = list(ast.walk(tree))
         self.imports, self.calls, self.attributes, self.references, self.paths, self.signs = [], [], [], [], [], []
-        self.imported = {}  # name in the program -> imported name
+        self.imported = {name: name for name in FOLLOWED}  # name in the program -> imported or built-in name
         self.values = {}  # name in the program -> path that is assigned to it
         # Names that mean the program's own functions and classes, although they may be in CODE.
         self.defined = {node.name for node in tree.body if isinstance(node, DEFINITIONS)}
@@ -110,6 +113,8 @@ class Finder:
     def find(self, code):
         for node in self.nodes:
             self.bind(node)
+        own = (self.bound | self.defined).intersection(FOLLOWED)  # for example, open of open, high, low, close
+        self.imported = {name: value for name, value in self.imported.items() if value not in own}
         for node in self.nodes:
             visit = VISITORS.get(type(node))
             if visit:
@@ -168,11 +173,9 @@ class Finder:
                 self.own.update(id(n) for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in names)
 
     def assign(self, name, value):
-        """Records what a name means after an assignment of an imported name, a module, a path or, for example, open."""
+        """Records what a name means after an assignment of an imported name, a module or a path."""
         if isinstance(value, ast.Name) and value.id in self.imported:
             self.imported[name] = self.imported[value.id]
-        elif isinstance(value, ast.Name) and value.id in ("getattr", "open", "vars"):
-            self.imported[name] = value.id
         elif isinstance(value, ast.Attribute) and name not in CODE and self.imported_name(value):
             self.imported[name] = self.name(value)
         elif isinstance(value, ast.Call) and self.module(value):
@@ -266,10 +269,11 @@ class Finder:
 
     def visit_getattr(self, node):
         module, attribute = self.imported_name(node.args[0]), constant(node.args[1])
+        if attribute and attribute.startswith("__"):
+            self.attributes.append({"name": attribute[:MAX_NAME], "line": node.lineno})
         if not module:
-            if attribute and attribute.startswith("__"):
-                self.attributes.append({"name": attribute[:MAX_NAME], "line": node.lineno})
-        elif attribute:
+            return
+        if attribute:
             self.references.append({"name": (module + "." + attribute)[:MAX_NAME], "line": node.lineno})
         else:
             self.sign("computed_attribute", node, module)
