@@ -139,7 +139,7 @@ var imports = map[string][]string{
 	},
 
 	"internal/environments": {
-		"internal/config", "internal/objects", "internal/executor", "internal/image",
+		"internal/config", "internal/objects", "internal/executor", "internal/executor/hostdir", "internal/image",
 		"internal/pylayer",
 	},
 

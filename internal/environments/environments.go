@@ -11,11 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/image"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/pylayer"
@@ -146,7 +146,7 @@ func (e *Environments) addImage(ctx context.Context, root executor.Root, key, na
 		if _, err := driver.Interpreter(ctx, name); err != nil {
 			return root, fmt.Errorf("%s: %w", key, err)
 		}
-		root.Image, root.Description = name, "image "+displayName(name)
+		root.Image, root.Description = name, "image "+hostdir.ImageName(name)
 		return root, nil
 	}
 	unpacked, err := image.Unpack(ctx, image.Options{
@@ -156,7 +156,7 @@ func (e *Environments) addImage(ctx context.Context, root executor.Root, key, na
 		return root, imageError(key, err)
 	}
 	e.hold(unpacked)
-	root.Image, root.Description = unpacked.Dir, "image "+displayName(name)
+	root.Image, root.Description = unpacked.Dir, "image "+hostdir.ImageName(name)
 	if unpacked.Digest != "" {
 		root.Description += " " + unpacked.Digest[:len("sha256:")+12]
 	}
@@ -168,14 +168,6 @@ func (e *Environments) addImage(ctx context.Context, root executor.Root, key, na
 func (e *Environments) interpreter() executor.Interpreter {
 	driver, _ := e.Driver.(executor.Interpreter)
 	return driver
-}
-
-// displayName returns the name of an image in results, without its directory on this host.
-func displayName(name string) string {
-	if strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") {
-		return filepath.Base(name)
-	}
-	return name
 }
 
 func imageError(key string, err error) error {

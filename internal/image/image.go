@@ -64,8 +64,8 @@ func Unpack(ctx context.Context, o Options) (Root, error) {
 }
 
 func (o Options) unpack(ctx context.Context) (Root, error) {
-	info, err := os.Stat(o.Path)
-	if errors.Is(err, fs.ErrNotExist) && !isPath(o.Path) {
+	info, isReference, err := hostdir.FindImage(o.Path)
+	if isReference {
 		src, err := openReference(ctx, o.Path)
 		if err != nil {
 			return Root{}, err

@@ -8,8 +8,8 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"path"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -23,11 +23,6 @@ const (
 	pullTimeout     = 30 * time.Minute // time limit for a whole image
 	registryTimeout = 30 * time.Second // time limit to connect, and to receive the first byte of a response
 )
-
-// isPath reports whether the name of an image that does not exist on this host is meant as a path, not as a reference.
-func isPath(s string) bool {
-	return strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") || strings.HasSuffix(s, ".tar")
-}
 
 // openReference opens an image in a registry. If it exists for several platforms, openReference opens the one for this
 // machine. Credentials are those of `docker login`. The layers are downloaded when they are unpacked.
@@ -107,15 +102,15 @@ func remoteError(ctx context.Context, err error) error {
 }
 
 // registryTransport bounds manifests and indexes, and marks the errors of reading a response with ErrMissing, unless
-// the request's context has ended: a connection that ends early does not mean that the image is broken. Where the response
-// is used, its errors have many types, and some are not exported.
+// the request's context has ended: a connection that ends early does not mean that the image is broken. Where the
+// response is used, its errors have many types, and some are not exported.
 type registryTransport struct{ http.RoundTripper }
 
 func (t registryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.RoundTripper.RoundTrip(r)
 	if err == nil {
 		body := &responseBody{r.Context(), response.Body, math.MaxInt64}
-		if strings.Contains(r.URL.Path, "/manifests/") {
+		if path.Base(path.Dir(r.URL.Path)) == "manifests" { // not the name of the repository
 			body.left = maxText
 		}
 		response.Body = body

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -101,6 +102,12 @@ func TestPull(t *testing.T) {
 			t.Errorf("Unpack(%s) again = %+v, %v after %d blobs; want %+v after %d: two layers, and the configurations",
 				reference, again, err, blobs, first, want)
 		}
+	}
+	large := make([]byte, 5<<20) // larger than a manifest, even compressed
+	_, _ = rand.NewChaCha8([32]byte{}).Read(large)
+	push(t, addr+"/team/manifests/py:1", archiveOf(t, entry{name: "large", text: string(large)}))
+	if _, err := image.Unpack(t.Context(), image.Options{Path: addr + "/team/manifests/py:1", Dir: dir}); err != nil {
+		t.Errorf("Unpack of a large layer from team/manifests/py = %v, want nil", err)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package hostdir manages directories on the worker's host that outlive a crash: their locks (Lock, Held, Sweep), the
 // mounts below them (Mounts, UnmountBelow), disks of a fixed size inside them (NewDisk), and all disks of this host
 // (Disks). It also creates directories atomically (CreateOnce), archives them (Tar), and resolves links in root file
-// systems (Resolve). It does not know boxes or drivers.
+// systems (Resolve). FindImage finds images by name. The package does not know boxes or drivers.
 //
 // Mounts and disks need Linux and root. On other systems there are none, and the functions that make or measure a disk
 // return errors.ErrUnsupported.

@@ -7,8 +7,6 @@ func (d *Driver) KillMachine(name string) { d.killMachine(name) }
 
 var ParsePython = parsePython
 
-func DisplayName(name string) string { return displayName(name) }
-
 func Prepared(out string) (protected string, err error) {
 	return new(image).parsePrepared("/python", out)
 }

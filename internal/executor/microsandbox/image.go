@@ -9,13 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
 	"sync"
 
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
 // image is an image in msb, from which boxes get their root file system.
@@ -50,24 +50,10 @@ func (d *Driver) prepareImage(ctx context.Context, name string) (*image, error) 
 	return img, nil
 }
 
-// isPath reports whether the name of an image that does not exist on this host is meant as a path, not as a reference.
-// Package image has the same rule for gVisor.
-func isPath(name string) bool {
-	return strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".tar")
-}
-
-// displayName returns the name of an image for users, without the directory of a file on this host.
-func displayName(name string) string {
-	if isPath(name) {
-		name = filepath.Base(name)
-	}
-	return "image " + name
-}
-
 // fetchImage pulls or loads an image unless msb has it, and returns its reference.
 func (d *Driver) fetchImage(ctx context.Context, name string) (ref string, err error) {
-	info, err := os.Stat(name)
-	if errors.Is(err, fs.ErrNotExist) && !isPath(name) {
+	info, isReference, err := hostdir.FindImage(name)
+	if isReference {
 		return name, d.fetch(ctx, name, executor.ReasonImageMissing, name, "pull", "--quiet", name)
 	}
 	file := name

@@ -86,17 +86,6 @@ func TestPrepared(t *testing.T) {
 	}
 }
 
-func TestDisplayName(t *testing.T) {
-	for name, want := range map[string]string{
-		"/srv/secret/image.tar": "image image.tar", "./dir": "image dir",
-		"docker.io/library/python:3.12-slim": "image docker.io/library/python:3.12-slim",
-	} {
-		if got := microsandbox.DisplayName(name); got != want {
-			t.Errorf("DisplayName(%q) = %q, want %q", name, got, want)
-		}
-	}
-}
-
 func TestRealInterpreter(t *testing.T) {
 	got, err := newReal(t).Interpreter(t.Context(), "")
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/drivers"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
 // Version is the version of msb that this package is tested with. Older versions are refused; newer versions must
@@ -89,7 +90,7 @@ func (d *Driver) bootProbe(ctx context.Context) (info executor.Info, err error) 
 	}
 	return executor.Info{
 		Driver: drivers.Microsandbox, Tier: drivers.Microsandbox, EngineVersion: version, Limits: "cgroup",
-		Environment: displayName(d.opts.Image), MultiTenant: true, ImageMultiTenant: true,
+		Environment: "image " + hostdir.ImageName(d.opts.Image), MultiTenant: true, ImageMultiTenant: true,
 	}, nil
 }
 
