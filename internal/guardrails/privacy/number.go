@@ -41,17 +41,31 @@ func (s *scanner) number(i int) int {
 	return end
 }
 
-// addNumber adds the value that consists of the groups from first to last. If it overlaps an earlier value, which may
-// be one by chance, it is added if it ends later and is not a telephone number only because of the words around it.
+// addNumber adds the value that consists of the groups from first to last. A value that overlaps an earlier one, which
+// may be one by chance, is added only if it ends later, unless only the words around it make it a value. The parts of an
+// IP address begin no value.
 func (s *scanner) addNumber(n number, first, last int, t Type) {
 	start, stop := n.bounds(first, last, t)
-	if len(s.found) > 0 && start < s.found[len(s.found)-1].End {
-		digits, sizes := n.digits(first, last)
-		if stop <= s.found[len(s.found)-1].End || t == Phone && !n.hasPhoneForm(first, digits, sizes) {
+	if len(s.found) > 0 {
+		earlier := s.found[len(s.found)-1]
+		if start < earlier.End && (earlier.Type == IP || stop <= earlier.End || !n.hasForm(first, last, t)) {
 			return
 		}
 	}
 	s.add(start, stop, t)
+}
+
+// hasForm reports whether the value that consists of the groups from first to last would be one without the words
+// around it.
+func (n number) hasForm(first, last int, t Type) bool {
+	digits, sizes := n.digits(first, last)
+	switch t {
+	case Card:
+		return hasCardForm(digits, sizes)
+	case Phone:
+		return n.hasPhoneForm(first, digits, sizes)
+	}
+	return true
 }
 
 // groupsAt returns up to maxGroups groups of digits from i on, with at most three separators between two groups, and
@@ -110,7 +124,7 @@ func (n number) classify(first, last int) Type {
 	case isSSN(text, digits, sizes) || len(sizes) == 1 && len(digits) == 9 && n.near(first, last, ssnWords):
 		return SSN
 	case !n.international(first) && isCard(text, digits) &&
-		(luhn(digits) && inLongGroups(sizes) || n.near(first, last, cardWords)):
+		(hasCardForm(digits, sizes) || n.near(first, last, cardWords)):
 		return Card
 	case n.isPhone(first, last, digits, sizes):
 		return Phone
@@ -157,10 +171,10 @@ func isCard(text, digits string) bool {
 	return strings.Trim(separators, " ") == "" || strings.Trim(separators, "-") == ""
 }
 
-// inLongGroups reports whether all groups but the last have at least four digits, as on payment cards. In a list of
-// smaller numbers, every tenth sequence has a correct check digit by chance.
-func inLongGroups(sizes []int) bool {
-	return !slices.ContainsFunc(sizes[:len(sizes)-1], func(size int) bool { return size < 4 })
+// hasCardForm reports whether the check digit is correct and all groups but the last have at least four digits, as on
+// payment cards. In a list of smaller numbers, every tenth sequence has a correct check digit by chance.
+func hasCardForm(digits string, sizes []int) bool {
+	return luhn(digits) && !slices.ContainsFunc(sizes[:len(sizes)-1], func(size int) bool { return size < 4 })
 }
 
 // luhn checks the last digit of a card number (ISO/IEC 7812-1, annex B).
@@ -176,7 +190,7 @@ func luhn(digits string) bool {
 	return sum%10 == 0 && strings.Trim(digits, "0") != ""
 }
 
-// isPhone reports whether the groups are a telephone number: one in such a form, or any number with a word that
+// isPhone reports whether the groups are a telephone number: one in the form of one, or any number with a word that
 // announces it. A date is not a telephone number.
 func (n number) isPhone(first, last int, digits string, sizes []int) bool {
 	return len(digits) <= 15 && !isDate(sizes, digits) &&

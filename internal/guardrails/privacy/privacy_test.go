@@ -61,11 +61,13 @@ func TestFind(t *testing.T) {
 		{"12 34 56 78 90 12 34 52", nil}, // a list, although the check digit is correct
 		{"card 12 34 56 78 90 12 34 52", []string{"card 12 34 56 78 90 12 34 52"}},
 		{"my card 4111111111111112", []string{"card 4111111111111112"}},
+		{"card 4111 1111 1111 1111 1228 124", []string{"card 4111 1111 1111 1111"}}, // 124 does not end another one
 		{"IBAN GB29 NWBK 6016 1331 9268 19!", []string{"iban GB29 NWBK 6016 1331 9268 19"}},
 		{"de89370400440532013000", []string{"iban de89370400440532013000"}},
 		{"DE88370400440532013000", nil}, // wrong check digits
 		{"GB29NWBK60161331926819X", nil},
 		{"from 192.168.0.1:80 and 10.0.0.256", []string{"ip 192.168.0.1"}},
+		{"127.0.0.1 1733000000", []string{"ip 127.0.0.1"}}, // 0.0.1 1733000000 is no number with the prefix 00
 		{"at 2001:db8::1, ::1 and fe80::1.", []string{"ip 2001:db8::1", "ip ::1", "ip fe80::1"}},
 		{"12:30:01 std::vector a::b ::", nil},
 		{"key AKIAQ3EGRIVAZ5XWVJ7P", []string{"secret AKIAQ3EGRIVAZ5XWVJ7P"}},
