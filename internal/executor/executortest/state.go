@@ -229,7 +229,7 @@ func testState(t *testing.T, newDriver driverFunc) {
 			if string(got) != c.after {
 				t.Errorf("state.json = %.200s, want %.200s", got, c.after)
 			}
-			if left, _ := filepath.Glob(file + ".*"); left != nil {
+			if left, _ := filepath.Glob(filepath.Join(b.spec.Workspace, ".*")); left != nil {
 				t.Errorf("the program has left %v", left)
 			}
 			emptyWorkspace(t, b.spec.Workspace)

@@ -1,10 +1,6 @@
 package runner
 
-import (
-	"os/exec"
-	"strings"
-	"testing"
-)
+import "testing"
 
 // TestSplitter checks that nothing is lost if the function that reads raises, as a program's signal handler may do, and
 // the limit of headers.
@@ -40,14 +36,9 @@ for size in frames.MAX_HEADER - 1, frames.MAX_HEADER:
     except frames.Broken as error:
         print(error)
 `
-	cmd := exec.Command("/usr/bin/python3", "-I", "-S", "-c", check)
-	cmd.Stdin = strings.NewReader(source("frames") + "\x1f" + source("hidden"))
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("Python: %v: %s", err, out)
-	}
+	out := python(t, check, source("frames")+"\x1f"+source("hidden"))
 	want := "200 b'1' None\n{'t': 'b'} True 0\n65527\nframe without a header\n"
-	if string(out) != want {
+	if out != want {
 		t.Errorf("frames = %s, want %s", out, want)
 	}
 }

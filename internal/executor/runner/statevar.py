@@ -118,7 +118,7 @@ class Variable:
 
     def replace(self, data):
         """Writes the file. After an error, such as that of a full disk, the file is as it was."""
-        new = "%s.%s.new" % (self.path, os.urandom(8).hex())
+        new = os.path.join(os.path.dirname(self.path), ".state." + os.urandom(8).hex())
         try:
             with open(new, "xb") as file:
                 file.write(data)

@@ -2,7 +2,6 @@ package runner
 
 import (
 	"encoding/json"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -94,7 +93,7 @@ func TestStateUsed(t *testing.T) {
 	}
 	const check = `
 import ast, json, sys
-programs = json.loads(sys.argv[1])
+programs = [p for p in json.loads(sys.argv[1]) if sys.version_info >= (3, 10) or not p.startswith("match")]
 sys.modules["codefleet"] = codefleet = type(sys)("codefleet")
 codefleet.jsonable = None
 statevar = {}
@@ -106,14 +105,9 @@ print(json.dumps([program for program in programs if statevar["used"](ast.parse(
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("/usr/bin/python3", "-I", "-S", "-c", check, string(list))
-		cmd.Stdin = strings.NewReader(source("statevar"))
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("Python: %v: %s", err, out)
-		}
+		out := python(t, check, source("statevar"), string(list))
 		var used []string
-		if err := json.Unmarshal(out, &used); err != nil {
+		if err := json.Unmarshal([]byte(out), &used); err != nil {
 			t.Fatal(err)
 		}
 		found := make(map[string]bool)
@@ -125,5 +119,22 @@ print(json.dumps([program for program in programs if statevar["used"](ast.parse(
 				t.Errorf("used(%q) = %t, want %t", program, !want, want)
 			}
 		}
+	}
+}
+
+// TestStateFileName checks that a document may have the longest name of a file.
+func TestStateFileName(t *testing.T) {
+	const check = `
+import os, sys
+sys.modules["codefleet"] = codefleet = type(sys)("codefleet")
+codefleet.jsonable = None
+statevar = {}
+exec(sys.stdin.read(), statevar)
+name = "x" * 250 + ".json"
+statevar["Variable"](sys.argv[1], name, None, True).replace(b"{}")
+print(os.listdir(sys.argv[1]) == [name])
+`
+	if out := python(t, check, source("statevar"), t.TempDir()); out != "True\n" {
+		t.Errorf("Python: %s, want that the document is the only file", out)
 	}
 }

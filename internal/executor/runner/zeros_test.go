@@ -1,10 +1,6 @@
 package runner
 
-import (
-	"os/exec"
-	"strings"
-	"testing"
-)
+import "testing"
 
 // Of a mapping whose first half MiB has content, the zeros behind it are freed, except the margin. Content stays.
 func TestZeros(t *testing.T) {
@@ -24,14 +20,9 @@ if ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(2 << 20),
 lost = sum(1 for page in range(512) if not pages.raw[page] & 1)
 print(bytes(area) == before, freed >= lost * 4096, (3 << 19) - lost * 4096)
 `
-	cmd := exec.Command("/usr/bin/python3", "-I", "-S", "-c", check)
-	cmd.Stdin = strings.NewReader(source("zeros"))
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("Python: %v: %s", err, out)
-	}
+	out := python(t, check, source("zeros"))
 	// What stays is the margin, and the last unit, which has content.
-	if want := "True True 81920\n"; string(out) != want {
+	if want := "True True 81920\n"; out != want {
 		t.Errorf("content kept, freed, bytes of zeros kept = %s, want %s", out, want)
 	}
 }
