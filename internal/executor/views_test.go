@@ -120,7 +120,7 @@ func TestSkillLinks(t *testing.T) {
 		t.Errorf("stat of skills afterwards = %v, %v, want mode 0700", info, err)
 	}
 
-	// A program moves the directory to one without access. (Root has access to any directory.)
+	// A program moves the directory to one without access.
 	made, err = v.linkSkills(workspace, "v1")
 	elsewhere := filepath.Join(workspace, "a/b\xff")
 	err = errors.Join(err, os.MkdirAll(filepath.Dir(elsewhere), 0o700), os.Rename(skills, elsewhere),
@@ -130,6 +130,10 @@ func TestSkillLinks(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]string{"own": "main.py", "changed": "mine"}, links(t, elsewhere)); diff != "" {
 		t.Errorf("links in a directory that a program has moved (-want +got):\n%s", diff)
+	}
+	// Root could read the directory even if it had no access.
+	if info, err := os.Stat(filepath.Dir(elsewhere)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("stat of the directory without access afterwards = %v, %v, want mode 0700", info, err)
 	}
 
 	for name, place := range map[string]func() error{

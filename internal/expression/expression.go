@@ -44,7 +44,7 @@ func Compile(source string, variables ...string) (*Condition, error) {
 		return nil, err
 	}
 	if !isCondition(checked) {
-		return nil, fmt.Errorf("the expression %q has the type %s, which is neither true nor false",
+		return nil, fmt.Errorf("the expression %q has the type %s, want bool",
 			text.Truncate(source, maxMessage), checked.OutputType())
 	}
 	return &Condition{source: source, program: program}, nil

@@ -12,16 +12,22 @@ import (
 // without a port. Any other name may belong to a hostile web page whose name resolves to this address (DNS
 // rebinding). Case and a final dot make no difference.
 func HostAllowed(r *http.Request, names []string) bool {
-	u, err := url.Parse("//" + r.Host)
+	host := withoutDot(r.Host)
+	u, err := url.Parse("//" + host)
 	if err != nil {
 		return false
 	}
-	name := strings.TrimSuffix(u.Hostname(), ".")
+	name := u.Hostname()
 	return strings.EqualFold(name, "localhost") || net.ParseIP(name) != nil ||
 		slices.ContainsFunc(names, func(n string) bool {
-			n = strings.TrimSuffix(n, ".")
-			return strings.EqualFold(n, name) || strings.EqualFold(n, r.Host)
+			n = withoutDot(n)
+			return strings.EqualFold(n, name) || strings.EqualFold(n, host)
 		})
+}
+
+// withoutDot returns a host, with or without a port, without the final dot of its name.
+func withoutDot(host string) string {
+	return strings.TrimSuffix(strings.Replace(host, ".:", ":", 1), ".")
 }
 
 // OriginAllowed reports whether the request does not come from a web page, or comes from a page of this server or of

@@ -12,7 +12,7 @@ func TestHostAllowed(t *testing.T) {
 		"localhost:8080": true, "127.0.0.1": true, "[::1]:80": true, "fleet.example:8443": true, "fleet.example": true,
 		"with.port:1": true, "with.port": false, "evil.example": false, "": false, "a b": false,
 		"LocalHost:80": true, "Fleet.Example": true, "fleet.example.:8443": true, "upper.example": true,
-		"WITH.port:1": true, ".": false,
+		"WITH.port:1": true, "with.port.:1": true, "with.port.:2": false, ".": false,
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Host = host

@@ -252,7 +252,7 @@ func measure(t *testing.T, dir string) usage {
 		t.Fatal(err)
 	}
 	u := usage{len(processesBelow(t, dir)), strings.Count(string(info), dir), len(loopsBelow(t, dir)), len(fds)}
-	if u.processes == 0 || u.mounts == 0 {
+	if u.processes == 0 || u.mounts == 0 && os.Geteuid() == 0 { // only root's boxes have mounts on this host
 		t.Errorf("usage of a ready box = %+v, want its processes and mounts counted", u)
 	}
 	return u
