@@ -31,7 +31,8 @@ func TestOriginAllowed(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Host = "fleet:1"
 		r.Header.Set("Origin", origin)
-		if got := httpserve.OriginAllowed(r, []string{"https://console.example", "https://Upper.Example"}); got != want {
+		allowed := []string{"https://console.example", "https://Upper.Example"}
+		if got := httpserve.OriginAllowed(r, allowed); got != want {
 			t.Errorf("OriginAllowed(%q) = %v, want %v", origin, got, want)
 		}
 	}

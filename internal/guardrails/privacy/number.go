@@ -41,9 +41,9 @@ func (s *scanner) number(i int) int {
 	return end
 }
 
-// addNumber adds the value that consists of the groups from first to last. A value that overlaps an earlier one, which
-// may be one by chance, is added only if it ends later, unless only the words around it make it a value. The parts of an
-// IP address begin no value.
+// addNumber adds the value that consists of the groups from first to last. If it overlaps an earlier value, which may
+// be one by chance, it is added only if it ends later, unless only the words around it make it a value, or the earlier
+// value is an IP address.
 func (s *scanner) addNumber(n number, first, last int, t Type) {
 	start, stop := n.bounds(first, last, t)
 	if len(s.found) > 0 {
@@ -59,13 +59,8 @@ func (s *scanner) addNumber(n number, first, last int, t Type) {
 // around it.
 func (n number) hasForm(first, last int, t Type) bool {
 	digits, sizes := n.digits(first, last)
-	switch t {
-	case Card:
-		return hasCardForm(digits, sizes)
-	case Phone:
-		return n.hasPhoneForm(first, digits, sizes)
-	}
-	return true
+	return t != Card && t != Phone || t == Card && hasCardForm(digits, sizes) ||
+		t == Phone && n.hasPhoneForm(first, digits, sizes)
 }
 
 // groupsAt returns up to maxGroups groups of digits from i on, with at most three separators between two groups, and
