@@ -59,8 +59,8 @@ func (s *scanner) addNumber(n number, first, last int, t Type) {
 // around it.
 func (n number) hasForm(first, last int, t Type) bool {
 	digits, sizes := n.digits(first, last)
-	return t != Card && t != Phone || t == Card && hasCardForm(digits, sizes) ||
-		t == Phone && n.hasPhoneForm(first, digits, sizes)
+	return t == Card && hasCardForm(digits, sizes) || t == Phone && n.hasPhoneForm(first, digits, sizes) ||
+		t == SSN || t == IP
 }
 
 // groupsAt returns up to maxGroups groups of digits from i on, with at most three separators between two groups, and
