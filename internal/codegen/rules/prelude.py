@@ -617,26 +617,32 @@ def column(rows, name):
     return [row.get(key) for row in rows]
 
 
+def say_missing(name, missing, rows):
+    if missing:
+        print("Rows without a value of %s: %d of %d" % (name, missing, len(rows)))
+
+
 def column_values(rows, name):
     """The values of a column, without missing ones."""
     values = [value for value in column(rows, name) if value is not None]
     if rows and not values:
         raise Failure("there are no values of %s" % name)
-    if len(values) < len(rows):
-        print("Rows without a value of %s: %d of %d" % (name, len(rows) - len(values), len(rows)))
+    say_missing(name, len(rows) - len(values), rows)
     return values
 
 
 def compared(rows, name, compare, limit):
     """The rows whose column satisfies a comparison with a limit."""
-    found = []
+    found, missing = [], 0
     for row, value in zip(rows, column(rows, name)):
         if value is None:
+            missing += 1
             continue
         if is_number(value) != is_number(limit):
             raise Failure("the column %s has the value %s, which cannot be compared with %s" % (name, value, limit))
         if compare(value):
             found.append(row)
+    say_missing(name, missing, rows)
     return found
 
 
