@@ -111,7 +111,7 @@ class Package(ModuleType):
         if isinstance(value, ModuleType) and name in self.__dict__.get("_tools", ()):
             function = getattr(value, self.__dict__["_tools"][name])
             value = _counted(self.__name__.rpartition(".")[2], name, function)
-            if isinstance(value, FunctionType):
+            if isinstance(value, FunctionType) and "_names" in self.__dict__:
                 value.__tool__ = self.__dict__["_names"].get(name, name)  # type: ignore[attr-defined]
         super().__setattr__(name, value)
 
@@ -133,9 +133,9 @@ class Package(ModuleType):
         return sorted({*super().__dir__(), *tools, *tools.values()})
 
 
-def package(name: str, tools: Dict[str, str], names: Dict[str, str] = {}) -> None:
-    """Makes the module `name` a Package of these tools, given as module: function. `names` has the names of the tools
-    that are not those of their modules."""
+def package(name: str, tools: Dict[str, str]) -> None:
+    """Makes the module `name` a Package of these tools, given as module: function. The module's variable `_names`, if
+    there is one, has the names of the tools that are not those of their modules."""
     module = sys.modules[name]
-    module.__dict__["_tools"], module.__dict__["_names"] = tools, names
+    module.__dict__["_tools"] = tools
     module.__class__ = Package

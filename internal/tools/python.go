@@ -22,7 +22,8 @@ type Export struct{ Module, Function, Tool string } // Tool is its name in calls
 const packageMark = "# codefleet: package\n"
 
 // PackageInit returns the content of servers/<server>/__init__.py. The package imports a module on first
-// use of its function, and type checkers see every function. Names must be Python identifiers.
+// use of its function, and type checkers see every function. Names must be Python identifiers. The content works with
+// the Support of each version: a published catalogue may be older or newer than the worker that adds packages to it.
 func PackageInit(doc string, exports []Export) []byte {
 	byModule := func(a, b Export) int { return strings.Compare(a.Module, b.Module) }
 	exports = slices.SortedFunc(slices.Values(exports), byModule)
@@ -38,9 +39,9 @@ func PackageInit(doc string, exports []Export) []byte {
 	if imports.Len() == 0 {
 		imports.WriteString("    pass\n")
 	}
-	tools := ""
+	toolNames := "{}"
 	if named.Len() > 0 {
-		tools = ", {\n" + named.String() + "}"
+		toolNames = "{\n" + named.String() + "}"
 	}
 	return fmt.Appendf(nil, packageMark+`%s
 
@@ -53,9 +54,11 @@ if TYPE_CHECKING:
 __all__ = [
 %s]
 
+_names: "dict[str, str]" = %s
+
 package(__name__, {
-%s}%s)
-`, PyDoc(doc, ""), imports.String(), all.String(), names.String(), tools)
+%s})
+`, PyDoc(doc, ""), imports.String(), all.String(), toolNames, names.String())
 }
 
 // PyDoc returns doc as an indented Python docstring, with quotes and backslashes escaped and hidden

@@ -16,6 +16,8 @@ __all__ = [
     "multiply",
 ]
 
+_names: "dict[str, str]" = {}
+
 package(__name__, {
     "add": "add",
     "calculate": "calculate",

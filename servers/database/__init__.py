@@ -16,6 +16,8 @@ __all__ = [
     "query",
 ]
 
+_names: "dict[str, str]" = {}
+
 package(__name__, {
     "execute": "execute",
     "list_tables": "list_tables",

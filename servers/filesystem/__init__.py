@@ -16,6 +16,8 @@ __all__ = [
     "write_file",
 ]
 
+_names: "dict[str, str]" = {}
+
 package(__name__, {
     "list_directory": "list_directory",
     "read_file": "read_file",

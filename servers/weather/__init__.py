@@ -14,6 +14,8 @@ __all__ = [
     "get_weather",
 ]
 
+_names: "dict[str, str]" = {}
+
 package(__name__, {
     "get_forecast": "get_forecast",
     "get_weather": "get_weather",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -925,6 +926,36 @@ func TestProgram(t *testing.T) {
 	got := py.call(t, request{Program: Program("my-crm", "get_usr")})
 	if want := "did you mean get_user"; !strings.Contains(got.Error, want) {
 		t.Errorf("the program for an unknown tool = %s, want %q", got.Error, want)
+	}
+}
+
+// TestSupportOfAnotherVersion checks that a package works with the servers/__init__.py of a version that does not know
+// the names of tools, and a package without these names with the current one.
+func TestSupportOfAnotherVersion(t *testing.T) {
+	pkg, err := Generate(Source{Server: "crm", Tools: []tools.Definition{def("get-user", `{}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	remove := func(pattern, file string) string {
+		t.Helper()
+		short := regexp.MustCompile(pattern).ReplaceAllString(file, "")
+		if short == file {
+			t.Fatalf("%q is not in:\n%s", pattern, file)
+		}
+		return short
+	}
+	for file, content := range map[string]string{
+		"__init__.py":     remove(`.*"_names" in self.*\n.*__tool__ = .*\n`, string(tools.Support)),
+		"crm/__init__.py": remove(`_names.* = \{[^}]*\}\n`, string(pkg.Files["__init__.py"])),
+	} {
+		py := startPython(t)
+		py.write(pkg)
+		if err := os.WriteFile(filepath.Join(py.dir, "servers", file), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := py.call(t, request{Program: Program("crm", "get-user")}); got.Value.Tool != "get-user" {
+			t.Errorf("with another version's %s, the program calls %+v (%s), want get-user", file, got.Value, got.Error)
+		}
 	}
 }
 
