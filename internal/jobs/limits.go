@@ -212,7 +212,8 @@ func (c *Client) uncount(ctx context.Context, counter string) error {
 }
 
 // AwaitToolRate waits until the tenant's rates permit another call of the tool with these names, and counts the call.
-// If ctx ends first, it returns the cause.
+// If ctx ends first, it returns the cause. It tries again after maxHold, because another call that was counted may not
+// take place.
 func (j *Job) AwaitToolRate(ctx context.Context, tool []string) error {
 	for {
 		until, err := j.r.countCall(ctx, tool)
@@ -222,7 +223,7 @@ func (j *Job) AwaitToolRate(ctx context.Context, tool []string) error {
 		if until.IsZero() {
 			return nil
 		}
-		if clock.Sleep(ctx, time.Until(until)) != nil {
+		if clock.Sleep(ctx, min(time.Until(until), maxHold)) != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -232,15 +233,23 @@ func (j *Job) AwaitToolRate(ctx context.Context, tool []string) error {
 // the end of this rate's period; otherwise, until is the zero time.
 func (r *run) countCall(ctx context.Context, tool []string) (until time.Time, err error) {
 	rates := r.w.limitsOf(r.tenant).ToolRates
-	var counters []string
-	for _, pattern := range slices.Sorted(maps.Keys(rates)) {
-		if err != nil || !until.IsZero() || !names.MatchTool(pattern, tool) {
-			continue
+	noMatch := func(pattern string) bool { return !names.MatchTool(pattern, tool) }
+	patterns := slices.DeleteFunc(slices.Sorted(maps.Keys(rates)), noMatch)
+	what := func(pattern string) string { return rateTools + subjectEncoding.EncodeToString([]byte(pattern)) }
+	// All rates are read first: a count that is undone keeps other calls waiting in the meantime.
+	for _, pattern := range patterns {
+		until, err = r.w.c.usedUpUntil(ctx, r.tenant, what(pattern), rates[pattern])
+		if err != nil || !until.IsZero() {
+			return until, err
 		}
+	}
+	var counters []string
+	for _, pattern := range patterns {
 		var counter string
-		what := rateTools + subjectEncoding.EncodeToString([]byte(pattern))
-		counter, until, err = r.w.c.countRate(ctx, r.tenant, what, rates[pattern])
-		counters = append(counters, counter)
+		counter, until, err = r.w.c.countRate(ctx, r.tenant, what(pattern), rates[pattern])
+		if counters = append(counters, counter); err != nil || !until.IsZero() {
+			break
+		}
 	}
 	if err == nil && until.IsZero() {
 		return until, nil
@@ -280,19 +289,18 @@ func (c *Client) usedUpUntil(ctx context.Context, tenant, what string, rate sche
 	}
 	begin := time.Now().Truncate(per)
 	used, err := c.counter(ctx, streamRates, rateSubject(tenant, what, begin))
-	if err != nil || used < limit {
-		return time.Time{}, err
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read %s of %s: %w", what, tenant, err)
+	}
+	if used < limit {
+		return time.Time{}, nil
 	}
 	return begin.Add(per), nil
 }
 
 // counter returns the value of a counter in the queue.
 func (c *Client) counter(ctx context.Context, stream, subject string) (int, error) {
-	s, err := c.js.Stream(ctx, stream)
-	if err != nil {
-		return 0, err
-	}
-	m, err := s.GetLastMsgForSubject(ctx, subject)
+	m, err := c.lastOfLeader(ctx, stream, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0, nil
 	}

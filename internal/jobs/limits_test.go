@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
@@ -183,11 +185,11 @@ func TestDelayedTasksAreBounded(t *testing.T) {
 	}
 }
 
-// awaitHour waits for the next hour if it begins within two minutes: the counters of a test are those of one hour.
-func awaitHour(t *testing.T) {
+// awaitPeriod waits for the next period if it begins within two minutes: the counters of a test are those of one period.
+func awaitPeriod(t *testing.T, period time.Duration) {
 	t.Helper()
-	if left := time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)); left < 2*time.Minute {
-		t.Logf("waiting %v for the next hour", left)
+	if left := time.Until(time.Now().Truncate(period).Add(period)); left < 2*time.Minute {
+		t.Logf("waiting %v for the next period", left)
 		<-time.After(left)
 	}
 }
@@ -195,7 +197,7 @@ func awaitHour(t *testing.T) {
 // A rate of tasks holds further tasks in the queue until the next period, in the whole fleet, and other tenants' tasks
 // are not held.
 func TestTaskRate(t *testing.T) {
-	awaitHour(t)
+	awaitPeriod(t, time.Hour)
 	f := newFleet(t)
 	f.limit(t, schemas.TenantLimits{TaskRate: "3/h"})
 	var started atomic.Int32
@@ -243,10 +245,23 @@ func TestTaskRate(t *testing.T) {
 	}
 }
 
+// ratesFleet returns a fleet whose server has no accounts, and a subscription to the requests that read rates.
+func ratesFleet(t *testing.T) (*fleet, *nats.Subscription) {
+	t.Helper()
+	s := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	f := &fleet{Client: connect(t, Options{Server: Server{URL: s.ClientURL()}, AckWait: 10 * time.Second, Log: noLog})}
+	provision(t, f.Client)
+	reads, err := f.nc.SubscribeSync("$JS.API.STREAM.MSG.GET." + streamRates)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, reads
+}
+
 // A worker that finds the rate used up starts the task once another worker has undone its count.
 func TestTaskRateAfterUncount(t *testing.T) {
-	awaitHour(t)
-	f := newFleet(t)
+	awaitPeriod(t, time.Hour)
+	f, reads := ratesFleet(t)
 	f.limit(t, schemas.TenantLimits{TaskRate: "1/h"})
 	counter, _, err := f.countRate(t.Context(), "acme", rateTasks, "1/h")
 	if err != nil {
@@ -254,17 +269,17 @@ func TestTaskRateAfterUncount(t *testing.T) {
 	}
 	f.work(t, WorkerOptions{Handler: succeed})
 	rec := f.submit(t, "1", `{"code":"x"}`)
-	eventually(t, "the attempt of the worker", func() error {
-		if n := streamState(t, f, streamRates).LastSeq; n < 3 { // it counts a start, and undoes that
-			return fmt.Errorf("the starts were counted or corrected %d times", n)
-		}
-		return nil
-	})
+	if _, err := reads.NextMsg(hangTime); err != nil {
+		t.Fatalf("read of the rate: %v", err)
+	}
 	if err := f.uncount(t.Context(), counter); err != nil {
 		t.Fatal(err)
 	}
 	if rec = f.await(t, rec.TaskID); rec.Status != schemas.Succeeded {
 		t.Errorf("task = %s, want succeeded", rec.Status)
+	}
+	if n := streamState(t, f, streamRates).LastSeq; n != 3 { // the test's two writes, and the start
+		t.Errorf("the rate was written %d times, want 3: no worker counts a start while the rate is used up", n)
 	}
 }
 
@@ -318,7 +333,7 @@ func TestMaxRunningAtRunTime(t *testing.T) {
 
 // A rate of tokens delays tasks that need a model, and no others.
 func TestTokenRate(t *testing.T) {
-	awaitHour(t)
+	awaitPeriod(t, time.Hour)
 	f := newFleet(t)
 	f.limit(t, schemas.TenantLimits{TokenRate: "100/h"})
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
@@ -348,29 +363,65 @@ func TestTokenRate(t *testing.T) {
 
 // A rate of calls makes further calls wait for the next period. A call that is not made counts against no rate.
 func TestToolRate(t *testing.T) {
-	awaitHour(t)
+	awaitPeriod(t, time.Hour)
 	f := newFleet(t)
 	f.limit(t, schemas.TenantLimits{ToolRates: map[string]schemas.Rate{
 		"crm/*": "2/h", "crm/export": "1/h", "web/get": "1/s",
 	}})
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		var texts []any
-		for _, tool := range []string{"export", "export", "b", "c"} {
-			limited, cancel := context.WithTimeoutCause(ctx, time.Second, errors.New("time is up"))
-			texts = append(texts, j.AwaitToolRate(limited, []string{"crm/" + tool}))
-			cancel()
+		await := func(ctx context.Context, names ...string) {
+			texts = append(texts, j.AwaitToolRate(ctx, names))
 		}
+		expect := func(names ...string) {
+			limited, cancel := context.WithTimeoutCause(ctx, 100*time.Millisecond, errors.New("time is up"))
+			defer cancel()
+			await(limited, names...)
+		}
+		await(ctx, "crm/export")
+		expect("crm/export")
+		await(ctx, "crm/b")
+		expect("crm/c")
+		texts = append(texts, streamState(t, f, streamRates).LastSeq)
 		begin := time.Now()
-		for range 2 {
-			texts = append(texts, j.AwaitToolRate(ctx, []string{"site/read", "web/get"}))
-		}
-		waited := time.Now().Truncate(time.Second).After(begin.Truncate(time.Second))
-		texts = append(texts, waited, j.AwaitToolRate(ctx, []string{"web/put"}))
+		await(ctx, "site/read", "web/get")
+		await(ctx, "site/read", "web/get")
+		texts = append(texts, time.Now().Truncate(time.Second).After(begin.Truncate(time.Second)))
+		await(ctx, "web/put")
 		return &schemas.Result{Status: schemas.Succeeded, Output: fmt.Sprint(texts...)}, nil
 	}})
 	rec := f.await(t, f.submit(t, "x", `{"code":"x"}`).TaskID)
-	if want := "<nil> time is up <nil> time is up <nil> <nil> true <nil>"; rec.Result.Output != want {
+	// The three counts of the calls that take place are the only ones.
+	if want := "<nil> time is up <nil> time is up 3 <nil> <nil> true <nil>"; rec.Result.Output != want {
 		t.Errorf("calls = %s, want %s", rec.Result.Output, want)
+	}
+}
+
+// A call that waits for a rate takes place once another call that was counted has not taken place.
+func TestToolRateAfterUncount(t *testing.T) {
+	awaitPeriod(t, time.Hour)
+	f, reads := ratesFleet(t)
+	f.limit(t, schemas.TenantLimits{ToolRates: map[string]schemas.Rate{"crm/export": "1/h"}})
+	what := rateTools + subjectEncoding.EncodeToString([]byte("crm/export"))
+	counter, _, err := f.countRate(t.Context(), "acme", what, "1/h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		if err := j.AwaitToolRate(ctx, []string{"crm/export"}); err != nil {
+			return nil, err
+		}
+		return succeed(ctx, j)
+	}})
+	id := f.submit(t, "x", `{"code":"x"}`).TaskID
+	if _, err := reads.NextMsg(hangTime); err != nil {
+		t.Fatalf("read of the rate: %v", err)
+	}
+	if err := f.uncount(t.Context(), counter); err != nil {
+		t.Fatal(err)
+	}
+	if rec := f.await(t, id); rec.Status != schemas.Succeeded {
+		t.Errorf("task = %s, want succeeded", rec.Status)
 	}
 }
 

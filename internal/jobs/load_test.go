@@ -22,7 +22,7 @@ import (
 
 // TestLoad checks the backlog with tasks of three tenants, two pools and two priorities, of which two run.
 func TestLoad(t *testing.T) {
-	awaitHour(t) // counters are those of a day
+	awaitPeriod(t, 24*time.Hour)
 	f := newFleet(t)
 	submit := func(tenant, id, pool, priority string) {
 		t.Helper()

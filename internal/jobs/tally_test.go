@@ -16,7 +16,7 @@ import (
 
 // Usage counts what tasks of each tenant used, including runs that were repeated, once the worker has stopped.
 func TestUsage(t *testing.T) {
-	awaitHour(t) // counters are those of a day
+	awaitPeriod(t, 24*time.Hour)
 	f := newFleet(t)
 	large := strings.Repeat("x", 300<<10)
 	stop := f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
@@ -78,7 +78,7 @@ func TestUsage(t *testing.T) {
 
 // The estimate of a queued task follows from the tenant's usage today, its share of the slots and its position.
 func TestEstimate(t *testing.T) {
-	awaitHour(t) // counters are those of a day
+	awaitPeriod(t, 24*time.Hour)
 	f := newFleet(t)
 	var used tally
 	today := tallyKey{"acme", time.Now().Unix() / secondsPerDay}
@@ -120,7 +120,7 @@ func TestEstimate(t *testing.T) {
 
 // Counts that could not be added to the counters of the queue are added later.
 func TestTallyKeepsCounts(t *testing.T) {
-	awaitHour(t) // counters are those of a day
+	awaitPeriod(t, 24*time.Hour)
 	f := newFleet(t)
 	var counts tally
 	counts.countRun("acme", time.Second, 5, &schemas.Result{Output: "123"})
@@ -159,7 +159,7 @@ func BenchmarkTally(b *testing.B) {
 
 // Waits are estimated from counts: a quantile is in the range of the wait that has this rank.
 func TestWaitQuantile(t *testing.T) {
-	awaitHour(t) // counters are those of a day
+	awaitPeriod(t, 24*time.Hour)
 	f := newFleet(t)
 	var used tally
 	for range 98 {
