@@ -108,14 +108,15 @@ func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// The tenant comes last: a process that is lost between the writes leaves one that can be removed again.
+	// A process that is lost between the writes leaves a tenant that can be removed again: a known one, or an unknown one
+	// with limits or a pause. These come last, because without them the tasks of a known tenant would run.
 	for _, t := range tokens {
 		if err := c.RevokeToken(ctx, t.ID); err != nil && !errors.Is(err, ErrUnknownToken) {
 			return err
 		}
 	}
 	found := len(tokens) > 0
-	for _, key := range []string{limitsKey + name, pauseKeyOf("tenant/" + name), tenantKey + name} {
+	for _, key := range []string{tenantKey + name, limitsKey + name, pauseKeyOf("tenant/" + name)} {
 		existed, err := c.dropControl(ctx, key)
 		if err != nil {
 			return err

@@ -324,7 +324,7 @@ func TestCreatedTenant(t *testing.T) {
 // A process may be lost between any two writes of a removal. A tenant that is removed then has no tokens, and one that
 // is not can be removed again.
 func TestRemoveTenantLost(t *testing.T) {
-	const writes = 6 // two for each token, that of the limits, and the tenant's
+	const writes = 7 // two for each token, and those of the tenant, the limits and the pause
 	for n := range writes {
 		f := newFleet(t, onlyAcme)
 		if _, err := f.CreateTenant(t.Context(), "new", ""); err != nil {
@@ -338,12 +338,23 @@ func TestRemoveTenantLost(t *testing.T) {
 		if _, err := f.SetLimits(t.Context(), "new", schemas.TenantLimits{Weight: new(2)}); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := f.Pause(t.Context(), schemas.Pause{Target: "tenant/new"}); err != nil {
+			t.Fatal(err)
+		}
 		js := f.js
 		f.js = &lostPurges{JetStream: js, left: n}
 		if err := f.RemoveTenant(t.Context(), "new"); !errors.Is(err, errLostPurge) {
 			t.Errorf("RemoveTenant with %d of %d writes = %v, want %v", n, writes, err, errLostPurge)
 		}
 		f.js = js
+		tenants, err := f.ListTenants(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pauses, err := f.Pauses(t.Context())
+		if err != nil || len(tenants) > len(pauses) {
+			t.Errorf("after %d writes, the tenant exists without its pause: %v, %v", n, pauses, err)
+		}
 		if err := f.RemoveTenant(t.Context(), "new"); err != nil {
 			t.Errorf("RemoveTenant after %d writes of the first one: %v", n, err)
 		}
@@ -351,9 +362,11 @@ func TestRemoveTenantLost(t *testing.T) {
 		if diff := cmp.Diff([]schemas.Token{}, tokens); err != nil || diff != "" {
 			t.Errorf("tokens of the removed tenant, %v (-want +got):\n%s", err, diff)
 		}
-		tenants, err := f.ListTenants(t.Context())
-		if err != nil || len(tenants) != 0 {
+		if tenants, err = f.ListTenants(t.Context()); err != nil || len(tenants) != 0 {
 			t.Errorf("ListTenants = %v, %v, want none", tenants, err)
+		}
+		if pauses, err = f.Pauses(t.Context()); err != nil || len(pauses) != 0 {
+			t.Errorf("Pauses = %v, %v, want none", pauses, err)
 		}
 		if limits, err := f.AllLimits(t.Context()); err != nil || len(limits) != 0 {
 			t.Errorf("AllLimits = %v, %v, want none", limits, err)
