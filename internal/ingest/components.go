@@ -54,10 +54,12 @@ var fixedSchemas = map[string]string{
 		"deadline":{"type":"string","format":"date-time"},"outputs":{"type":"object"},"inputs":{"type":"object"},
 		"workflow":{"type":"object"},"error":{"type":"object","properties":{"code":{"type":"string"},
 		"message":{"type":"string"},"step":{"type":"string"}}},
-		"steps":{"type":"array","items":{"type":"object","required":["id","status"],"properties":{
-		"id":{"type":"string"},
+		"steps":{"type":"array","items":{"$ref":"#/components/schemas/StepRun"}}}}`,
+	"StepRun": `{"type":"object","required":["status"],"properties":{"id":{"type":"string"},
 		"status":{"enum":["pending","running","waiting","succeeded","failed","skipped","cancelled"]},
-		"attempt":{"type":"integer"},"task_id":{"type":"string"},"message":{"type":"string"},"result":{}}}}}}`,
+		"attempt":{"type":"integer"},"task_id":{"type":"string"},"run_id":{"type":"string"},
+		"message":{"type":"string"},"result":{},
+		"items":{"type":"array","items":{"$ref":"#/components/schemas/StepRun"}}}}`,
 	"BatchItems": `{"type":"array","items":{"$ref":"#/components/schemas/BatchItem"}}`,
 }
 

@@ -297,6 +297,8 @@ func TestSelectorsAreChecked(t *testing.T) {
 		{ingesttest.Token, "POST", "/v1/tasks", `{"code":"1","workspace":""}`, "bad_event"},
 		{ingesttest.Token, "POST", "/v1/tasks", `{"code":"1","workspace":null}`, "bad_event"},
 		{ingesttest.Token, "POST", "/v1/tasks", `{"code":"1","idempotencykey":""}`, "bad_event"},
+		{ingesttest.Token, "POST", "/v1/workflows/runs", `{"workflow":{},"idempotencykey":""}`, "bad_json"},
+		{ingesttest.Token, "POST", "/v1/workflows/runs/x/rerun", `{"from":"a","idempotencykey":""}`, "bad_json"},
 		{ingesttest.Token, "POST", "/v1/tasks", `{"code":"1","inputs":{"a":1,"a":2}}`, "bad_json"},
 		{ingesttest.Token, "POST", "/v1/tasks", `{"code":"1","partitionkey":"\ud800"}`, "bad_json"},
 		{ingesttest.Token, "POST", approvals, `{"call":null,"approve":true}`, "bad_json"},

@@ -51,7 +51,7 @@ type toolCall struct {
 type toolAnswer struct {
 	Call  string          `json:"call"`
 	Value json.RawMessage `json:"value,omitempty"`
-	Error *string         `json:"error,omitempty"` // may be empty, as str(ValueError()) in Python
+	Error *string         `json:"error,omitempty"` // may be empty, as str(ValueError()) in Python, or beside a value
 }
 
 // postRegistration registers tools of the tenant for as long as the response is open. The response is a stream of
@@ -251,7 +251,7 @@ func (g *registration) call(ctx context.Context, offer tools.Offer, name jobs.To
 
 func (a toolAnswer) response() tools.OfferedResponse {
 	switch {
-	case a.Error != nil:
+	case a.Error != nil && (*a.Error != "" || len(a.Value) == 0):
 		return tools.OfferedResponse{Code: tools.OfferFailed, Error: *a.Error}
 	case len(a.Value) == 0:
 		return tools.OfferedResponse{Value: json.RawMessage("null")}

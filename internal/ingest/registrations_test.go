@@ -115,17 +115,20 @@ func TestRegisteredToolOverHTTP(t *testing.T) {
 		t.Errorf("second answer = %s, want %s", got, errcode.UnknownCall)
 	}
 
-	answered = callTool(t.Context(), f.Jobs, "default")
-	call = nextCall(t, lines)
-	request(t, f, "POST", path, jsonType, strings.NewReader(`{"call":"`+call.ID+`","error":"ValueError: no"}`))
-	if got, want := <-answered, `{"error":"ValueError: no","code":"failed"}`; got != want {
-		t.Errorf("response with an error = %s, want %s", got, want)
-	}
-	answered = callTool(t.Context(), f.Jobs, "default")
-	call = nextCall(t, lines)
-	request(t, f, "POST", path, jsonType, strings.NewReader(`{"call":"`+call.ID+`","error":""}`))
-	if got, want := <-answered, `{"code":"failed"}`; got != want {
-		t.Errorf("response with an empty error = %s, want %s", got, want)
+	for fields, want := range map[string]string{
+		`"error":"ValueError: no"`: `{"error":"ValueError: no","code":"failed"}`,
+		`"error":""`:               `{"code":"failed"}`,
+		`"value":1,"error":"no"`:   `{"error":"no","code":"failed"}`,
+		`"value":1,"error":""`:     `{"value":1}`,
+		`"value":null,"error":""`:  `{"value":null}`,
+		`"value":2,"error":null`:   `{"value":2}`,
+	} {
+		answered = callTool(t.Context(), f.Jobs, "default")
+		call = nextCall(t, lines)
+		request(t, f, "POST", path, jsonType, strings.NewReader(`{"call":"`+call.ID+`",`+fields+`}`))
+		if got := <-answered; got != want {
+			t.Errorf("response for the answer %s = %s, want %s", fields, got, want)
+		}
 	}
 
 	// Answers of which JSON escapes much fit as they are; larger ones become an error.

@@ -31,11 +31,9 @@ func (s *Server) postRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	key, wrong := idempotencyKey(r.Header.Get("Idempotency-Key"), in.Key)
-	if wrong != nil {
-		return wrong
+	if in.Key, err = keyOf(r, in.Key); err != nil {
+		return err
 	}
-	in.Key = key
 	for what, name := range map[string]string{"workspace": in.Workspace, "session": in.Session} {
 		if name == "" {
 			continue
@@ -48,6 +46,15 @@ func (s *Server) postRun(w http.ResponseWriter, r *http.Request) error {
 	}
 	run, err := s.workflows.Start(r.Context(), identityOf(r.Context()).tenant, in)
 	return respond(w, run, err)
+}
+
+// keyOf returns the idempotency key of a request. inBody is the one of its body, or "".
+func keyOf(r *http.Request, inBody string) (string, error) {
+	key, e := idempotencyKey(r.Header.Get("Idempotency-Key"), inBody)
+	if e != nil {
+		return "", e
+	}
+	return key, nil
 }
 
 func (s *Server) getRuns(w http.ResponseWriter, r *http.Request) error {
@@ -83,11 +90,9 @@ func (s *Server) rerun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	key, wrong := idempotencyKey(r.Header.Get("Idempotency-Key"), in.Key)
-	if wrong != nil {
-		return wrong
+	if in.Key, err = keyOf(r, in.Key); err != nil {
+		return err
 	}
-	in.Key = key
 	run, err := s.workflows.Rerun(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"), in, s.fork)
 	return respond(w, run, err)
 }
