@@ -29,8 +29,8 @@ func (b *breakable) Get(ctx context.Context, key string, o objects.GetOptions) (
 	return b.Objects.Get(ctx, key, o)
 }
 
-// TestReady checks that /readyz responds with 503 within its time limit while the object store or the queue does not
-// respond.
+// TestReady checks that /readyz responds with 503, and does not wait for long, while the object store or the queue does
+// not respond.
 func TestReady(t *testing.T) {
 	store := &breakable{Objects: mem.New()}
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {

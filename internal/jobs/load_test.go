@@ -199,6 +199,9 @@ func TestObserve(t *testing.T) {
 	}
 	defer unregister()
 	f.submit(t, "1", `{"code":"x"}`)
+	if _, err := f.OpenHeadBucket(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	scrape := func() string {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
@@ -222,6 +225,7 @@ func TestObserve(t *testing.T) {
 		`codefleet_queue_size{stream="TASKS"} `,
 		`codefleet_queue_size{stream="KV_TOKENS"} `,
 		`codefleet_queue_size{stream="KV_WORKFLOWS"} `,
+		`codefleet_queue_size{stream="KV_HEADS"} `,
 	} {
 		if !strings.Contains(text, "\n"+want) {
 			t.Errorf("metrics lack %q:\n%s", want, text)

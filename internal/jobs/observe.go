@@ -72,7 +72,7 @@ func (c *Client) overview(ctx context.Context) (v overview, err error) {
 	if v.workers, err = c.Workers(ctx); err != nil {
 		return v, err
 	}
-	own := c.streamNames()
+	own := append(c.streamNames(), "KV_"+bucketHeads)
 	list := c.js.ListStreams(ctx)
 	for info := range list.Info() {
 		if slices.Contains(own, info.Config.Name) { // other programs may use the account, too
@@ -82,7 +82,7 @@ func (c *Client) overview(ctx context.Context) (v overview, err error) {
 	return v, list.Err()
 }
 
-// streamNames returns the names of the fleet's streams, with those of its buckets.
+// streamNames returns the names of the streams that every fleet has, with those of its buckets.
 func (c *Client) streamNames() []string {
 	list := []string{"OBJ_" + bucketObjects}
 	for _, bucket := range []string{

@@ -102,10 +102,11 @@ func (c *Client) submittedMessage(ctx context.Context, rec storedRecord) (m *jet
 	for range swapTries {
 		if rec.Status.Terminal() {
 			m, err = c.endedMessage(ctx, rec)
+			// The queue may still have the message of a task that was cancelled before it ran.
 			if rec.Run > 0 || rec.Status != schemas.Cancelled || !errors.Is(err, jetstream.ErrMsgNotFound) {
 				return m, err
 			}
-		} // else it was cancelled before it ran, and the queue may still have the message
+		}
 		if m, _, err = c.queuedMessage(ctx, rec); !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return m, err
 		}

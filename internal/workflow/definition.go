@@ -28,6 +28,7 @@ const (
 	maxSteps       = 500                 // steps in a workflow and the workflows within it
 	maxExpressions = 2000                // in a workflow and the workflows within it
 	maxSource      = 64 << 10            // bytes of all expressions
+	maxQuoted      = 200                 // bytes of an expression in an error
 	maxNesting     = 64                  // levels of lists and objects in values
 	maxInstances   = 1200                // steps and items of a run
 	defaultTime    = 24 * time.Hour
@@ -251,7 +252,7 @@ func (c *checker) step(p *Plan, i int, s *step, path string, depth int) {
 	if s.When != "" {
 		s.when = c.expression(path+"/when", s.When, outer)
 		if s.when != nil && !s.when.IsCondition() {
-			c.add(path+"/when", "the expression %q is not true or false", s.When)
+			c.add(path+"/when", "the expression %q is not true or false", text.Truncate(s.When, maxQuoted))
 		}
 	}
 	s.timeout = c.duration(path+"/timeout", s.Timeout)
@@ -332,7 +333,8 @@ func (c *checker) wait(s *step, path string, in scope) {
 			in.variables = slices.Sorted(slices.Values(append(slices.Clone(in.variables), "data", "event")))
 			s.filter = c.expression(path+"/event/filter", w.Event.Filter, in)
 			if s.filter != nil && !s.filter.IsCondition() {
-				c.add(path+"/event/filter", "the expression %q is not true or false", w.Event.Filter)
+				c.add(path+"/event/filter", "the expression %q is not true or false",
+					text.Truncate(w.Event.Filter, maxQuoted))
 			}
 		}
 	}

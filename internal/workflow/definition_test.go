@@ -110,6 +110,15 @@ func TestBadDefinitions(t *testing.T) {
 			"/steps/0/when", "not true or false",
 		},
 		{
+			"a long expression", "{name: x, steps: [{id: a, code: '1', when: '[" + strings.Repeat("1,", 500) + "1]'}]}",
+			"/steps/0/when", `the expression "[` + strings.Repeat("1,", 98) + `…" is not true or false`,
+		},
+		{
+			"a long filter",
+			"{name: x, steps: [{id: a, wait: {event: {type: t, filter: '[" + strings.Repeat("1,", 500) + "1]'}}}]}",
+			"/steps/0/wait/event/filter", `the expression "[` + strings.Repeat("1,", 98) + `…" is not true or false`,
+		},
+		{
 			"unknown variable", "{name: x, steps: [{id: a, code: '1', when: 'item == 1'}]}",
 			"/steps/0/when", "undeclared reference to 'item'",
 		},
