@@ -125,6 +125,7 @@ func isDrift(err error) bool {
 // requests, or if it responded with the HTTP status of an error. It keeps the connection after a timeout, a cancelled
 // context, an error response, a malformed message, or a message above the limit from a process.
 func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, httpRefusal *refusal, err error) error {
+	err = httpRefusal.cause(err)
 	status, reason := httpRefusal.explain(u.redactor)
 	out := &tools.UpstreamError{Server: u.Name, Sent: true}
 	wire, isWire := errors.AsType[*jsonrpc.Error](err)
@@ -410,15 +411,17 @@ func (s *mcpSession) listTools(ctx context.Context) iter.Seq2[*sdk.Tool, error] 
 }
 
 // classifyListing returns the reason of a failed listing, and an error without the session's ID. The reason is Lost if
-// the connection or its session has ended, so that a call can be made on a new connection.
+// the connection or its session has ended, so that a call can be made on a new connection. It is Down if the listing
+// would fail there, too.
 func (s *mcpSession) classifyListing(ctx context.Context, httpRefusal *refusal, err error) (tools.Reason, error) {
+	err = httpRefusal.cause(err)
 	status, explanation := httpRefusal.explain(s.up.redactor)
 	switch {
 	case status == http.StatusNotFound:
 		return tools.Lost, errors.New(explanation)
 	case status != 0:
 		return tools.Down, errors.New(explanation)
-	case ctx.Err() != nil || isResponse(err):
+	case ctx.Err() != nil || isResponse(err) || errors.Is(err, errTooLarge) || errors.Is(err, errTooManyRequests):
 		return tools.Down, err
 	}
 	return tools.Lost, err

@@ -237,3 +237,35 @@ func TestEscapedSecrets(t *testing.T) {
 		}
 	}
 }
+
+// A list of tools that is too large is not requested again on a new connection.
+func TestLargeList(t *testing.T) {
+	t.Parallel()
+	server := sdk.NewServer(&sdk.Implementation{Name: "web"}, nil)
+	sdk.AddTool(server, &sdk.Tool{Name: "hello", Description: strings.Repeat("x", 2<<20)},
+		func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+			return &sdk.CallToolResult{}, nil, nil
+		})
+	var lists atomic.Int64
+	server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
+			if method == "tools/list" {
+				lists.Add(1)
+			}
+			return next(ctx, method, r)
+		}
+	})
+	for _, asJSON := range []bool{false, true} {
+		web := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server },
+			&sdk.StreamableHTTPOptions{JSONResponse: asJSON}))
+		t.Cleanup(func() { // after the manager's
+			web.CloseClientConnections()
+			web.Close()
+		})
+		m, _ := manager(t, mcp.Server{Name: "web", URL: web.URL, Limits: mcp.Limits{MaxResultBytes: 1 << 20}})
+		_, err := m.Call(t.Context(), tools.Request{Server: "web", Tool: "hello", Args: json.RawMessage(`{}`), Hash: "x"})
+		if n := lists.Swap(0); n != 1 || reason(t, err) != tools.Down || !strings.Contains(err.Error(), "is too large") {
+			t.Errorf("JSON %t: call after %d lists = %v, want down after one: the list is too large", asJSON, n, err)
+		}
+	}
+}

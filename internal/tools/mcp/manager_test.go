@@ -713,8 +713,8 @@ func TestStreamableHTTP(t *testing.T) {
 		if got, err := call("web", "hello", `{"Size":2}`); err != nil || got.Content[0].Text != "Bearer kxx" {
 			t.Errorf("stateless %t: hello = %+v, %v; want Bearer kxx", mode, got, err)
 		}
-		if _, err := call("web", "hello", `{"Size":2000000}`); err == nil {
-			t.Errorf("stateless %t: a result of two megabytes = nil, want an error", mode)
+		if _, err := call("web", "hello", `{"Size":2000000}`); err == nil || reason(t, err) != tools.TooLarge {
+			t.Errorf("stateless %t: a result of two megabytes = %v, want that it is too large", mode, err)
 		}
 		if got, err := call("web", "hello", `{"Size":1}`); err != nil || got.Content[0].Text != "Bearer kx" {
 			t.Errorf("stateless %t, after the large one: hello = %+v, %v; want Bearer kx", mode, got, err)

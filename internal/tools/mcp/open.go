@@ -213,12 +213,15 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	if isStream(r, resp) { // each event has its own limit
 		events := newEventReader(resp.Body, int(t.maxBytes))
 		events.requests, resp.Body = t.requests, events
-		return resp, nil
+	} else {
+		resp.Body = &exactBody{
+			ReadCloser: &limitedBody{ReadCloser: resp.Body, left: t.maxBytes}, refusal: resp.StatusCode >= 400,
+		}
+		resp.ContentLength = -1
 	}
-	resp.Body = &exactBody{
-		ReadCloser: &limitedBody{ReadCloser: resp.Body, left: t.maxBytes}, refusal: resp.StatusCode >= 400,
+	if f, ok := r.Context().Value(refusalKey{}).(*refusal); ok {
+		resp.Body = notedBody{resp.Body, f}
 	}
-	resp.ContentLength = -1
 	return resp, nil
 }
 

@@ -2,7 +2,9 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,7 +21,8 @@ type refusal struct {
 	status    int
 	mediaType string // if it is the reason
 	body      string
-	otherHost bool // a request to another host was not sent
+	otherHost bool  // a request to another host was not sent
+	unread    error // why the rest of the response was not read
 }
 
 type refusalKey struct{}
@@ -60,6 +63,30 @@ func noteOtherHost(ctx context.Context) {
 		defer f.mu.Unlock()
 		f.otherHost = true
 	}
+}
+
+// notedBody is the body of a response. If it ends with an error of this package, the refusal keeps that: the SDK returns
+// only its text, or another error.
+type notedBody struct {
+	io.ReadCloser
+	refusal *refusal
+}
+
+func (b notedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, errTooLarge) || errors.Is(err, errTooManyRequests) {
+		b.refusal.mu.Lock()
+		defer b.refusal.mu.Unlock()
+		b.refusal.unread = err
+	}
+	return n, err
+}
+
+// cause returns why the rest of a response was not read, or else err.
+func (f *refusal) cause(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return cmp.Or(f.unread, err)
 }
 
 func (f *refusal) toOtherHost() bool {
