@@ -185,7 +185,7 @@ func TestDelayedTasksAreBounded(t *testing.T) {
 	}
 }
 
-// awaitPeriod waits for the next period if it begins within two minutes: the counters of a test are those of one period.
+// awaitPeriod waits for the next period if it begins within two minutes: a test's counters are those of one period.
 func awaitPeriod(t *testing.T, period time.Duration) {
 	t.Helper()
 	if left := time.Until(time.Now().Truncate(period).Add(period)); left < 2*time.Minute {

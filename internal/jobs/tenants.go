@@ -108,8 +108,8 @@ func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// A process that is lost between the writes leaves a tenant that can be removed again: a known one, or an unknown one
-	// with limits or a pause. These come last, because without them the tasks of a known tenant would run.
+	// A process that is lost between the writes leaves a tenant that can be removed again: a known one, or an unknown
+	// one with limits or a pause. These come last, because without them the tasks of a known tenant would run.
 	for _, t := range tokens {
 		if err := c.RevokeToken(ctx, t.ID); err != nil && !errors.Is(err, ErrUnknownToken) {
 			return err

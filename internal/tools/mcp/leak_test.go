@@ -263,8 +263,10 @@ func TestLargeList(t *testing.T) {
 			web.Close()
 		})
 		m, _ := manager(t, mcp.Server{Name: "web", URL: web.URL, Limits: mcp.Limits{MaxResultBytes: 1 << 20}})
-		_, err := m.Call(t.Context(), tools.Request{Server: "web", Tool: "hello", Args: json.RawMessage(`{}`), Hash: "x"})
-		if n := lists.Swap(0); n != 1 || reason(t, err) != tools.Down || !strings.Contains(err.Error(), "is too large") {
+		_, err := m.Call(t.Context(), tools.Request{
+			Server: "web", Tool: "hello", Args: json.RawMessage(`{}`), Hash: "x",
+		})
+		if n := lists.Swap(0); n != 1 || reason(t, err) != tools.Down || !strings.Contains(err.Error(), "too large") {
 			t.Errorf("JSON %t: call after %d lists = %v, want down after one: the list is too large", asJSON, n, err)
 		}
 	}

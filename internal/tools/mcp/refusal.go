@@ -65,8 +65,8 @@ func noteOtherHost(ctx context.Context) {
 	}
 }
 
-// notedBody is the body of a response. If it ends with an error of this package, the refusal keeps that: the SDK returns
-// only its text, or another error.
+// notedBody is the body of a response. If it ends with an error of this package, the refusal keeps the error: the SDK
+// returns only its text, or another error.
 type notedBody struct {
 	io.ReadCloser
 	refusal *refusal
