@@ -410,7 +410,7 @@ func TestQueueDoesNotRespond(t *testing.T) {
 		t.Errorf("batch = %d %s, want 207 and 503 for the last of 100 events", resp.StatusCode, got)
 	}
 	if elapsed := time.Since(start); elapsed > time.Minute {
-		t.Errorf("the batch took %s, want at most a minute: it waits 1s for the queue, once for all its events", elapsed)
+		t.Errorf("the batch took %s, want at most a minute: it waits 1s for the queue, for all events", elapsed)
 	}
 	for _, path := range []string{"/healthz", "/health"} {
 		if resp, _ := request(t, f, "GET", path, nil, nil); resp.StatusCode != 200 {
