@@ -49,6 +49,12 @@ func (c *Client) WorkflowRuns(ctx context.Context, limit int) ([]WorkflowRun, er
 	return get[[]WorkflowRun](ctx, c, url.Values{"limit": {strconv.Itoa(limit)}}, "workflows", "runs")
 }
 
+// AskingRuns is like WorkflowRuns, but returns only runs with a step that waits for an answer.
+func (c *Client) AskingRuns(ctx context.Context, limit int) ([]WorkflowRun, error) {
+	query := url.Values{"asking": {"true"}, "limit": {strconv.Itoa(limit)}}
+	return get[[]WorkflowRun](ctx, c, query, "workflows", "runs")
+}
+
 // WorkflowRun returns a run with its definition, its inputs and the results of its steps. If it does not exist, the
 // error has the code "unknown_run".
 func (c *Client) WorkflowRun(ctx context.Context, id string) (WorkflowRun, error) {

@@ -400,9 +400,11 @@ class Agent:
         """Return the record of a run of a workflow, with the results of its steps."""
         return self._request("GET", _path("workflows", "runs", run_id))
 
-    def workflow_runs(self, limit=100):
-        """Return the records of the runs, without results. The run with the latest change comes first."""
-        return self._request("GET", f"{_path('workflows', 'runs')}?limit={limit}")
+    def workflow_runs(self, limit=100, asking=False):
+        """Return the records of the runs, without results. The run with the latest change comes first. If `asking`, return
+        only runs with a step that waits for an answer."""
+        asks = "&asking=true" if asking else ""
+        return self._request("GET", f"{_path('workflows', 'runs')}?limit={limit}{asks}")
 
     def wait_workflow(self, run_id, timeout=None):
         """Return the record of a run once the run has ended, or waits for people, time or events. Raise TimeoutError after

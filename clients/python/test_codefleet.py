@@ -160,6 +160,7 @@ class Workflows(unittest.TestCase):
         with self.assertRaises(FleetError) as caught:
             agent.answer_workflow(run["run_id"], "ask", {"ok": "yes"})
         self.assertEqual((caught.exception.code, caught.exception.path), ("bad_answer", "/values/ok"))
+        self.assertIn(run["run_id"], [r["run_id"] for r in agent.workflow_runs(asking=True)])
         agent.answer_workflow(run["run_id"], "ask", {"ok": True})
         run = agent.wait_workflow(run["run_id"], 10)
         self.assertEqual((run["status"], run["outputs"]), ("succeeded", {"n": 6, "tell": "succeeded"}))
@@ -170,6 +171,7 @@ class Workflows(unittest.TestCase):
         again = agent.wait_workflow(again["run_id"], 10)
         self.assertEqual((again["outputs"]["n"], again["rerun_of"], again["steps"][0]["kept"]), (8, run["run_id"], True))
         self.assertIn(run["run_id"], [r["run_id"] for r in agent.workflow_runs(limit=50)])
+        self.assertNotIn(run["run_id"], [r["run_id"] for r in agent.workflow_runs(asking=True)])
 
     def test_cancel(self):
         agent = create_agent()

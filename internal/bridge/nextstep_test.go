@@ -38,7 +38,7 @@ var hintsForHTTP = map[string]string{
 	"GET /v1/sessions lists sessions; the session is known once a task that names it has ended": errcode.UnknownSession,
 	"GET /v1/tools lists the tools":                                            errcode.UnknownTool,
 	"GET /v1/workflows/runs lists the runs":                                    errcode.UnknownRun,
-	"GET /v1/workflows/runs lists them: answer or cancel some":                 errcode.AutomationLimit,
+	"GET /v1/workflows/runs lists them: cancel some":                           errcode.AutomationLimit,
 	"GET /v1/tokens lists the tokens; those of the settings are removed there": "*" + errcode.UnknownToken,
 	"GET /v1/fleet lists the workers":                                          "*" + errcode.UnknownWorker,
 }

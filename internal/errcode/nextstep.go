@@ -63,9 +63,9 @@ var nextSteps = map[string]NextStep{
 		Tool:    "list_automation lists schedules, triggers and webhooks",
 	},
 	AutomationLimit: {
-		Command: "codefleet workflow runs, codefleet schedules ls, codefleet triggers ls or codefleet webhooks ls " +
-			"lists them: cancel or remove some",
-		Tool: "list_workflow_runs or list_automation lists them: cancel or remove some",
+		Command: "cancel some of the runs that codefleet workflow runs lists; or remove some of what " +
+			"codefleet schedules ls, codefleet triggers ls or codefleet webhooks ls lists",
+		Tool: "cancel some of the runs that list_workflow_runs lists, or remove some of what list_automation lists",
 	},
 	UnknownToken:  {Command: "codefleet tokens  (lists the tokens)"},
 	UnknownWorker: {Command: "codefleet workers  (lists the workers)"},

@@ -156,7 +156,7 @@ var automations = []Error{
 		"Choose another name, or remove the other one first."),
 	row(AutomationLimit, "409 blocked",
 		"The tenant has as many schedules, triggers, webhooks or active workflow runs as it may have.",
-		"Remove some that are not needed; answer or cancel workflow runs."),
+		"Cancel workflow runs, or remove schedules, triggers or webhooks, that are not needed."),
 	row(UnknownAutomation, "404", "The tenant has no schedule, trigger or webhook with this name.",
 		"Check the name; `codefleet schedules ls` lists the schedules."),
 }

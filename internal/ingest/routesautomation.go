@@ -96,7 +96,7 @@ func (s *Server) workflowRoutes() []route {
 			fails(submitErrors...).fails(errcode.BadWorkflow, errcode.AutomationLimit),
 		s.queueRow("GET /v1/workflows/runs", ScopeRead, s.getRuns,
 			"listRuns", "List workflow runs, the latest change first").
-			takes("limit").
+			takes("asking", "limit").
 			returns(200, "[]WorkflowRun").
 			fails(errcode.BadParameter),
 		named("GET", "", ScopeRead, s.getRun, "getRun", "Read a workflow run, with the results of its steps"),

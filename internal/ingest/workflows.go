@@ -62,8 +62,16 @@ func (s *Server) getRuns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.workflows.List(r.Context(), identityOf(r.Context()).tenant, limit)
-	return respondList(w, list, err)
+	asking, err := flagOf(r, "asking")
+	if err != nil {
+		return err
+	}
+	list := s.workflows.List
+	if asking {
+		list = s.workflows.ListAsking
+	}
+	runs, err := list(r.Context(), identityOf(r.Context()).tenant, limit)
+	return respondList(w, runs, err)
 }
 
 func (s *Server) getRun(w http.ResponseWriter, r *http.Request) error {

@@ -15,31 +15,23 @@ type askingRun struct {
 	Rows []stepRow
 }
 
-// getInbox shows what waits for a person: tool calls, and the questions of workflows. It searches the newest readLimit
-// runs, and shows at most listLimit of them.
+// getInbox shows what waits for a person: tool calls, and the questions of at most listLimit runs of workflows.
 func getInbox(q *request) error {
 	var data struct {
 		Approvals []client.PendingApproval
 		Asking    []askingRun
-		More      bool // whether older runs may ask, too
+		More      bool // whether other runs may ask, too
 	}
 	var err error
 	if data.Approvals, err = q.c.Approvals(q.ctx); err != nil {
 		return err
 	}
-	runs, err := q.c.WorkflowRuns(q.ctx, readLimit)
+	runs, err := q.c.AskingRuns(q.ctx, listLimit)
 	if err != nil {
 		return err
 	}
-	data.More = len(runs) == readLimit
+	data.More = len(runs) == listLimit
 	for _, r := range runs {
-		if !slices.ContainsFunc(r.Steps, waits) {
-			continue
-		}
-		if len(data.Asking) == listLimit {
-			data.More = true
-			break
-		}
 		if r, err = q.c.WorkflowRun(q.ctx, r.RunID); err != nil {
 			return err
 		}
@@ -49,11 +41,6 @@ func getInbox(q *request) error {
 		}
 	}
 	return q.show("inbox", "Inbox", data)
-}
-
-// waits reports whether a step, or an item of it, waits.
-func waits(s schemas.StepRun) bool {
-	return s.Status == schemas.WorkflowWaiting || slices.ContainsFunc(s.Items, waits)
 }
 
 // postDecision approves or denies a tool call.

@@ -23,6 +23,7 @@ type Effect struct {
 	Expires  time.Time // when the task expires; zero if it does not
 	Due      time.Time // by when the workflow must end
 	Cancel   bool      // whether to cancel what the effect began
+	Finally  bool      // whether the step is under finally
 	Task     *schemas.Task
 	Workflow *schemas.WorkflowRequest
 	Event    *EmittedEvent
@@ -57,7 +58,7 @@ func (p *Plan) Effects(
 
 // effect returns the effect of an attempt of a step.
 func (m *machine) effect(ctx context.Context, s *step, item int, x *schemas.StepRun) (Effect, error) {
-	e := Effect{Place: Place{s.ID, item, x.Attempt}, Expires: x.Due, Cancel: x.Cancelled}
+	e := Effect{Place: Place{s.ID, item, x.Attempt}, Expires: x.Due, Cancel: x.Cancelled, Finally: s.finally}
 	in, err := m.input(ctx, s, site{m.index[s.ID], item})
 	if e.Cancel && m.loadErr == nil && !expression.Interrupted(err) {
 		// The place says what to cancel. The inputs may no longer be valid, because run.status has changed.

@@ -36,8 +36,8 @@ type Event struct {
 	Answered *Answered
 	Occurred *Occurred
 	Cancel   bool
-	// ParentCancelled says that the step that started the run is cancelled. It may be repeated: unlike Cancel, it does
-	// not cancel the steps under finally.
+	// ParentCancelled says that the step that started the run, which is not under finally, is cancelled. The event may
+	// be applied repeatedly: unlike Cancel, it does not cancel the steps under finally.
 	ParentCancelled bool
 }
 

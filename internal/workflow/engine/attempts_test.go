@@ -100,3 +100,74 @@ func TestRepeatAfterNarrowing(t *testing.T) {
 		}
 	}
 }
+
+// TestGetRefused checks that a run can be read whose definition this version refuses.
+func TestGetRefused(t *testing.T) {
+	e := newEngine(t)
+	definition := json.RawMessage(`{"name":"w","steps":[{"id":"a","code":"1"}]}`)
+	plan, err := Compile(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := schemas.WorkflowRun{
+		RunID: jobs.TaskID("acme", jobs.WorkflowSource, "r"), Tenant: "acme", Workspace: "main",
+	}
+	refused := json.RawMessage(`{"name":"w","steps":[{"id":"a","poem":"1"}]}`)
+	values := map[string]json.RawMessage{definitionKey: refused, workflow.InputsKey: json.RawMessage("{}")}
+	if _, err := e.putNew(t.Context(), "acme", run.RunID, values); err != nil {
+		t.Fatal(err)
+	}
+	store, err := e.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := json.Marshal(plan.New(run, e.Now(t.Context())))
+	if err == nil {
+		_, err = store.Swap(t.Context(), "acme", run.RunID, record, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err = e.Get(t.Context(), "acme", run.RunID)
+	if err != nil || run.Status.Ended() || string(run.Workflow) != string(refused) {
+		t.Errorf("Get = %s, %s, %v, want an active run with its definition", run.Status, run.Workflow, err)
+	}
+}
+
+// TestListAsking checks that ListAsking returns only runs with a step, or an item of a step, that waits for an answer.
+func TestListAsking(t *testing.T) {
+	e := newEngine(t)
+	const form = `"form":{"type":"object","properties":{"ok":{"type":"boolean"}}}`
+	begun := map[string]string{}
+	for _, name := range []string{"step", "loop", "event", "task", "cancelled"} {
+		step := map[string]string{
+			"step":      `"ask":{` + form + `}`,
+			"cancelled": `"ask":{` + form + `}`,
+			"loop":      `"for_each":{"in":["a","b"]},"ask":{"message":"${ item }?",` + form + `}`,
+			"event":     `"wait":{"event":{"type":"never"}}`,
+			"task":      `"code":"1"`,
+		}[name]
+		run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(
+			`{"name":"w","steps":[{"id":"a",` + step + `}]}`,
+		)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun[run.RunID] = name
+		if name == "cancelled" {
+			if _, err := e.Cancel(t.Context(), "acme", run.RunID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for limit, want := range map[int][]string{1: {"loop"}, 10: {"loop", "step"}} {
+		runs, err := e.ListAsking(t.Context(), "acme", limit)
+		var got []string
+		for _, r := range runs {
+			got = append(got, begun[r.RunID])
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("ListAsking(%d) = %q, %v, want %q", limit, got, err, want)
+		}
+	}
+}

@@ -43,6 +43,7 @@ func TestCancelBeforeBegin(t *testing.T) {
 
 // TestParentCancelled checks that the cancellation of a run, however often it is repeated, does not cancel the steps
 // under finally of a run that one of its steps has started: whether that run has failed before, or has only these left.
+// If the step is itself under finally, the cancellation also cancels them.
 func TestParentCancelled(t *testing.T) {
 	const inner = `{"name":"inner","steps":[{"id":"a","needs":[],"code":"1"},{"id":"b","needs":[],"code":"1"}],
 		"finally":[{"id":"z","code":"1"}]}`
@@ -50,25 +51,30 @@ func TestParentCancelled(t *testing.T) {
 		place := workflow.Place{Step: step, Item: -1, Attempt: 1}
 		return workflow.Event{Ended: &workflow.Ended{Place: place, Status: status}}
 	}
+	const outer = `{"name":"outer","steps":[{"id":"s","workflow":` + inner + `}]}`
+	both := []workflow.Event{ended("a", schemas.WorkflowSucceeded), ended("b", schemas.WorkflowSucceeded)}
 	for _, c := range []struct {
-		name   string
-		events []workflow.Event
+		name, outer string
+		events      []workflow.Event
+		cancelled   bool // whether z is cancelled
 	}{
-		{"failed", []workflow.Event{ended("a", schemas.WorkflowFailed)}},
-		{"finishing", []workflow.Event{ended("a", schemas.WorkflowSucceeded), ended("b", schemas.WorkflowSucceeded)}},
-		{"both", []workflow.Event{ended("a", schemas.WorkflowFailed), ended("b", schemas.WorkflowFailed)}},
+		{"failed", outer, []workflow.Event{ended("a", schemas.WorkflowFailed)}, false},
+		{"finishing", outer, both, false},
+		{"both", outer, []workflow.Event{ended("a", schemas.WorkflowFailed), ended("b", schemas.WorkflowFailed)}, false},
+		{
+			"under finally", `{"name":"outer","steps":[{"id":"e","emit":{"type":"t"}}],"finally":[{"id":"s","workflow":` +
+				inner + `}]}`, both, true,
+		},
 	} {
 		e := newEngine(t)
-		run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{
-			Workflow: json.RawMessage(`{"name":"outer","steps":[{"id":"s","workflow":` + inner + `}]}`),
-		})
+		run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(c.outer)})
 		if err == nil {
 			run, err = e.Get(t.Context(), "acme", run.RunID)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		inner := run.Steps[0].RunID
+		inner := run.Steps[len(run.Steps)-1].RunID
 		for _, ev := range c.events {
 			if _, err := e.advance(t.Context(), "acme", inner, ev); err != nil {
 				t.Fatal(err)
@@ -87,9 +93,9 @@ func TestParentCancelled(t *testing.T) {
 			t.Fatal(err)
 		}
 		b, z := child.Steps[1].Status, child.Steps[2]
-		if !b.Ended() || z.Status != schemas.WorkflowRunning || z.Cancelled {
-			t.Errorf("%s: after the cancellation, b is %s, and z is %s, cancelled: %v; want b ended, and z running",
-				c.name, b, z.Status, z.Cancelled)
+		if !b.Ended() || z.Status.Ended() != c.cancelled || z.Cancelled != c.cancelled {
+			t.Errorf("%s: after the cancellation, b is %s, and z is %s, cancelled: %v; want b ended, and z cancelled: %v",
+				c.name, b, z.Status, z.Cancelled, c.cancelled)
 		}
 	}
 }
@@ -245,6 +251,9 @@ func TestEventsAfterEnd(t *testing.T) {
 	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: definition, Key: "k"})
 	if err != nil || run.RunID != parent.RunID || run.Status != parent.Status {
 		t.Errorf("Start = %s, %s, %v, want the run that has ended", run.RunID, run.Status, err)
+	}
+	if run, err := e.Get(t.Context(), "acme", parent.RunID); err != nil || run.Status != parent.Status {
+		t.Errorf("Get = %s, %v, want %s", run.Status, err, parent.Status)
 	}
 	check("events without an alarm", 0)
 	if n := len(e.plans); n > 0 {

@@ -203,7 +203,9 @@ func (e *Engine) doWorkflow(
 		child, err = e.start(ctx, run.Tenant, *effect.Workflow, from)
 	}
 	if effect.Cancel && err == nil && !child.Status.Ended() && child.Stopping != schemas.WorkflowCancelled {
-		child, err = e.advance(ctx, run.Tenant, from.id, workflow.Event{ParentCancelled: true})
+		child, err = e.advance(ctx, run.Tenant, from.id, workflow.Event{
+			Cancel: effect.Finally, ParentCancelled: !effect.Finally,
+		})
 	}
 	if refused, ok := errors.AsType[*jobs.RefusedError](err); ok {
 		if effect.Cancel {

@@ -49,7 +49,7 @@ func (e *Engine) admit(ctx context.Context, tenant string) error {
 	if known.runs >= limit {
 		r := refuse(errcode.AutomationLimit, "",
 			"the tenant has %d workflow runs that have not ended; the limit is %d", known.runs, limit)
-		r.Hint = "GET /v1/workflows/runs lists them: answer or cancel some"
+		r.Hint = "GET /v1/workflows/runs lists them: cancel some"
 		return r
 	}
 	known.runs++

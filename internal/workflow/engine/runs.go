@@ -12,6 +12,7 @@ import (
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/cloudevents/sdk-go/v2/types"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -42,15 +43,8 @@ func (e *Engine) Get(ctx context.Context, tenant, id string) (schemas.WorkflowRu
 	if run.Inputs, err = load(workflow.InputsKey); err != nil {
 		return run, explainNotFound(err, id)
 	}
-	// Without an error: a run can be read whose definition this version would refuse.
-	if plan, err := e.plan(ctx, tenant, id); err == nil && !run.Status.Ended() {
-		plan.Running(&run, func(place workflow.Place, isWorkflow bool, x *schemas.StepRun) {
-			if isWorkflow {
-				x.RunID = attemptID(run, place)
-			} else {
-				x.TaskID = attemptID(run, place)
-			}
-		})
+	if !run.Status.Ended() {
+		e.nameRunning(ctx, &run)
 	}
 	room := maxResults
 	for i := range run.Steps {
@@ -64,6 +58,22 @@ func (e *Engine) Get(ctx context.Context, tenant, id string) (schemas.WorkflowRu
 		}
 	}
 	return run, nil
+}
+
+// nameRunning sets the ids of the tasks and runs of a run's running attempts. It sets none if this version would refuse
+// the run's definition: the run can be read all the same.
+func (e *Engine) nameRunning(ctx context.Context, run *schemas.WorkflowRun) {
+	plan, err := e.plan(ctx, run.Tenant, run.RunID)
+	if err != nil {
+		return
+	}
+	plan.Running(run, func(place workflow.Place, isWorkflow bool, x *schemas.StepRun) {
+		if isWorkflow {
+			x.RunID = attemptID(*run, place)
+		} else {
+			x.TaskID = attemptID(*run, place)
+		}
+	})
 }
 
 // List returns a tenant's runs that were changed last, the latest first, without their inputs and results. It returns
@@ -83,21 +93,70 @@ func (e *Engine) List(ctx context.Context, tenant string, limit int) ([]schemas.
 		if err := json.Unmarshal(data, &run); err != nil {
 			return nil, err
 		}
-		for i := range run.Steps {
-			s := &run.Steps[i]
-			s.Result = nil
-			if !slices.ContainsFunc(s.Items, func(item schemas.StepRun) bool {
-				return item.Status == schemas.WorkflowWaiting
-			}) {
-				s.Items = nil
-			}
-			for k, item := range s.Items {
-				s.Items[k] = schemas.StepRun{Status: item.Status}
-			}
-		}
-		out = append(out, run)
+		out = append(out, listed(run))
 	}
 	return out, nil
+}
+
+// listed returns what a list has of a run.
+func listed(run schemas.WorkflowRun) schemas.WorkflowRun {
+	for i := range run.Steps {
+		s := &run.Steps[i]
+		s.Result = nil
+		if !slices.ContainsFunc(s.Items, func(item schemas.StepRun) bool {
+			return item.Status == schemas.WorkflowWaiting
+		}) {
+			s.Items = nil
+		}
+		for k, item := range s.Items {
+			s.Items[k] = schemas.StepRun{Status: item.Status}
+		}
+	}
+	return run
+}
+
+// ListAsking is like List, but returns only runs with a step that waits for an answer. It reads only the runs that have
+// not ended.
+func (e *Engine) ListAsking(ctx context.Context, tenant string, limit int) ([]schemas.WorkflowRun, error) {
+	store, err := e.automations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	alarms, err := store.List(ctx, KindAlarm, tenant) // a run has an alarm until it ends
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(alarms)
+	out := []schemas.WorkflowRun{}
+	for some := range slices.Chunk(alarms, atOnce) {
+		runs := make([]schemas.WorkflowRun, len(some))
+		group, ctx := errgroup.WithContext(ctx)
+		for i, alarm := range some {
+			group.Go(func() (err error) {
+				if runs[i], _, err = e.read(ctx, tenant, alarm.Name); errors.Is(err, jobs.ErrRunNotFound) {
+					err = nil // the run is about to be written, or will never be
+				}
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
+		for _, run := range runs {
+			if len(out) == limit {
+				return out, nil
+			}
+			if slices.ContainsFunc(run.Steps, asks) {
+				out = append(out, listed(run))
+			}
+		}
+	}
+	return out, nil
+}
+
+// asks reports whether a step, or an item of it, waits for an answer.
+func asks(s schemas.StepRun) bool {
+	return s.Status == schemas.WorkflowWaiting && s.Message != "" || slices.ContainsFunc(s.Items, asks)
 }
 
 // Cancel cancels a run: its running steps are cancelled, and then its steps under finally run. If these run already,
