@@ -57,7 +57,7 @@ func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 	}
 	if err != nil {
 		if e, ok := errors.AsType[*client.APIError](err); ok && (e.Status == 401 || e.Status == 403) {
-			b.forget(key)
+			b.forget(key, p)
 		}
 		return nil, err
 	}
@@ -92,9 +92,9 @@ func (b *Bridge) recheckOne(key [32]byte, p *principal) {
 	e, refused := errors.AsType[*client.APIError](err)
 	switch {
 	case refused && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden):
-		b.forget(key)
+		b.forget(key, p)
 	case err == nil && (id.Tenant != p.tenant || !slices.Equal(id.Scopes, *p.scopes.Load())):
-		b.forget(key)
+		b.forget(key, p)
 	case err == nil:
 		p.identity.Store(&id)
 		p.asked.Store(time.Now().UnixNano())
@@ -135,13 +135,16 @@ func (b *Bridge) remember(key [32]byte, found *principal) *principal {
 	return p
 }
 
-// forget drops the principal of a token, and ends its sessions.
-func (b *Bridge) forget(key [32]byte) {
+// forget drops a principal of a token, which may be nil, and ends its sessions. It does nothing if the token has another
+// principal meanwhile.
+func (b *Bridge) forget(key [32]byte, p *principal) {
 	b.mu.Lock()
-	p := b.principals[key]
-	delete(b.principals, key)
+	known := p != nil && b.principals[key] == p
+	if known {
+		delete(b.principals, key)
+	}
 	b.mu.Unlock()
-	if p != nil {
+	if known {
 		p.close()
 	}
 }

@@ -91,3 +91,37 @@ func testChangedToken(t *testing.T, newStatus int, newBody string) {
 		}
 	})
 }
+
+// TestRecheckSparesReplacement checks that a token which is refused keeps the principal that replaced the refused one
+// during the request.
+func TestRecheckSparesReplacement(t *testing.T) {
+	var b *Bridge
+	var key [32]byte
+	var replacement *principal
+	b = New(Options{Fleet: client.Options{URL: "http://fleet", Token: "t", HTTPClient: &http.Client{
+		Transport: roundTrip(func(r *http.Request) *http.Response {
+			b.mu.Lock()
+			b.principals[key] = replacement
+			b.mu.Unlock()
+			return &http.Response{
+				StatusCode: http.StatusUnauthorized, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(`{"code":"unauthorized","error":"revoked"}`)), Request: r,
+			}
+		}),
+	}}})
+	defer b.Close()
+	old, err := b.newPrincipal(t.Context(), b.o.Fleet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if replacement, err = b.newPrincipal(t.Context(), b.o.Fleet); err != nil {
+		t.Fatal(err)
+	}
+	b.principals[key] = old
+	b.recheckOne(key, old)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.principals[key] != replacement {
+		t.Error("the refused token lost the principal that replaced the one it was verified for")
+	}
+}

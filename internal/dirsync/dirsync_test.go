@@ -1024,6 +1024,25 @@ func TestIgnoreFileIsNoLink(t *testing.T) {
 	w.want("there", w.remote.current(), want)
 }
 
+// TestUnreadableIgnoreFile checks that no path is sent if the patterns of excluded ones cannot be read.
+func TestUnreadableIgnoreFile(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root can read every file")
+	}
+	w := newFixture(t)
+	w.write(".workspaceignore", "secret\n")
+	w.write("secret", "1")
+	if err := os.Chmod(filepath.Join(w.dir, ".workspaceignore"), 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.folder.Sync(t.Context(), "")
+	_, dirtyErr := w.folder.Dirty()
+	if !errors.Is(err, fs.ErrPermission) || !errors.Is(dirtyErr, fs.ErrPermission) {
+		t.Errorf("Sync = %v, Dirty = %v, want that permission is denied", err, dirtyErr)
+	}
+	w.want("there", w.remote.current(), map[string]string{})
+}
+
 // TestPushSkipsOutsideLinks checks that links that point outside are not pushed, also in place of a file.
 func TestPushSkipsOutsideLinks(t *testing.T) {
 	w := newFixture(t)

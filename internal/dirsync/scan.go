@@ -51,17 +51,22 @@ type local struct {
 const alwaysExcluded = ".git\n/lost+found\n" + BaseFileName + "\n" + BaseFileName + ".tmp\n" + DataDirMarker + "\n" +
 	tempPrefix + "*\n"
 
-// rules returns the patterns of paths that are not synchronised.
-func (f *Folder) rules() ignore.Rules {
-	text := strings.Join(ignore.Defaults, "\n") + "\n" + alwaysExcluded
-	if file, err := f.open(ignore.FileName); err == nil {
-		data, err := ignore.Read(file)
-		file.Close()
-		if err == nil {
-			text += string(data)
+// rules returns the patterns of paths that are not synchronised. If .workspaceignore is not a regular file, it has no
+// patterns.
+func (f *Folder) rules() (ignore.Rules, error) {
+	var data []byte
+	info, err := f.root.Lstat(ignore.FileName)
+	if err == nil && info.Mode().IsRegular() {
+		var file *os.File
+		if file, err = f.open(ignore.FileName); err == nil {
+			data, err = ignore.Read(file)
+			file.Close()
 		}
 	}
-	return ignore.Parse([]byte(text))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return ignore.Rules{}, fmt.Errorf("read patterns of excluded paths: %w", err)
+	}
+	return ignore.Parse([]byte(strings.Join(ignore.Defaults, "\n")+"\n"+alwaysExcluded), data), nil
 }
 
 // scan returns the paths of the directory that rules do not exclude. skipped lists paths that a workspace cannot have.

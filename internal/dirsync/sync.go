@@ -55,7 +55,11 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 	if c.files, err = f.remote.Files(ctx, c.generation); err != nil {
 		return c, err
 	}
-	rules, began := f.rules(), time.Now()
+	rules, err := f.rules()
+	if err != nil {
+		return c, err
+	}
+	began := time.Now()
 	var here map[string]*local
 	if here, c.skipped, err = f.scan(rules); err != nil {
 		return c, err
@@ -460,7 +464,11 @@ func (r *Report) add(o Report) {
 // Dirty reports whether the directory changed since the last synchronisation. It sends no request.
 func (f *Folder) Dirty() (bool, error) {
 	began := time.Now()
-	here, list, err := f.scan(f.rules())
+	rules, err := f.rules()
+	if err != nil {
+		return false, err
+	}
+	here, list, err := f.scan(rules)
 	if err != nil {
 		return false, err
 	}

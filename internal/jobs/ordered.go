@@ -317,7 +317,8 @@ func (c *Client) sendWaiting(
 	fn func(ctx context.Context, d Delivery) error,
 ) (removed int, err error) {
 	wait, unkeyed := delayOf(suffix)
-	var delay time.Duration // before the permit is used again
+	var delay time.Duration    // before the permit is used again
+	var asked, known time.Time // when the queue was asked for its time; that time
 	for begun := time.Now(); time.Since(begun) < permitTime; removed++ {
 		m, err := first(ctx, stream, suffix)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -334,9 +335,13 @@ func (c *Client) sendWaiting(
 		case unkeyed:
 			since = m.Time
 		case removed > 0:
-			if since, err = c.queueTime(ctx); err != nil {
-				return removed, err
+			if asked.IsZero() { // once: it is a request
+				if known, err = c.queueTime(ctx); err != nil {
+					return removed, err
+				}
+				asked = time.Now()
 			}
+			since = known.Add(time.Since(asked))
 		}
 		if d, ok := c.delivery(ctx, m.Subject, orderedWaiting, m.Header, m.Data, since); ok {
 			err := fn(ctx, d)

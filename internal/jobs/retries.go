@@ -34,7 +34,7 @@ func (c *Client) retryDelivery(ctx context.Context, d Delivery, after time.Durat
 	if err != nil {
 		return err
 	}
-	life := remaining(d, now)
+	life := (DeliveryTime - now.Sub(d.Since)).Truncate(time.Second)
 	if life < time.Second {
 		return nil
 	}
@@ -51,11 +51,6 @@ func (c *Client) queueTime(ctx context.Context) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("read the time of the queue: %w", err)
 	}
 	return stream.CachedInfo().TimeStamp, nil
-}
-
-// remaining returns how long a delivery is still tried. now is the time of the queue.
-func remaining(d Delivery, now time.Time) time.Duration {
-	return (DeliveryTime - now.Sub(d.Since)).Truncate(time.Second)
 }
 
 // waitingToken returns the last token of the subject of a delivery without a partition key.

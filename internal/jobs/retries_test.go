@@ -154,15 +154,34 @@ func TestRetriesOfDeliveries(t *testing.T) {
 	})
 }
 
-// TestRemaining checks that the time of the queue decides how long a delivery is still tried, not the host's.
-func TestRemaining(t *testing.T) {
-	stored := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	for age, want := range map[time.Duration]time.Duration{
-		0: DeliveryTime, time.Hour + time.Millisecond: DeliveryTime - time.Hour - time.Second, DeliveryTime: 0,
-	} {
-		if got := remaining(Delivery{Since: stored}, stored.Add(age)); got != want {
-			t.Errorf("remaining after %s = %s, want %s", age, got, want)
+// TestOldDeliveriesAreDropped checks that a delivery whose try failed is kept until it is older than DeliveryTime.
+func TestOldDeliveriesAreDropped(t *testing.T) {
+	f := newFleet(t)
+	now := time.Now()
+	for i, age := range []time.Duration{DeliveryTime - time.Hour, DeliveryTime} {
+		d := unkeyed("acme", fmt.Sprint(i))
+		d.Since = now.Add(-age)
+		if err := f.retryDelivery(t.Context(), d, time.Second, streamOrdered, uint64(i)); err != nil {
+			t.Fatal(err)
 		}
+	}
+	stream, err := f.js.Stream(t.Context(), streamOrdered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := waitingSubjects(t, stream)
+	for subject := range waiting {
+		m, err := stream.GetLastMsgForSubject(t.Context(), subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		life, err := time.ParseDuration(m.Header.Get(jetstream.MsgTTLHeader))
+		if err != nil || m.Header.Get(deliveryIDHeader) != "msg_0" || life > time.Hour || life < time.Hour-hangTime {
+			t.Errorf("delivery = %v, %v; want msg_0, which expires in an hour", m.Header, err)
+		}
+	}
+	if len(waiting) != 1 {
+		t.Errorf("subjects of deliveries that wait = %v, want one", waiting)
 	}
 }
 

@@ -162,11 +162,9 @@ func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
 			t.job.Emit(ctx, schemas.Progress{Stage: "conflict"})
 			continue
 		}
-		repaired := a.repaired
-		if !repaired {
-			if s.draft, repaired, err = p.repair(ctx, s); err != nil {
-				return nil, err
-			}
+		var repaired bool
+		if s.draft, repaired, err = p.repair(ctx, s); err != nil {
+			return nil, err
 		}
 		if !repaired {
 			res := s.result()
@@ -178,7 +176,8 @@ func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
 
 // attempt executes the program once, in a box, on the newest version of the workspace, and commits or reverts
 // the changes. After an error the box is discarded. A program whose changes are committed even if it fails is repaired
-// before the commit: the changes are committed only if it could not be repaired.
+// before the commit, because the changes are committed only if it could not be repaired. The task keeps its box during
+// this call of the model.
 func (p *Pipeline) attempt(ctx context.Context, s steps, keepBoth bool) (a attempt, err error) {
 	a.draft = s.draft
 	if a.box, err = p.acquire(ctx, s); err != nil {

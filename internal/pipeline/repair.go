@@ -35,13 +35,15 @@ func inDoubt(code string) bool {
 	return false
 }
 
-// repair returns the draft for the next attempt. If there is none, it returns false, and a draft with the same program.
+// repair returns the draft for the next attempt, which the last attempt may have made. If there is none, repair returns
+// false, and a draft with the same program.
 // The calls of failed attempts are not made again: the model learns of them, and equal calls are replayed from the
 // journal.
 func (p *Pipeline) repair(ctx context.Context, s steps) (d draft, repaired bool, err error) {
 	d = s.draft
-	if !s.repairable(s.attempts[len(s.attempts)-1]) {
-		return d, false, nil
+	last := s.attempts[len(s.attempts)-1]
+	if last.repaired || !s.repairable(last) {
+		return d, last.repaired, nil
 	}
 	defer measure(&d.generateMS)()
 	ctx, span := p.Tracer.Start(ctx, "repair")
