@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -47,7 +48,7 @@ func TestRegisterTools(t *testing.T) {
 			if q.Max < 0 {
 				return found{}, errors.New("max is negative")
 			}
-			return found{Emails: []string{q.Name + "@example.org"}}, nil
+			return found{Emails: []string{strings.Repeat(q.Name, max(q.Max, 1)) + "@example.org"}}, nil
 		},
 	)
 	r, err := c.RegisterTools(t.Context(),
@@ -80,9 +81,11 @@ func TestRegisterTools(t *testing.T) {
 	if diff := cmp.Diff(want, schema); diff != "" {
 		t.Errorf("input schema (-want +got):\n%s", diff)
 	}
+	large := fmt.Sprintf(`{"args":{"name":"x","max":%d}}`, jobs.MaxToolResponse)
 	for call, want := range map[string]string{
-		`{"args":{"name":"ada"}}`:                                  `{"value":{"emails":["ada@example.org"]}}`,
-		`{"args":{"name":"ada","max":-1}}`:                         `{"error":"max is negative","code":"failed"}`,
+		large:                              `{"error":"the response is 1048613 bytes; the limit is 1048576","code":"large"}`,
+		`{"args":{"name":"ada"}}`:          `{"value":{"emails":["ada@example.org"]}}`,
+		`{"args":{"name":"ada","max":-1}}`: `{"error":"max is negative","code":"failed"}`,
 		`{"hash":"sha256:old","args":{"name":1}}`:                  `{"error":"this process has a different definition of the tool","code":"changed"}`,
 		`{"hash":"` + o.Tools[0].Hash() + `","args":{"name":"x"}}`: `{"value":{"emails":["x@example.org"]}}`,
 	} {

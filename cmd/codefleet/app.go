@@ -417,17 +417,11 @@ func align(w io.Writer, write func(w io.Writer)) error {
 	return aligned.Flush()
 }
 
-// Indented JSON has at most maxIndented bytes, or maxIndentedFactor times the size of the compact JSON if that is more.
-// Longer JSON is printed on one line.
-const (
-	maxIndented       = 1 << 20
-	maxIndentedFactor = 8
-)
+// maxIndented is how many bytes of indented JSON are always printed.
+const maxIndented = 1 << 20
 
 // indented returns data, which must be valid JSON, with indentation unless the result would be too long.
-func indented(data []byte) []byte {
-	return text.IndentJSON(data, "  ", max(maxIndented, maxIndentedFactor*len(data)))
-}
+func indented(data []byte) []byte { return text.IndentModerately(data, "  ", maxIndented) }
 
 // encodeJSON prints v as JSON, followed by a newline.
 func (a *app) encodeJSON(v any, indent bool) error {

@@ -77,7 +77,8 @@ var (
 	ErrConflict          = errors.New("conflict")          // another writer changed the object first
 	ErrTemporary         = errors.New("store unavailable") // overload, time-out or broken connection: may be retried
 	ErrDenied            = errors.New("access denied")     // the store refused the credentials: nothing was done
-	ErrCorrupt           = errors.New("corrupt object")    // the content does not match its digest or format
+	ErrNoBucket          = errors.New("no such bucket")
+	ErrCorrupt           = errors.New("corrupt object") // the content does not match its digest or format
 	ErrUnsafe            = errors.New("object store does not honour conditional writes")
 )
 

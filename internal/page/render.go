@@ -207,7 +207,7 @@ func milliseconds(ms float64) string {
 // indented returns JSON with line breaks, unless they make it much larger. It decodes no numbers, so that large
 // integers keep all digits.
 func indented(data json.RawMessage) string {
-	return string(text.IndentJSON(data, "  ", max(1<<16, 8*len(data))))
+	return string(text.IndentModerately(data, "  ", 64<<10))
 }
 
 // templates has the template set of each page: the layout, the parts, and the page.

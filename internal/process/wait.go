@@ -52,7 +52,7 @@ func (p *Process) provision(ctx context.Context) error {
 }
 
 // AwaitStore waits until the object store responds. It fails at once after an error that is not temporary, such as
-// wrong credentials, which are an ErrUsage, and when ctx ends.
+// wrong credentials or a missing bucket, which are an ErrUsage, and when ctx ends.
 func (p *Process) AwaitStore(ctx context.Context, store *state.Store) error {
 	name := "the object store " + text.HideCredentials(p.Config.S3.Endpoint)
 	err := wait(ctx, p.Telemetry.Logger, name, temporaryStoreError,
@@ -65,6 +65,10 @@ func (p *Process) AwaitStore(ctx context.Context, store *state.Store) error {
 		return UsageError(fmt.Errorf("%s refuses access to the bucket %s: check s3.access_key (%s), "+
 			"s3.secret_key (%s), the bucket's policy and this host's clock: %w", name, p.Config.S3.Bucket,
 			p.Config.Origin("s3.access_key"), p.Config.Origin("s3.secret_key"), err))
+	}
+	if errors.Is(err, objects.ErrNoBucket) {
+		return UsageError(fmt.Errorf("%s has no bucket %s: create it, or check s3.bucket (%s): %w", name,
+			p.Config.S3.Bucket, p.Config.Origin("s3.bucket"), err))
 	}
 	return err
 }

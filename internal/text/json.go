@@ -5,6 +5,11 @@ import (
 	"encoding/json"
 )
 
+// IndentModerately is like IndentJSON. The limit is the given one, or eight times the size of data if that is more.
+func IndentModerately(data []byte, indent string, limit int) []byte {
+	return IndentJSON(data, indent, max(limit, 8*len(data)))
+}
+
 // IndentJSON returns valid JSON with each value on a separate line. It returns data unchanged if the indented
 // form could exceed limit bytes, because indenting deeply nested values makes JSON thousands of times as long.
 func IndentJSON(data []byte, indent string, limit int) []byte {

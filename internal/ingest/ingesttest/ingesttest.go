@@ -138,8 +138,8 @@ func (f *Fleet) work(tb testing.TB, slots int) {
 // Run is the handler of the worker. The first word of a task's code is a command: "print" prints the rest, "files"
 // returns artifacts, "image" returns images, "fail" fails, "refuse" ends blocked, "large" fails with a result whose
 // parts are long, "die" fails permanently, as if the fleet had failed, "block" runs until it is cancelled, "call" does
-// so, too, after a tool's server has reported progress (both print the rest), and "ask" requests the approval of one
-// call for each further word and prints the decisions. Run prints any other code, and a description.
+// so, too, after a tool's server has reported progress, and "ask" requests the approval of one call for each further
+// word and prints the decisions. "block" and "call" print the rest first. Run prints any other code, and a description.
 func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	r := &schemas.Result{
 		Status: schemas.Succeeded, Artifacts: []schemas.Artifact{}, Code: j.Task.Code, GeneratedBy: "caller",

@@ -160,7 +160,7 @@ func half(w http.ResponseWriter, forward func() *http.Response) {
 const (
 	longTotal    = time.Minute
 	swapTotal    = 2 * time.Second // of a swap, whose attempts are not limited
-	slowRequest  = 2 * time.Second
+	slowRequest  = 500 * time.Millisecond
 	mostAttempts = 3
 )
 

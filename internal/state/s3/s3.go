@@ -293,6 +293,8 @@ func (o *Objects) wrap(op, key string, err error) error {
 		kind = objects.ErrNotModified
 	case r.Code == minio.NoSuchKey:
 		kind = objects.ErrNotFound
+	case r.Code == minio.NoSuchBucket:
+		kind = objects.ErrNoBucket
 	case retry:
 		kind = objects.ErrTemporary
 	case r.StatusCode == http.StatusForbidden, r.StatusCode == http.StatusUnauthorized:
