@@ -78,7 +78,8 @@ func TestPrivacy(t *testing.T) {
 		t.Errorf("tools/call of an unknown tool = %v, want an error without the value", err)
 	}
 	task, _ := invoke(t, cs, "submit_task", map[string]any{"code": "call ada"})
-	params := &mcp.CallToolParams{Name: "get_task", Arguments: map[string]any{"task_id": task["task_id"], "wait_ms": 500}}
+	arguments := map[string]any{"task_id": task["task_id"], "wait_ms": 500}
+	params := &mcp.CallToolParams{Name: "get_task", Arguments: arguments}
 	params.SetProgressToken("p")
 	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
 	defer cancel()

@@ -135,8 +135,8 @@ func (b *Bridge) remember(key [32]byte, found *principal) *principal {
 	return p
 }
 
-// forget drops a principal of a token, which may be nil, and ends its sessions. It does nothing if the token has another
-// principal meanwhile.
+// forget drops a principal of a token, which may be nil, and ends its sessions. It does nothing if the token has
+// another principal meanwhile.
 func (b *Bridge) forget(key [32]byte, p *principal) {
 	b.mu.Lock()
 	known := p != nil && b.principals[key] == p

@@ -159,7 +159,7 @@ func TestOldDeliveriesAreDropped(t *testing.T) {
 	f := newFleet(t)
 	now := time.Now()
 	for i, age := range []time.Duration{DeliveryTime - time.Hour, DeliveryTime} {
-		d := unkeyed("acme", fmt.Sprint(i))
+		d := unkeyed("acme", strconv.Itoa(i))
 		d.Since = now.Add(-age)
 		if err := f.retryDelivery(t.Context(), d, time.Second, streamOrdered, uint64(i)); err != nil {
 			t.Fatal(err)

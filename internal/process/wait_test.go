@@ -24,8 +24,8 @@ func (f failing) Get(context.Context, string, objects.GetOptions) (objects.Objec
 	return objects.Object{}, fmt.Errorf("get: %w: as the store says", f.err)
 }
 
-// TestWrongStore checks that wrong credentials of the object store, or a wrong bucket, count as wrong settings, which the
-// error names with their origins.
+// TestWrongStore checks that wrong credentials of the object store, or a wrong bucket, count as wrong settings, which
+// the error names with their origins.
 func TestWrongStore(t *testing.T) {
 	t.Chdir(t.TempDir())
 	file := config.FleetFile{S3: config.FleetS3{Bucket: "b", AccessKey: "a", SecretKey: "s"}}

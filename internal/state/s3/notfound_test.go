@@ -91,4 +91,7 @@ func TestNotFoundOfStores(t *testing.T) {
 	if err := lost.Delete(t.Context(), "a/HEAD"); err == nil {
 		t.Error("Delete() in a missing bucket = nil, want an error")
 	}
+	if _, err := lost.Get(t.Context(), "a/HEAD", objects.GetOptions{}); !errors.Is(err, objects.ErrNoBucket) {
+		t.Errorf("Get() in a missing bucket = %v, want %v", err, objects.ErrNoBucket)
+	}
 }

@@ -60,7 +60,11 @@ func TestParentCancelled(t *testing.T) {
 	}{
 		{"failed", outer, []workflow.Event{ended("a", schemas.WorkflowFailed)}, false},
 		{"finishing", outer, both, false},
-		{"both", outer, []workflow.Event{ended("a", schemas.WorkflowFailed), ended("b", schemas.WorkflowFailed)}, false},
+		{
+			"both", outer,
+			[]workflow.Event{ended("a", schemas.WorkflowFailed), ended("b", schemas.WorkflowFailed)},
+			false,
+		},
 		{
 			"under finally", `{"name":"outer","steps":[{"id":"e","emit":{"type":"t"}}],"finally":[{"id":"s","workflow":` +
 				inner + `}]}`, both, true,
@@ -94,7 +98,7 @@ func TestParentCancelled(t *testing.T) {
 		}
 		b, z := child.Steps[1].Status, child.Steps[2]
 		if !b.Ended() || z.Status.Ended() != c.cancelled || z.Cancelled != c.cancelled {
-			t.Errorf("%s: after the cancellation, b is %s, and z is %s, cancelled: %v; want b ended, and z cancelled: %v",
+			t.Errorf("%s: b is %s, and z is %s, cancelled: %v; want b ended, and z cancelled: %v",
 				c.name, b, z.Status, z.Cancelled, c.cancelled)
 		}
 	}
