@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,11 +109,31 @@ func fromYAML(content []byte) ([]byte, error) {
 	if !fits(v, new(maxJSON)) {
 		return nil, fmt.Errorf("its YAML aliases expand to more than %d bytes of JSON", maxJSON)
 	}
-	data, err := json.Marshal(v)
+	data, err := json.Marshal(withFloats(v))
 	if err != nil {
 		return nil, fmt.Errorf("its YAML cannot be converted to JSON: %w", err)
 	}
 	return data, nil
+}
+
+// withFloats returns v with floats that JSON marks as such: json.Marshal writes 1.0 as 1, and Python would read an int.
+func withFloats(v any) any {
+	switch v := v.(type) {
+	case float64:
+		number, err := json.Marshal(v)
+		if err == nil && !bytes.ContainsAny(number, ".e") {
+			return json.RawMessage(append(number, ".0"...))
+		}
+	case []any:
+		for i := range v {
+			v[i] = withFloats(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = withFloats(v[key])
+		}
+	}
+	return v
 }
 
 // maxJSON limits the size, in bytes, of JSON that is converted from YAML.
@@ -183,6 +204,10 @@ func CheckYAML(content []byte) error {
 	return err
 }
 
+// misread matches texts that package yaml does not quote although some readers take them for something else: the key
+// that merges a mapping, and values of YAML 1.1, which Python's yaml reads.
+var misread = regexp.MustCompile(`^(?:<<|=|(?i:y|yes|n|no|on|off)|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$`)
+
 // node converts a JSON value to YAML. Numbers keep their notation.
 func node(v any) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode}
@@ -200,6 +225,9 @@ func node(v any) *yaml.Node {
 	case string:
 		n.SetString(v)
 		n.Tag = "!!str"
+		if misread.MatchString(v) {
+			n.Style = yaml.DoubleQuotedStyle
+		}
 	case json.Number:
 		n.Tag, n.Value = "!!float", v.String()
 		_, tooLarge := strconv.ParseInt(n.Value, 10, 64)

@@ -1,6 +1,7 @@
 package statedoc_test
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -61,6 +62,57 @@ func TestYAMLRoundTrip(t *testing.T) {
 	if want := "{\n  \"a\": 1.0\n}\n"; err != nil || string(indented) != want {
 		t.Errorf("FromJSON(x.json) = %q, %v, want %q", indented, err, want)
 	}
+}
+
+// TestYAMLKeepsKinds checks that floats stay floats for programs, and that no reader of YAML takes a text for something
+// else.
+func TestYAMLKeepsKinds(t *testing.T) {
+	for state, want := range map[string]string{
+		`{"<<":{"a":1},"b":{"<<":{"c":2}}}`: "\"<<\":\n    a: 1\nb:\n    \"<<\":\n        c: 2\n",
+		`{"<<":"k"}`:                         "\"<<\": k\n",
+		`{"a":1.0,"b":-0.0,"c":1}`:           "a: 1.0\nb: -0.0\nc: 1\n",
+		`{"f":[1e16,1E+300,2.50]}`:           "f:\n    - 1e16\n    - 1E+300\n    - 2.50\n",
+		`{"on":"on","t":"1:30","yes":"No"}`:  "\"on\": \"on\"\nt: \"1:30\"\n\"yes\": \"No\"\n",
+	} {
+		text, err := statedoc.FromJSON("x.yaml", []byte(state))
+		if err != nil || string(text) != want {
+			t.Errorf("FromJSON(%s) = %s, %v, want %s", state, text, err, want)
+			continue
+		}
+		back, err := statedoc.ToJSON("x.yaml", text)
+		if got := kinds(t, back); err != nil || !reflect.DeepEqual(got, kinds(t, []byte(state))) {
+			t.Errorf("ToJSON(%s) = %s, %v, want %s", text, back, err, state)
+		}
+	}
+}
+
+// kinds decodes JSON as Python does: a number with a point or an exponent is a float, another one an integer.
+func kinds(t *testing.T, data []byte) any {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	var convert func(any) any
+	convert = func(v any) any {
+		switch v := v.(type) {
+		case json.Number:
+			if f, err := v.Float64(); err == nil && strings.ContainsAny(v.String(), ".eE") {
+				return f
+			}
+		case []any:
+			for i := range v {
+				v[i] = convert(v[i])
+			}
+		case map[string]any:
+			for k := range v {
+				v[k] = convert(v[k])
+			}
+		}
+		return v
+	}
+	return convert(v)
 }
 
 func TestInvalidContent(t *testing.T) {
