@@ -129,6 +129,11 @@ func TestNamesOfFilesAreNotLogged(t *testing.T) {
 	wantStatus(t, f, 404, nil, "GET", main+"/files/patients/jane-doe.txt", nil, "")
 	wantStatus(t, f, 404, nil, "GET", "/v1/state/state/jane-doe.json", nil, "")
 	wantStatus(t, f, 404, nil, "GET", "/v1/tasks/t/artifacts/jane-doe.pdf", nil, "")
+	id := strings.Repeat("a", 26)
+	wantStatus(t, f, 404, nil, "GET", "/v1/tasks/"+id, nil, "")
+	for _, path := range []string{"/v1/workflows/runs/jane-doe", "/v1/sessions/jane-doe", "/v1/tasks/jane-doe"} {
+		wantStatus(t, f, 404, nil, "GET", path, nil, "")
+	}
 	for _, line := range []string{
 		"PATCH " + main + "/files/jane-doe.pdf", "GET /v1//jane-doe", "GET /v1/tasks/../jane-doe", "GET /jane-doe",
 		"GET /v2/jane-doe", "GET /v1/workspaces/main/jane-doe", "PUT /v1/workspaces/jane-doe/nothing/x",
@@ -146,6 +151,7 @@ func TestNamesOfFilesAreNotLogged(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"path":"/v1/workspaces/main/files/…"`, `"path":"/v1/workspaces/…"`, `"path":"/ui/tasks/t1"`, `"path":"/ui/tasks/…"`,
+		`"path":"/v1/tasks/` + id + `"`, `"path":"/v1/sessions/…"`,
 		`"path":"/ui/…"`, `"path":"/ui/"`,
 		`"method":"_OTHER","path":"/v1/tasks"`,
 	} {

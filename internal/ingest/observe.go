@@ -73,7 +73,7 @@ func (s *Server) logRequest(w *recorder, r *http.Request, duration time.Duration
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{
-		slog.String("method", loggedMethod(r)), slog.String("path", s.loggedPath(r, w.route)),
+		slog.String("method", loggedMethod(r)), slog.String("path", s.loggedPath(r, w.route, w.status)),
 		slog.Int("status", w.status), slog.Int64("bytes", w.bytes),
 		slog.Float64("ms", float64(duration.Microseconds())/1000), slog.String("remote", r.RemoteAddr),
 	}
@@ -97,10 +97,11 @@ func loggedMethod(r *http.Request) string {
 	return "_OTHER"
 }
 
-// loggedPath returns the path of a request for the log. It has the constant segments, and the segments that are valid
-// names, such as task ids. Other segments may be names of files, which are tenant data. If no route matches, only the
-// leading segments that the path has in common with some route are logged.
-func (s *Server) loggedPath(r *http.Request, route string) string {
+// loggedPath returns the path of a request for the log. It has the constant segments, the ids of tasks, and, unless the
+// request was refused, valid names. Other segments may be names of files, which are tenant data, and a name that the
+// fleet refuses may be any text. If no route matches, only the leading segments that the path has in common with some
+// route are logged.
+func (s *Server) loggedPath(r *http.Request, route string, status int) string {
 	segments := strings.Split(r.URL.EscapedPath(), "/")
 	if route == "" {
 		if n := s.constantSegments(segments); n < len(segments) {
@@ -116,12 +117,16 @@ func (s *Server) loggedPath(r *http.Request, route string) string {
 		case part == "" && i+1 < len(segments) && segments[i+1] == "": // the root of a subtree
 			segment = ""
 		case part == "", strings.HasSuffix(part, "...}"):
-		case !strings.HasPrefix(part, "{"), i+1 < len(segments) && names.IsSlug(segments[i+1]):
+		case !strings.HasPrefix(part, "{"), i+1 < len(segments) && mayBeLogged(segments[i+1], status):
 			segment = segments[i+1]
 		}
 		logged.WriteString("/" + segment)
 	}
 	return logged.String()
+}
+
+func mayBeLogged(name string, status int) bool {
+	return names.IsTaskID(name) || status < http.StatusBadRequest && names.IsSlug(name)
 }
 
 // constantSegments returns how many leading segments a path has in common with the route that shares the most.
