@@ -69,10 +69,10 @@ func TestYAMLRoundTrip(t *testing.T) {
 func TestYAMLKeepsKinds(t *testing.T) {
 	for state, want := range map[string]string{
 		`{"<<":{"a":1},"b":{"<<":{"c":2}}}`: "\"<<\":\n    a: 1\nb:\n    \"<<\":\n        c: 2\n",
-		`{"<<":"k"}`:                         "\"<<\": k\n",
-		`{"a":1.0,"b":-0.0,"c":1}`:           "a: 1.0\nb: -0.0\nc: 1\n",
-		`{"f":[1e16,1E+300,2.50]}`:           "f:\n    - 1e16\n    - 1E+300\n    - 2.50\n",
-		`{"on":"on","t":"1:30","yes":"No"}`:  "\"on\": \"on\"\nt: \"1:30\"\n\"yes\": \"No\"\n",
+		`{"<<":"k"}`:                        "\"<<\": k\n",
+		`{"a":1.0,"b":-0.0,"c":1}`:          "a: 1.0\nb: -0.0\nc: 1\n",
+		`{"f":[1e16,1E+300,2.50]}`:          "f:\n    - 1e16\n    - 1E+300\n    - 2.50\n",
+		`{"on":"on","t":"1:30","yes":"No"}`: "\"on\": \"on\"\nt: \"1:30\"\n\"yes\": \"No\"\n",
 	} {
 		text, err := statedoc.FromJSON("x.yaml", []byte(state))
 		if err != nil || string(text) != want {
@@ -88,6 +88,7 @@ func TestYAMLKeepsKinds(t *testing.T) {
 
 // kinds decodes JSON as Python does: a number with a point or an exponent is a float, another one an integer.
 func kinds(t *testing.T, data []byte) any {
+	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	var v any
