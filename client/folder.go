@@ -119,9 +119,18 @@ func (w *Workspace) openFolder(dir string) (*dirsync.Folder, error) {
 // remote is a dirsync.Remote for a workspace.
 type remote struct{ *Workspace }
 
-func (r remote) Newest(ctx context.Context) (int64, error) {
+func (r remote) Newest(ctx context.Context) (dirsync.Version, error) {
 	info, err := r.Info(ctx)
-	return info.Generation, err
+	return dirsync.Version{Generation: info.Generation, Commit: info.Commit}, err
+}
+
+func (r remote) Log(ctx context.Context, limit int) ([]dirsync.Version, error) {
+	commits, err := r.Workspace.Log(ctx, limit)
+	versions := make([]dirsync.Version, len(commits))
+	for i, c := range commits {
+		versions[i] = dirsync.Version{Generation: c.Generation, Commit: c.Commit}
+	}
+	return versions, err
 }
 
 func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.FileInfo, error) {
@@ -138,7 +147,9 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 }
 
 // Write streams the edits as one form. The request is not retried; the next push repeats what was not committed.
-func (r remote) Write(ctx context.Context, base int64, message string, edits []dirsync.Edit) (int64, error) {
+func (r remote) Write(
+	ctx context.Context, base int64, message string, edits []dirsync.Edit,
+) (dirsync.Version, error) {
 	boundary := multipart.NewWriter(io.Discard).Boundary()
 	q := url.Values{"base": {strconv.FormatInt(base, 10)}}
 	if message != "" {
@@ -155,9 +166,9 @@ func (r remote) Write(ctx context.Context, base int64, message string, edits []d
 		},
 	}, 0, decoder(&done))
 	if e, ok := errors.AsType[*APIError](err); ok && e.Code == errcode.Conflict {
-		return 0, &dirsync.ConflictError{Paths: e.Paths}
+		return dirsync.Version{}, &dirsync.ConflictError{Paths: e.Paths}
 	}
-	return done.Generation, err
+	return dirsync.Version{Generation: done.Generation, Commit: done.Commit}, err
 }
 
 // otherEdit is the JSON of an edit that does not write a file.

@@ -453,10 +453,11 @@ func list[T any](a *app, items []T, header string, cells func(T) []any) error {
 	})
 }
 
-// listOr is like list, but in text mode it prints a sentence, the argument none, instead of a table without rows.
+// listOr is like list, but in text mode it prints a sentence, the argument none, instead of a table without rows. The
+// commands in it get the flags of the command line.
 func listOr[T any](a *app, items []T, none, header string, cells func(T) []any) error {
 	if len(items) == 0 && a.output == "text" {
-		_, err := fmt.Fprintln(a.stdout, none)
+		_, err := fmt.Fprintln(a.stdout, a.withFlags(none))
 		return err
 	}
 	return list(a, items, header, cells)

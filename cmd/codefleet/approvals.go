@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -77,7 +76,7 @@ func (a *app) approveCommand() *cobra.Command {
 					return err
 				}
 			}
-			return a.print(rec, func(w io.Writer) { showApprovals(w, rec) })
+			return a.print(rec, func(w io.Writer) { a.showApprovals(w, rec) })
 		}),
 	}
 	c.Flags().BoolVar(&deny, "deny", false, "deny the calls")
@@ -88,15 +87,15 @@ func (a *app) approveCommand() *cobra.Command {
 }
 
 // showApprovals prints the tool calls of a task that needed approval.
-func showApprovals(w io.Writer, r client.Record) {
+func (a *app) showApprovals(w io.Writer, r client.Record) {
 	for _, q := range r.Approvals {
 		text := q.State
 		switch {
 		case q.By != "":
 			text += " by " + q.By + " " + ago(q.AnsweredAt)
 		case q.State == "pending":
-			text = fmt.Sprintf("pending, expires in %s: codefleet approve %s %s",
-				duration(time.Until(q.ExpiresAt)), r.TaskID, q.Call)
+			text = "pending, expires in " + duration(time.Until(q.ExpiresAt)) + ": " +
+				a.withFlags("codefleet approve "+r.TaskID+" "+q.Call)
 		}
 		if q.AllOfTool {
 			text += ", with all later calls of the tool"

@@ -202,10 +202,10 @@ func saveArtifact(
 
 // artifactLine describes an artifact and how to download it. If the path is not printable, or would be read as a flag,
 // the command leaves it out and downloads all artifacts.
-func artifactLine(id string, f client.Artifact) string {
+func (a *app) artifactLine(id string, f client.Artifact) string {
 	command := "codefleet artifacts get " + id
 	if printable(f.Path) == f.Path && !strings.HasPrefix(f.Path, "-") {
 		command += " " + shellescape.Quote(f.Path)
 	}
-	return printable(fmt.Sprintf("artifact: %s (%s): %s", f.Path, text.Count(f.Bytes, "byte"), command))
+	return printable(fmt.Sprintf("artifact: %s (%s): %s", f.Path, text.Count(f.Bytes, "byte"), a.withFlags(command)))
 }

@@ -66,10 +66,11 @@ func (a *app) noteNoRun(rec client.Record) {
 	}
 }
 
-// printNote prints a note on standard error, unless it is empty or the output is JSON.
+// printNote prints a note on standard error, unless it is empty or the output is JSON. The commands in it get the flags
+// of the command line.
 func (a *app) printNote(note string) {
 	if note != "" && a.output == "text" {
-		fmt.Fprintln(a.stderr, note)
+		fmt.Fprintln(a.stderr, a.withFlags(note))
 	}
 }
 

@@ -90,7 +90,8 @@ func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
 	}
 	var report mcpReport
 	stopNote := afterClaimTime(func() {
-		fmt.Fprintln(a.stderr, "note: no tool has responded yet: the test's task may wait for a slot (codefleet tasks)")
+		fmt.Fprintln(a.stderr, "note: no tool has responded yet: the test's task may wait for a slot ("+
+			a.withFlags("codefleet tasks")+")")
 	})
 	defer stopNote()
 	o := bridge.Options{Fleet: options, Version: version, Log: slog.New(slog.DiscardHandler)}

@@ -32,7 +32,7 @@ func (a *app) whyCommand() *cobra.Command {
 			if id, err := c.WhoAmI(ctx); err != nil || !slices.Contains(id.Scopes, schemas.ScopeOperator) {
 				next = cmp.Or(whyNextTenant[why.Rule], next)
 			}
-			return a.print(why, func(w io.Writer) { showWhy(w, why, next) })
+			return a.print(why, func(w io.Writer) { showWhy(w, why, a.withFlags(next)) })
 		}),
 	}
 }
@@ -112,7 +112,7 @@ func (a *app) pauseCommand() *cobra.Command {
 			}
 			a.noteUnknownTarget(ctx, c, args[0])
 			return a.print(p, func(w io.Writer) {
-				fmt.Fprintf(w, "paused %s; end it with: codefleet resume %s\n", p.Target, p.Target)
+				fmt.Fprintf(w, "paused %s; end it with: %s\n", p.Target, a.withFlags("codefleet resume "+p.Target))
 			})
 		}),
 	}

@@ -225,21 +225,21 @@ func (a *app) showSync(ws *client.Workspace, r client.SyncReport, verb, dir stri
 			summary = fmt.Sprintf("%s %d, removed %d", verb, len(r.Written), len(r.Removed))
 		}
 		fmt.Fprintf(w, "%s: %s and generation %d of %s %s\n", summary, dir, r.Generation, ws.Name(),
-			a.withFlags(afterSync(r, verb, dir)))
+			a.afterSync(r, verb, dir))
 	})
 }
 
 // afterSync says whether both sides are equal after a pull or a push, and if not, which command copies the paths that
 // differ in the other direction.
-func afterSync(r client.SyncReport, verb, dir string) string {
+func (a *app) afterSync(r client.SyncReport, verb, dir string) string {
 	other := "push"
 	if verb == "sent" {
 		other = "pull"
 	}
 	switch n := len(r.Different); {
 	case n > 0:
-		return fmt.Sprintf("differ at %s: codefleet workspace %s %s", text.Count(n, "path"), other,
-			shellescape.Quote(dir))
+		return "differ at " + text.Count(n, "path") + ": " +
+			a.withFlags("codefleet workspace "+other+" "+shellescape.Quote(dir))
 	case len(r.Skipped) > 0:
 		return "are equal, apart from what was skipped"
 	}

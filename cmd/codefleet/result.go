@@ -82,7 +82,7 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 		fmt.Fprintln(a.stdout, resultText(v))
 	}
 	for _, f := range r.Artifacts {
-		fmt.Fprintln(a.stderr, artifactLine(r.TaskID, f))
+		fmt.Fprintln(a.stderr, a.artifactLine(r.TaskID, f))
 	}
 	if r.Truncated {
 		fmt.Fprintln(a.stderr, "note: the output exceeded its limit and was truncated")
@@ -129,7 +129,8 @@ func (a *app) showProgram(r client.Result) {
 		fmt.Fprintln(a.stderr, strings.TrimRight("  "+line, " "))
 	}
 	if more > 0 {
-		fmt.Fprintf(a.stderr, "  … %s: codefleet result %s -o json\n", text.Count(more, "more line"), r.TaskID)
+		fmt.Fprintf(a.stderr, "  … %s: %s\n", text.Count(more, "more line"),
+			a.withFlags("codefleet result "+r.TaskID+" -o json"))
 	}
 }
 

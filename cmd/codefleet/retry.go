@@ -41,7 +41,7 @@ func (a *app) deadShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(d, func(w io.Writer) { showDeadLetter(w, d, output) })
+			return a.print(d, func(w io.Writer) { a.showDeadLetter(w, d, output) })
 		}),
 	}
 }
@@ -71,7 +71,7 @@ func tailOf(ctx context.Context, c *client.Client, d client.DeadLetter) (string,
 	return strings.ToValidUTF8(out[max(0, len(out)-lastOutput):], ""), nil
 }
 
-func showDeadLetter(w io.Writer, d client.DeadLetter, output string) {
+func (a *app) showDeadLetter(w io.Writer, d client.DeadLetter, output string) {
 	row(w, "task", d.TaskID)
 	row(w, "died", duration(time.Since(d.Time))+" ago")
 	row(w, "code", d.Error.Code)
@@ -83,7 +83,7 @@ func showDeadLetter(w io.Writer, d client.DeadLetter, output string) {
 		row(w, "record", "no longer kept")
 		return
 	}
-	row(w, "try", "codefleet dead redrive "+d.TaskID)
+	row(w, "try", a.withFlags("codefleet dead redrive "+d.TaskID))
 	if len(d.Record.Attempts) > 0 {
 		row(w)
 		row(w, "RUN", "WORKER", "STARTED", "OUTCOME", "ERROR")

@@ -163,8 +163,8 @@ func (r *foreground) startFleet(ctx context.Context) error {
 	if err != nil {
 		return usage("%v", err)
 	}
-	fmt.Fprintf(r.a.stderr, "no fleet found: starting one for this run in %s (`codefleet up` keeps one running)\n",
-		c.Data)
+	fmt.Fprintf(r.a.stderr, "no fleet found: starting one for this run in %s (`%s` keeps one running)\n",
+		c.Data, r.a.withFlags("codefleet up"))
 	start := func() (err error) {
 		r.private, err = up.Start(ctx, up.Options{
 			Config: c, Telemetry: t, Version: version, Worker: r.a.worker, Private: true, Step: r.line.show,
@@ -264,7 +264,7 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 				return rec, stopped
 			}
 			if r.askDetach() {
-				fmt.Fprintln(r.a.stderr, "detached, the task continues: codefleet logs -f", rec.TaskID)
+				fmt.Fprintln(r.a.stderr, "detached, the task continues:", r.a.withFlags("codefleet logs -f "+rec.TaskID))
 				return client.Record{}, nil
 			}
 			stopped = &failure{
@@ -330,7 +330,7 @@ func (r *foreground) show(e client.Event) error {
 	r.begun = true
 	if e.Stage == "approval" && e.Text != "" { // also with -o json, because the task waits until the user approves
 		r.line.clear()
-		fmt.Fprintln(r.a.stderr, "note:", printable(e.Text)+": codefleet approve "+e.TaskID)
+		fmt.Fprintln(r.a.stderr, "note:", printable(e.Text)+":", r.a.withFlags("codefleet approve "+e.TaskID))
 	}
 	if r.a.output == "json" {
 		return nil
@@ -358,7 +358,8 @@ func (r *foreground) rest(res *client.Result) (output, stderr string) {
 	output, wholeOutput := r.stdout.rest(res.Output)
 	stderr, wholeStderr := r.stderr.rest(res.Stderr)
 	if r.a.output != "json" && (!wholeOutput || !wholeStderr) {
-		fmt.Fprintln(r.a.stderr, "note: some events were lost; the whole output: codefleet result", res.TaskID)
+		fmt.Fprintln(r.a.stderr, "note: some events were lost; the whole output:",
+			r.a.withFlags("codefleet result "+res.TaskID))
 	}
 	return output, stderr
 }

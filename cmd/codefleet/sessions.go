@@ -85,7 +85,8 @@ func (a *app) sessionsResumeCommand() *cobra.Command {
 			}
 			return a.print(s, func(w io.Writer) {
 				printSessionEnd(w, s)
-				fmt.Fprintf(w, "go on with: codefleet run -s %s -w %s …\n", s.SessionID, s.Workspace)
+				next := "codefleet run -s " + s.SessionID + " -w " + s.Workspace + " …"
+				fmt.Fprintln(w, "go on with:", a.withFlags(next))
 			})
 		}),
 	}

@@ -25,7 +25,7 @@ func (a *app) statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.print(rec, func(w io.Writer) { showRecord(w, rec) }); err != nil {
+			if err := a.print(rec, func(w io.Writer) { a.showRecord(w, rec) }); err != nil {
 				return err
 			}
 			return statusError(rec.Status)
@@ -52,9 +52,9 @@ func checkArgs(c *cobra.Command, args []string, limit int) error {
 	return nil
 }
 
-func showRecord(w io.Writer, r client.Record) {
+func (a *app) showRecord(w io.Writer, r client.Record) {
 	row(w, "task", r.TaskID)
-	row(w, "status", statusText(r))
+	row(w, "status", a.statusText(r))
 	row(w, "workspace", r.Workspace)
 	if r.Session != "" {
 		row(w, "session", r.Session)
@@ -78,7 +78,7 @@ func showRecord(w io.Writer, r client.Record) {
 			row(w, fmt.Sprintf("run %d", run.Run), run.Outcome+": "+strings.TrimPrefix(run.Error, run.Outcome+": "))
 		}
 	}
-	showApprovals(w, r)
+	a.showApprovals(w, r)
 	if r.Result != nil && r.Result.Error != nil {
 		row(w, "error", r.Result.Error.Message)
 	}
@@ -93,14 +93,14 @@ func showRecord(w io.Writer, r client.Record) {
 }
 
 // statusText returns a task's status and what the task waits for.
-func statusText(r client.Record) string {
+func (a *app) statusText(r client.Record) string {
 	switch r.WaitsFor {
 	case "":
 		return string(r.Status)
 	case schemas.WaitsForMemory:
 		return string(r.Status) + ", waits for memory: other tasks use all of execution.memory_mb_total"
 	}
-	return string(r.Status) + ", waits for a " + r.WaitsFor + ": codefleet why " + r.TaskID
+	return string(r.Status) + ", waits for a " + r.WaitsFor + ": " + a.withFlags("codefleet why "+r.TaskID)
 }
 
 // ago formats a time relative to now and as a local time.

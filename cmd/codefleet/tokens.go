@@ -51,8 +51,8 @@ func (a *app) tenantsCommand() *cobra.Command {
 				if t.Settings {
 					done = "the settings already have the tenant"
 				}
-				fmt.Fprintf(w, "%s %s; create a token with: codefleet tokens add --tenant %s\n",
-					done, t.Name, t.Name)
+				fmt.Fprintf(w, "%s %s; create a token with: %s\n",
+					done, t.Name, a.withFlags("codefleet tokens add --tenant "+t.Name))
 			})
 		}),
 	}

@@ -114,10 +114,10 @@ func (a *app) approve(dir string, listing *tools.Listing, ids []string, all bool
 			return err
 		}
 	}
-	return a.print(list, func(w io.Writer) { showPending(w, list) })
+	return a.print(list, func(w io.Writer) { a.showPending(w, list) })
 }
 
-func showPending(w io.Writer, list []pendingTool) {
+func (a *app) showPending(w io.Writer, list []pendingTool) {
 	if len(list) == 0 {
 		fmt.Fprintln(w, "nothing waits for approval")
 	}
@@ -146,9 +146,9 @@ func showPending(w io.Writer, list []pendingTool) {
 		fmt.Fprintf(w, "%d approved; programs can call them from the next task on\n", approved)
 	}
 	if waiting := len(list) - approved; waiting > 0 {
-		fmt.Fprintf(w, "%d pending. Show a whole definition with codefleet tools show SERVER/TOOL; approve it "+
-			"with codefleet tools approve SERVER/TOOL, or all tools of a server with codefleet tools approve SERVER\n",
-			waiting)
+		fmt.Fprintf(w, "%d pending. %s\n", waiting, a.withFlags("Show a whole definition with codefleet tools show "+
+			"SERVER/TOOL; approve it with codefleet tools approve SERVER/TOOL, or all tools of a server with codefleet "+
+			"tools approve SERVER"))
 	}
 }
 

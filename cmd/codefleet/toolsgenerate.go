@@ -140,10 +140,10 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 	}
 	if previous.Server != "" && previous.WithoutVersion() != about.WithoutVersion() {
 		fmt.Fprintf(a.stderr, "the description of %s has changed; tool searches use it. Check it with "+
-			"codefleet tools show %[1]s\n", server)
+			"%s\n", server, a.withFlags("codefleet tools show "+server))
 	}
-	fmt.Fprintf(a.stderr, "%s: %s, %s changed in %s; review them with codefleet tools approve\n",
+	fmt.Fprintf(a.stderr, "%s: %s, %s changed in %s; review them with %s\n",
 		server, text.Count(len(p.Definitions.Tools), "tool"), text.Count(len(changed), "file"),
-		filepath.Join(dir, p.Dir))
+		filepath.Join(dir, p.Dir), a.withFlags("codefleet tools approve"))
 	return nil
 }

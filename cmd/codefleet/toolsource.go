@@ -117,7 +117,7 @@ func (a *app) loadTools() (*config.Config, error) {
 	}
 	if path == "" && a.lookup("CODEFLEET_URL") != "" {
 		fmt.Fprintln(a.stderr, "note: the servers directory is that of this host; "+
-			"to copy it to workers on other hosts, run `codefleet tools publish`")
+			"to copy it to workers on other hosts, run `"+a.withFlags("codefleet tools publish")+"`")
 	}
 	if path == "" {
 		return a.load()

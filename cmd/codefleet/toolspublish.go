@@ -59,8 +59,8 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 				fmt.Fprintln(a.stderr, "skipped:", b)
 			}
 			if n := out.Tools - out.Usable; n > 0 {
-				fmt.Fprintf(a.stderr, "waiting for approval: %s; calls are refused until `codefleet tools approve`\n",
-					text.Count(n, "tool"))
+				fmt.Fprintf(a.stderr, "waiting for approval: %s; calls are refused until `%s`\n",
+					text.Count(n, "tool"), a.withFlags("codefleet tools approve"))
 			}
 			return a.print(out, func(w io.Writer) {
 				fmt.Fprintf(w, "%s  %s\n", out.Version, text.Count(out.Tools, "tool"))

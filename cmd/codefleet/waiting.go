@@ -68,12 +68,12 @@ func (a *app) waitNote(ctx context.Context, c *client.Client, rec client.Record)
 	case err == nil && (why.Rule == schemas.WhyEnded || why.Rule == schemas.WhyRunning):
 		return "", ""
 	case err == nil && why.Rule == schemas.WhyApproval:
-		note := "note: the task waits: " + whyText(why) + ": codefleet approve " + rec.TaskID
+		note := "note: the task waits: " + whyText(why) + ": " + a.withFlags("codefleet approve "+rec.TaskID)
 		return note, why.Rule + " " + rec.TaskID
 	case a.output == "json":
 		return "", ""
 	case err == nil:
-		return "note: the task waits: " + whyText(why) + " (codefleet why " + rec.TaskID + ")", why.Rule
+		return "note: the task waits: " + whyText(why) + " (" + a.withFlags("codefleet why "+rec.TaskID) + ")", why.Rule
 	}
 	if rec.Pool == "" { // unknown
 		return "", ""
@@ -82,7 +82,8 @@ func (a *app) waitNote(ctx context.Context, c *client.Client, rec client.Record)
 	if err != nil || serves(fleet.Workers, rec.Pool) {
 		return "", ""
 	}
-	return fmt.Sprintf("note: the task waits: no worker serves the task pool %q (codefleet workers)", rec.Pool),
+	return fmt.Sprintf("note: the task waits: no worker serves the task pool %q (%s)", rec.Pool,
+			a.withFlags("codefleet workers")),
 		schemas.WhyNoWorker
 }
 

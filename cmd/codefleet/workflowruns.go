@@ -246,7 +246,7 @@ func (a *app) showRun(run client.WorkflowRun) error {
 	case !run.Status.Ended():
 		fmt.Fprintln(a.stdout, "the run is", run.Status)
 		for _, s := range run.Steps {
-			printAsked(a.stdout, run, s)
+			a.printAsked(a.stdout, run, s)
 		}
 	case run.Status == schemas.WorkflowSucceeded && len(run.Outputs) > 2:
 		fmt.Fprintln(a.stdout, string(indented(run.Outputs)))
@@ -257,7 +257,7 @@ func (a *app) showRun(run client.WorkflowRun) error {
 		}
 		fmt.Fprintf(a.stderr, "%s: %s%s\n", run.Status, at, printable(run.Error.Error()))
 		if s := stepOf(run, run.Error.Step); s.TaskID != "" {
-			fmt.Fprintf(a.stderr, "codefleet result %s  (the output of its task)\n", s.TaskID)
+			fmt.Fprintln(a.stderr, a.withFlags("codefleet result "+s.TaskID), " (the output of its task)")
 		}
 	}
 	return runFailure(run)
@@ -273,11 +273,11 @@ func stepOf(run client.WorkflowRun, id string) schemas.StepRun {
 }
 
 // printAsked prints what a step asks, and how to answer.
-func printAsked(w io.Writer, run client.WorkflowRun, s schemas.StepRun) {
+func (a *app) printAsked(w io.Writer, run client.WorkflowRun, s schemas.StepRun) {
 	ask := func(item string, x schemas.StepRun) {
 		if x.Status == schemas.WorkflowWaiting && x.Message != "" {
 			fmt.Fprintf(w, "step %s%s asks: %s\n", s.ID, item, printable(x.Message))
-			fmt.Fprintf(w, "codefleet workflow answer %s %s%s '{…}'\n", run.RunID, s.ID, item)
+			fmt.Fprintln(w, a.withFlags("codefleet workflow answer "+run.RunID), s.ID+item, "'{…}'")
 		}
 	}
 	ask("", s)
@@ -383,7 +383,7 @@ func (a *app) workflowStatusCommand() *cobra.Command {
 					fmt.Fprintln(w, "  "+stepLine(s))
 				}
 				for _, s := range run.Steps {
-					printAsked(w, run, s)
+					a.printAsked(w, run, s)
 				}
 			})
 		})

@@ -97,14 +97,14 @@ func (a *app) wsRepairCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.print(done, func(w io.Writer) { showRepair(w, ws.Name(), o, done) })
+		return a.print(done, func(w io.Writer) { a.showRepair(w, ws.Name(), o, done) })
 	})
 	c.Flags().BoolVar(&o.ReadData, "read-data", false, "verify all content of the newest version")
 	c.Flags().BoolVar(&o.DryRun, "dry-run", false, "report what would change, and change nothing")
 	return c
 }
 
-func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Repaired) {
+func (a *app) showRepair(w io.Writer, name string, o client.RepairOptions, done client.Repaired) {
 	printLines(w, "damaged:", done.Problems)
 	for _, g := range done.LostGenerations {
 		fmt.Fprintf(w, "unknown: the changes of generation %d\n", g)
@@ -112,7 +112,7 @@ func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Re
 	for _, l := range done.Lost {
 		older := "no older content"
 		if l.Older > 0 {
-			older = fmt.Sprintf("older content: codefleet workspace cat -g %d", l.Older)
+			older = "older content: " + a.withFlags(fmt.Sprintf("codefleet workspace cat -g %d", l.Older))
 		}
 		fmt.Fprintf(w, "lost: %s (%s; %s)\n", printable(l.Path), text.Count(l.Bytes, "byte"), older)
 	}
@@ -121,8 +121,8 @@ func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Re
 	case done.Commit.NoChange:
 		fmt.Fprintf(w, "nothing to repair: the newest version of %s can be read\n", name)
 	case o.DryRun:
-		fmt.Fprintf(w, "dry run: this would commit generation %d of %s; run codefleet workspace repair\n",
-			done.Commit.Generation, name)
+		fmt.Fprintf(w, "dry run: this would commit generation %d of %s; run %s\n",
+			done.Commit.Generation, name, a.withFlags("codefleet workspace repair"))
 	default:
 		fmt.Fprintf(w, "generation %d of %s: %d lost, %d recovered without their paths\n",
 			done.Commit.Generation, name, len(done.Lost), len(done.Recovered))

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"io/fs"
 	"path"
@@ -43,8 +42,8 @@ func (a *app) wsLsCommand() *cobra.Command {
 				return err
 			}
 		}
-		if len(files) == 0 && a.output == "text" {
-			fmt.Fprintln(a.stderr, "note: no files; to list the workspaces, run codefleet workspace list")
+		if len(files) == 0 {
+			a.printNote("note: no files; to list the workspaces, run codefleet workspace list")
 		}
 		return a.print(orEmpty(files), func(w io.Writer) {
 			for _, f := range files {

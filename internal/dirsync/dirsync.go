@@ -68,18 +68,27 @@ type Edit struct {
 	Open   func() (io.ReadCloser, error) // opens the content of a file
 }
 
+// Version identifies a version of a workspace.
+type Version struct {
+	Generation int64 // 0 if the workspace has no commits
+	// Commit is a random id, by which versions of two workspaces with the same generation differ. It is empty if unknown.
+	Commit string
+}
+
 // Remote is a workspace.
 type Remote interface {
-	// Newest returns the newest version's generation. It sends one small request.
-	Newest(ctx context.Context) (int64, error)
+	// Newest returns the newest version. It sends one small request.
+	Newest(ctx context.Context) (Version, error)
+	// Log returns up to limit of the kept versions, the newest first.
+	Log(ctx context.Context, limit int) ([]Version, error)
 	// Files returns a version's paths.
 	Files(ctx context.Context, generation int64) ([]FileInfo, error)
 	// Read calls fn with the content of each of the files at paths, in any order.
 	Read(ctx context.Context, generation int64, paths []string, fn func(path string, content io.Reader) error) error
-	// Write commits edits that were made to the version base, and returns the new generation. If another commit has
+	// Write commits edits that were made to the version base, and returns the new version. If another commit has
 	// changed one of their paths since base, it writes nothing and returns a *ConflictError, unless it can merge the
 	// two versions of a file: then the new version has the merged file.
-	Write(ctx context.Context, base int64, message string, edits []Edit) (int64, error)
+	Write(ctx context.Context, base int64, message string, edits []Edit) (Version, error)
 }
 
 // ConflictError is returned when both sides changed the same paths. Neither side was modified.
@@ -141,7 +150,9 @@ const tempPrefix = ".codefleet-tmp-"
 // directory was synchronised with: the workspace's data was lost, or is that of another fleet. Nothing was changed.
 var ErrOlder = errors.New("the workspace's newest version is older than the directory's")
 
-// ErrOtherWorkspace is returned by Open for a directory that belongs to another workspace.
+// ErrOtherWorkspace is returned by Open for a directory that belongs to another workspace, and by Pull, Push and Sync
+// if the workspace has another version with the generation that the directory was synchronised with, as a workspace of
+// the same name in another fleet has. Nothing was changed.
 var ErrOtherWorkspace = errors.New("the directory belongs to another workspace")
 
 // DataDirMarker is the name of a file that each process of a fleet writes into its data directory. It is never
@@ -200,6 +211,7 @@ type base struct {
 	Workspace string `json:"workspace"`
 	// Generation is the version that the directory was synchronised with; 0 if it is unknown.
 	Generation int64                `json:"generation,omitempty"`
+	Commit     string               `json:"commit,omitempty"` // of that version; older programs did not record it
 	Paths      map[string]*basePath `json:"paths"`
 }
 

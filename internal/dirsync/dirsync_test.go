@@ -38,6 +38,7 @@ type remote struct {
 	race       func()               // called once before a write
 	times      map[string]time.Time // of files that were written, if not nil
 	cut        string               // the path in whose content a read breaks off
+	fleet      string               // commits in different fleets have different ids
 }
 
 func (r *remote) set(files map[string]string) {
@@ -54,7 +55,18 @@ func (r *remote) current() map[string]string {
 	return maps.Clone(r.versions[len(r.versions)-1])
 }
 
-func (r *remote) Newest(context.Context) (int64, error) { return int64(max(0, len(r.versions)-1)), nil }
+func (r *remote) version(g int) dirsync.Version {
+	return dirsync.Version{Generation: int64(g), Commit: fmt.Sprint(r.fleet, "commit", g)}
+}
+
+func (r *remote) Newest(context.Context) (dirsync.Version, error) { return r.version(max(0, len(r.versions)-1)), nil }
+
+func (r *remote) Log(_ context.Context, limit int) (list []dirsync.Version, _ error) {
+	for g := len(r.versions) - 1; g > 0 && len(list) < limit; g-- {
+		list = append(list, r.version(g))
+	}
+	return list, nil
+}
 
 func infoOf(p, content string) dirsync.FileInfo {
 	e := dirsync.FileInfo{
@@ -125,7 +137,7 @@ func (r *remote) Read(_ context.Context, g int64, paths []string, fn func(string
 	return nil
 }
 
-func (r *remote) Write(_ context.Context, base int64, _ string, edits []dirsync.Edit) (int64, error) {
+func (r *remote) Write(_ context.Context, base int64, _ string, edits []dirsync.Edit) (v dirsync.Version, _ error) {
 	if r.race != nil {
 		race := r.race
 		r.race = nil
@@ -149,7 +161,7 @@ func (r *remote) Write(_ context.Context, base int64, _ string, edits []dirsync.
 		}
 	}
 	if len(conflicts) > 0 {
-		return 0, &dirsync.ConflictError{Paths: conflicts}
+		return v, &dirsync.ConflictError{Paths: conflicts}
 	}
 	for _, e := range edits {
 		switch {
@@ -166,11 +178,11 @@ func (r *remote) Write(_ context.Context, base int64, _ string, edits []dirsync.
 		default:
 			f, err := e.Open()
 			if err != nil {
-				return 0, err
+				return v, err
 			}
 			data, err := io.ReadAll(f)
 			if err = errors.Join(err, f.Close()); err != nil {
-				return 0, err
+				return v, err
 			}
 			next[e.Path] = string(data)
 		}
@@ -1377,7 +1389,40 @@ func TestLostWorkspace(t *testing.T) {
 	w.want("there", w.remote.current(), files)
 }
 
-// TestOldBase checks that a base without a generation is still read.
+// TestOtherFleet checks that a directory is not synchronised with the workspace of the same name in another fleet.
+func TestOtherFleet(t *testing.T) {
+	theirs := map[string]string{"theirs": "1"}
+	for name, newest := range map[string]int{"the same generation": 2, "a later one": 5} {
+		w := newFixture(t)
+		w.remote.set(map[string]string{"a": "1"})
+		w.pull(dirsync.Refuse)
+		w.write("b", "1")
+		w.sync()
+		files := w.files()
+		own := w.remote.versions
+		w.remote.fleet, w.remote.versions = "other", nil
+		for range newest {
+			w.remote.set(theirs)
+		}
+		w.open()
+		for call, fn := range map[string]func() (dirsync.Report, error){
+			"Pull": func() (dirsync.Report, error) { return w.folder.Pull(t.Context(), dirsync.Theirs) },
+			"Push": func() (dirsync.Report, error) { return w.folder.Push(t.Context(), "", dirsync.Ours) },
+			"Sync": func() (dirsync.Report, error) { return w.folder.Sync(t.Context(), "") },
+		} {
+			if _, err := fn(); !errors.Is(err, dirsync.ErrOtherWorkspace) {
+				t.Errorf("%s() with %s in another fleet = %v, want %v", call, name, err, dirsync.ErrOtherWorkspace)
+			}
+		}
+		w.want("here", w.files(), files)
+		w.want("there", w.remote.current(), theirs)
+		w.remote.fleet, w.remote.versions = "", append(own, theirs)
+		w.pull(dirsync.Refuse)
+		w.want("here, of the own fleet", w.files(), theirs)
+	}
+}
+
+// TestOldBase checks that a base without a generation or a commit is still read.
 func TestOldBase(t *testing.T) {
 	w := newFixture(t)
 	w.remote.set(map[string]string{"a": "1"})
@@ -1387,10 +1432,21 @@ func TestOldBase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, bytes.Replace(data, []byte(`"generation":1,`), nil, 1), 0o600); err != nil {
-		t.Fatal(err)
+	const version = `"generation":1,"commit":"commit1",`
+	withBase := func(old string) {
+		text := strings.Replace(string(data), version, old, 1)
+		if text == string(data) {
+			t.Fatalf("the base does not have %s:\n%s", version, data)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.open()
 	}
-	w.open()
+	w.remote.fleet = "other"
+	withBase(`"generation":1,`)
+	w.pull(dirsync.Refuse)
+	withBase("")
 	w.remote.versions = nil
 	w.pull(dirsync.Refuse)
 	w.want("here", w.files(), map[string]string{})

@@ -38,21 +38,21 @@ func (d difference) replacesDir() bool {
 
 // comparison is the outcome of comparing both sides with the base.
 type comparison struct {
-	generation int64
-	files      []FileInfo // of that generation
-	list       []difference
-	skipped    []string
+	Version
+	files   []FileInfo // of that version
+	list    []difference
+	skipped []string
 }
 
 // compare compares both sides with the base. If both sides made the same change, it records the change in the base.
 func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
-	if c.generation, err = f.remote.Newest(ctx); err != nil {
+	if c.Version, err = f.remote.Newest(ctx); err != nil {
 		return c, err
 	}
-	if err := f.checkOlder(c.generation); err != nil {
+	if err := f.checkBase(ctx, c.Version); err != nil {
 		return c, err
 	}
-	if c.files, err = f.remote.Files(ctx, c.generation); err != nil {
+	if c.files, err = f.remote.Files(ctx, c.Generation); err != nil {
 		return c, err
 	}
 	rules, err := f.rules()
@@ -163,16 +163,40 @@ func (c comparison) markBelowFiles() {
 	}
 }
 
-// checkOlder returns an error if newest is below the base's generation. Generations are never used again, so the
-// workspace is not the one that the base describes, and no commit removed what it lacks.
-func (f *Folder) checkOlder(newest int64) error {
-	if newest >= f.base.Generation || len(f.base.Paths) == 0 {
+// maxLog is how many versions checkBase looks through, the limit of the HTTP interface.
+const maxLog = 1000
+
+// checkBase returns an error if newest is below the base's generation, or if the version of that generation is not the
+// base's. Generations are never used again, so the workspace is not the one that the base describes, and no commit
+// removed what it lacks. A version that is no longer kept cannot be compared.
+func (f *Folder) checkBase(ctx context.Context, newest Version) error {
+	b := f.base
+	if len(b.Paths) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: generation %d, although %s records generation %d; bring the workspace's data back, or "+
-		"remove this file to begin anew: then nothing is removed from the directory",
-		ErrOlder, newest, f.o.BaseFile, f.base.Generation)
+	if newest.Generation < b.Generation {
+		return fmt.Errorf("%w: generation %d, although %s records generation %d; bring the workspace's data back, or "+
+			"remove this file to begin anew: then nothing is removed from the directory",
+			ErrOlder, newest.Generation, f.o.BaseFile, b.Generation)
+	}
+	versions := []Version{newest}
+	if behind := newest.Generation - b.Generation; behind > 0 && b.Commit != "" {
+		var err error
+		if versions, err = f.remote.Log(ctx, int(min(behind+1, maxLog))); err != nil {
+			return err
+		}
+	}
+	for _, v := range versions {
+		if v.Generation == b.Generation && v.Commit != b.Commit && v.Commit != "" && b.Commit != "" {
+			return fmt.Errorf("%w, such as one of the same name in another fleet: its generation %d is another one "+
+				"than %s records", ErrOtherWorkspace, v.Generation, f.o.BaseFile)
+		}
+	}
+	return nil
 }
+
+// setBase records the version that the directory is synchronised with.
+func (f *Folder) setBase(v Version) { f.base.Generation, f.base.Commit = v.Generation, v.Commit }
 
 // record sets the base of a path to e. s is the stat of a file in the directory that has e's content.
 func (f *Folder) record(d difference, e *FileInfo, s stat) {
@@ -196,7 +220,7 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r := Report{Generation: c.generation, Skipped: c.skipped}
+	r := Report{Generation: c.Generation, Skipped: c.skipped}
 	var todo []difference
 	kept := map[string]bool{} // files of ours, at which the workspace has directories
 	for _, d := range c.list {
@@ -223,8 +247,8 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 	if len(r.Conflicts) > 0 && policy == Refuse {
 		return r, &ConflictError{r.Conflicts}
 	}
-	f.base.Generation = c.generation
-	err = f.apply(ctx, c.generation, todo, policy, &r)
+	f.setBase(c.Version)
+	err = f.apply(ctx, c.Generation, todo, policy, &r)
 	slices.Sort(r.Conflicts)
 	slices.Sort(r.Different)
 	r.Conflicts, r.Different = slices.Compact(r.Conflicts), slices.Compact(r.Different)
@@ -257,7 +281,7 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 		}
 	}
 	c.list = slices.DeleteFunc(c.list, func(d difference) bool { return isIn(outside, d.path) })
-	r := Report{Generation: c.generation, Skipped: c.skipped}
+	r := Report{Generation: c.Generation, Skipped: c.skipped}
 	removed := c.removed()
 	var edits []Edit
 	for _, d := range c.list {
@@ -287,8 +311,8 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 	if len(r.Conflicts) > 0 {
 		return r, &ConflictError{r.Conflicts}
 	}
-	f.base.Generation = c.generation
-	if len(edits) == 0 && c.generation == 0 && len(f.base.Paths) == 0 {
+	f.setBase(c.Version)
+	if len(edits) == 0 && c.Generation == 0 && len(f.base.Paths) == 0 {
 		return r, nil // a workspace without commits may not be the one that the caller means: do not record its name
 	}
 	if len(edits) == 0 {
@@ -301,10 +325,12 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 		}
 	}
 	began := time.Now()
-	if r.Generation, err = f.remote.Write(ctx, c.generation, message, edits); err != nil {
+	made, err := f.remote.Write(ctx, c.Generation, message, edits)
+	r.Generation = made.Generation
+	if err != nil {
 		return r, err
 	}
-	f.base.Generation = r.Generation
+	f.setBase(made)
 	others, err := f.recordPush(ctx, r.Generation, c, began)
 	r.Different = append(r.Different, others...)
 	return r, errors.Join(err, f.save())
@@ -365,7 +391,7 @@ func (f *Folder) recordPush(
 	for i := range files {
 		there[files[i].Path] = &files[i]
 	}
-	if generation > c.generation+1 {
+	if generation > c.Generation+1 {
 		others = c.changedIn(there)
 		f.behind = len(others) > 0
 	}

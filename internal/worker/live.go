@@ -102,12 +102,13 @@ func (l *liveFolder) withSync(next jobs.Handler) jobs.Handler {
 // sees. After any other error it is retried.
 func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 	_, bad := errors.AsType[*state.EditError](err)
-	bad = bad || errors.Is(err, state.ErrQuota) || errors.Is(err, fs.ErrPermission) || errors.Is(err, dirsync.ErrOlder)
+	foreign := errors.Is(err, dirsync.ErrOlder) || errors.Is(err, dirsync.ErrOtherWorkspace)
+	bad = bad || foreign || errors.Is(err, state.ErrQuota) || errors.Is(err, fs.ErrPermission)
 	if !bad {
 		return nil, fmt.Errorf("import the live folder: %w", err)
 	}
 	hint := "correct or remove the named file, or list it in .workspaceignore"
-	if errors.Is(err, dirsync.ErrOlder) {
+	if foreign {
 		hint = "bring the workspace's data back; or remove the named file, which records what the folder had, and " +
 			"start `up --workspace` again: it removes nothing from the folder"
 	}
@@ -191,9 +192,18 @@ type remote struct {
 	ref   state.Ref
 }
 
-func (r remote) Newest(ctx context.Context) (int64, error) {
+func (r remote) Newest(ctx context.Context) (dirsync.Version, error) {
 	info, err := history.ReadInfo(ctx, r.store.Repo(), r.ref)
-	return info.Generation, err
+	return dirsync.Version{Generation: info.Generation, Commit: info.Commit}, err
+}
+
+func (r remote) Log(ctx context.Context, limit int) ([]dirsync.Version, error) {
+	commits, err := history.Log(ctx, r.store.Repo(), r.ref, limit)
+	versions := make([]dirsync.Version, len(commits))
+	for i, c := range commits {
+		versions[i] = dirsync.Version{Generation: c.Generation, Commit: c.ID}
+	}
+	return versions, err
 }
 
 func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.FileInfo, error) {
@@ -232,12 +242,14 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 		func(f state.FileInfo, content io.Reader) error { return fn(f.Path, content) })
 }
 
-func (r remote) Write(ctx context.Context, base int64, message string, edits []dirsync.Edit) (int64, error) {
+func (r remote) Write(
+	ctx context.Context, base int64, message string, edits []dirsync.Edit,
+) (dirsync.Version, error) {
 	c, err := r.store.Edit(ctx, r.ref, state.EditOptions{Base: base, Message: message}, stateEdits(edits))
 	if e, ok := errors.AsType[*state.ConflictError](err); ok {
-		return 0, &dirsync.ConflictError{Paths: e.Paths}
+		return dirsync.Version{}, &dirsync.ConflictError{Paths: e.Paths}
 	}
-	return c.Generation, err
+	return dirsync.Version{Generation: c.Generation, Commit: c.ID}, err
 }
 
 // stateEdits converts edits. It opens the content of one file at a time.

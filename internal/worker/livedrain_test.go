@@ -268,10 +268,22 @@ func TestLiveFolderOfLostWorkspace(t *testing.T) {
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("the file of a lost workspace: %v, want it kept", err)
 	}
-	res, err := importFailed(ref, dirsync.ErrOlder)
-	if err != nil || res.Status != schemas.Blocked ||
-		!strings.Contains(res.Error.Hint, "bring the workspace's data back") {
-		t.Errorf("importFailed() of a lost workspace = %+v, %v, want a hint to restore it", res, err)
+	other := state.New(mem.New(), state.Options{})
+	edit := func(yield func(state.Edit, error) bool) {
+		yield(state.Edit{Path: "b", Kind: state.File, Content: strings.NewReader("2")}, nil)
+	}
+	if _, err := other.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, edit); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(other); !errors.Is(err, dirsync.ErrOtherWorkspace) {
+		t.Errorf("openLive() with another bucket = %v, want %v", err, dirsync.ErrOtherWorkspace)
+	}
+	for _, lost := range []error{dirsync.ErrOlder, dirsync.ErrOtherWorkspace} {
+		res, err := importFailed(ref, lost)
+		if err != nil || res.Status != schemas.Blocked ||
+			!strings.Contains(res.Error.Hint, "bring the workspace's data back") {
+			t.Errorf("importFailed(%v) = %+v, %v, want a hint to restore the workspace", lost, res, err)
+		}
 	}
 	if err := history.Delete(t.Context(), store.Repo(), ref); err != nil {
 		t.Fatal(err)
