@@ -154,6 +154,7 @@ func (a *app) root() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	completeFlag(root, "output", "text", "json")
 	completeFlag(root, "color", "auto", "always", "never")
+	root.InitDefaultVersionFlag()
 	strictHelp(root)
 	finishCommand(root)
 	return root
@@ -163,6 +164,7 @@ func (a *app) root() *cobra.Command {
 // arguments. Errors about arguments get the command's name and usage line. Errors of commands that have run are marked,
 // to tell them from cobra's own errors.
 func finishCommand(c *cobra.Command) {
+	c.InitDefaultHelpFlag() // before cobra looks for the command: it takes what follows an unknown flag for its value
 	countFlags(c)
 	addListAlias(c)
 	if check := c.Args; c.HasParent() {

@@ -165,11 +165,22 @@ func (a *app) getArtifacts(
 	})
 }
 
+// rejectDir returns an error if root has a directory of the name, where a file is to be written.
+func rejectDir(root *os.Root, name string) error {
+	if info, err := root.Lstat(name); err == nil && info.IsDir() {
+		return usage("%q is a directory", name).try("the same command with another --dir")
+	}
+	return nil
+}
+
 // saveArtifact downloads an artifact to a file of root with the given name. Without force, an existing file is an
-// error. With force, the complete artifact replaces it.
+// error. With force, the complete artifact replaces it. A directory of the name is an error.
 func saveArtifact(
 	ctx context.Context, c *client.Client, root *os.Root, id, from, name string, force bool,
 ) (err error) {
+	if err := rejectDir(root, name); err != nil {
+		return err
+	}
 	to := name
 	if force {
 		to = ".codefleet-tmp-" + strings.ToLower(rand.Text())

@@ -37,7 +37,7 @@ func (h hostFix) run() error {
 	}
 	if !h.root {
 		return &failure{
-			code: errcode.ExitRefused, message: "only root can change this host's settings",
+			code: errcode.ExitUsage, message: "only root can change this host's settings",
 			hint: "sudo codefleet doctor --fix",
 		}
 	}
@@ -52,7 +52,7 @@ and remove the second.
 `, h.state, gvisor.HugePagesFile, tmpfilesDir, h.state)
 	if !h.yes && !h.confirmed() {
 		return &failure{
-			code: errcode.ExitRefused, message: "nothing was changed",
+			code: errcode.ExitUsage, message: "nothing was changed",
 			hint: "answer y, or confirm with codefleet doctor --fix --yes",
 		}
 	}

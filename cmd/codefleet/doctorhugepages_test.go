@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // TestDoctorHugePages checks that doctor warns about every kernel setting that denies gVisor huge pages.
@@ -47,6 +49,8 @@ func TestDoctorFixAsks(t *testing.T) {
 		}
 		if err := h.run(); enabled != c.enabled || (err != nil) != c.fail {
 			t.Errorf("%+v: enabled = %v, error = %v", c, enabled, err)
+		} else if c.fail && explain(err).code != errcode.ExitUsage {
+			t.Errorf("%+v: exit code %d, want %d", c, explain(err).code, errcode.ExitUsage)
 		}
 		if strings.HasSuffix(question.String(), "[y/N] ") && !strings.HasSuffix(c.answer, "\n") {
 			t.Errorf("%+v: the question %q does not end its line, although no answer did", c, question)

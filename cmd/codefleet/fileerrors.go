@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -13,7 +14,9 @@ import (
 // explainFileError explains an error of a local file or directory. If another path can succeed, it returns a usage
 // error; otherwise, as on a full disk, it returns ExitFailed. It returns errors that do not concern files unchanged.
 func explainFileError(err error) error {
-	if _, ofCall := errors.AsType[*os.SyscallError](err); !ofCall && !isPathError(err) {
+	_, ofCall := errors.AsType[*os.SyscallError](err)
+	_, ofNetwork := errors.AsType[*net.OpError](err)
+	if !isPathError(err) && (!ofCall || ofNetwork) {
 		return err
 	}
 	for _, wrongPath := range []error{

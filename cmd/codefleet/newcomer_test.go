@@ -71,10 +71,11 @@ func TestNewcomer(t *testing.T) {
 		{"run|--net|example.org/x|--code|x", 2, `--net "example.org/x" has a path: want a host, such as example.org`},
 		{"run|--net|10.0.0.1|--code|print 1", 0, "note: programs cannot reach 10.0.0.1: it is not on the public"},
 		{"submit|--net|localhost:80|--code|print 1", 0, "note: programs cannot reach localhost:80"},
-		{"run|--timeout|9999h|--code|x", 2, "want a time from 100ms to 168h0m0s (7 days)"},
+		{"run|--timeout|9999h|--code|x", 2, "want a time from 100ms to 168h (7 days)"},
 		{"run|--timeout|0s|--code|x", 2, "--timeout 0s: want a time from 100ms"},
 		{"run|--timeout|1ns|--code|x", 2, "--timeout 1ns: want a time from 100ms"},
-		{"run|--timeout|1ms|--code|x", 2, "--timeout 1ms: want a time from 100ms to 168h0m0s (7 days)"},
+		{"run|--timeout|1ms|--code|x", 2, "--timeout 1ms: want a time from 100ms to 168h (7 days)"},
+		{"run|--timeout|192h|--code|x", 2, "--timeout 192h: want"},
 		{"run|--timeout|90|--code|x", 2, "--timeout 90: want a time with its unit (ms, s, m or h), such as 90s"},
 		{"run|--memory|64MB|--code|print 1", 0, "1\n"},
 		{"tools|search|x|--limit|-1", 2, "--limit -1: want at least 1"},
@@ -94,7 +95,15 @@ func TestNewcomer(t *testing.T) {
 		{"schedules|add|x|* * * * *", 2, "try: codefleet schedules add report '0 9 * * 1-5' --file report.py\n"},
 		{"triggers|add|x|--type|y", 2, "try: codefleet triggers add invoice --type order.created --file invoice.py\n"},
 		{"submit", 2, "try: codefleet submit --code 'print(6*7)'\n"},
+		{"skills|check|../nosuch", 2, "codefleet: ../nosuch: no such file\n"},
+		{"state|get|--workspace|mistyped", 2, "the workspace mistyped has no commits"},
 		{"--version", 0, "codefleet dev ("},
+		{"--version|--fleet|x", 0, "codefleet dev ("},
+		{"--version|-o|json", 0, `"version": "dev"`},
+		{"-v|-o|json", 0, `"version": "dev"`},
+		{"--help|-o|json", 0, "Usage:\n  codefleet [command]"},
+		{"-h|--color|never", 0, "Usage:\n  codefleet [command]"},
+		{"workspace|--help|-o|json", 0, "Usage:\n  codefleet workspace [command]"},
 		{"up|--nats|foo", 2, "try: codefleet up --help\n"},
 		{"mcp|--transport|http|--http|banana", 2, "try: codefleet mcp --help\n"},
 		{"workspace|pull|--workspace|mistyped|dir", 2, "the workspace mistyped has no commits"},
@@ -204,9 +213,12 @@ func TestQueuedTasks(t *testing.T) {
 // TestRunAt checks that a task that is not due yet is not waited for without a word.
 func TestRunAt(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	code, out, errs := command(t, f, "run", "--at", "+3s", "--code", "print now")
-	if code != 0 || out != "now\n" || !strings.Contains(errs, "note: the task waits until 20") {
-		t.Errorf("run --at: exit code %d, output %q, %s, want 0, now, and a note with the time", code, out, errs)
+	for _, output := range []string{"text", "json"} {
+		code, out, errs := command(t, f, "run", "--at", "+3s", "-o", output, "--code", "print now")
+		if code != 0 || !strings.Contains(out, "now") || !strings.Contains(errs, "note: the task waits until 20") {
+			t.Errorf("run --at -o %s: exit code %d, output %q, %s, want 0, now, and a note with the time",
+				output, code, out, errs)
+		}
 	}
 }
 
@@ -237,6 +249,7 @@ func TestWaitIsExplained(t *testing.T) {
 		{"guard check run.py", noWorker},
 		{"skills save a -d b --file run.py", noWorker},
 		{"run --file run.py", noWorker},
+		{"run --file run.py -o json", noWorker},
 	} {
 		signals, exited := make(chan os.Signal, 2), make(chan int, 1)
 		var once sync.Once

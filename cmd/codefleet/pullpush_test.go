@@ -40,8 +40,10 @@ func TestExplainFileError(t *testing.T) {
 			local, f.code, f.Error(), errcode.ExitUsage)
 	}
 	remote := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
-	if f := explain(markCall(remote)); f.code != errcode.ExitUnreachable {
-		t.Errorf("%v: exit code %d, %s, want %d", remote, f.code, f.Error(), errcode.ExitUnreachable)
+	for _, err := range []error{remote, explainSyncError(remote, "")} {
+		if f := explain(markCall(err)); f.code != errcode.ExitUnreachable {
+			t.Errorf("%v: exit code %d, %s, want %d", remote, f.code, f.Error(), errcode.ExitUnreachable)
+		}
 	}
 	if err := errors.New("no response"); !errors.Is(explainFileError(err), err) {
 		t.Error("an error of no file is not returned unchanged")

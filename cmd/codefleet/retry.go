@@ -170,7 +170,7 @@ func (a *app) rerunCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.noteStart(rec)
+			noteStart(a.stderr, rec)
 			if at > 0 && a.output == "text" {
 				fmt.Fprintln(a.stderr, "in workspace", rec.Workspace)
 			}

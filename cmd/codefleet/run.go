@@ -241,7 +241,7 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 	var final client.Record
 	var watchErr error
 	ended := make(chan struct{}) // closed once final and watchErr are set
-	notedStart := r.a.noteStart(rec)
+	notedStart := noteStart(r.line.above(r.a.stderr), rec)
 	r.line.show("queued")
 	go func() {
 		defer close(ended)
@@ -400,7 +400,11 @@ func (r *foreground) save(ctx context.Context, res *client.Result, patterns []st
 			continue
 		}
 		if err := r.saveOne(ctx, root, res.TaskID, a); err != nil {
-			return &failure{code: errcode.ExitFailed, message: "save artifact " + printable(a.Path), err: err}
+			f := &failure{code: errcode.ExitFailed, message: "save artifact " + printable(a.Path), err: err}
+			if r.private == nil {
+				f.hint = "codefleet artifacts get " + res.TaskID + " --dir DIRECTORY"
+			}
+			return f
 		}
 		fmt.Fprintf(r.a.stderr, "saved %s (%s)\n", printable(a.Path), text.Count(a.Bytes, "byte"))
 		saved++
@@ -426,8 +430,8 @@ func (r *foreground) saveOne(ctx context.Context, root *os.Root, id string, a cl
 	}
 	defer from.Close()
 	err = dirsync.MakeDirs(root, path.Dir(a.Path), nil)
-	if errors.Is(err, dirsync.ErrNotDir) {
-		return usage("%v", err).try("another working directory")
+	if err == nil {
+		err = rejectDir(root, a.Path)
 	}
 	if err != nil {
 		return err

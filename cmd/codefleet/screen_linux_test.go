@@ -296,3 +296,18 @@ func TestColours(t *testing.T) {
 		t.Errorf("tasks --color blue: exit code %d, want 2: %s", code, errs)
 	}
 }
+
+// TestNoteReplacesProgressLine checks that the note of a task that is not due yet does not begin in the progress line.
+func TestNoteReplacesProgressLine(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	t.Setenv("CODEFLEET_URL", f.URL)
+	t.Setenv("CODEFLEET_TOKEN", ingesttest.Token)
+	t.Setenv("TERM", "xterm")
+	shown := string(onTerminal(t, func(terminal *os.File) {
+		a := &app{stdout: onScreen(terminal), stderr: onScreen(terminal), env: os.Environ()}
+		a.main(t.Context(), []string{"run", "--at", "+2s", "--code", "print now"})
+	}))
+	if !strings.Contains(shown, "\r\x1b[Knote: the task waits until 20") {
+		t.Errorf("run --at shows %q, want the note in the place of the progress line", shown)
+	}
+}

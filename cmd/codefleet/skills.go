@@ -280,6 +280,9 @@ func readSkills(paths []string) (all []skills.Skill, err error) {
 			return nil, usage("%s: not a valid skill:\n  %s", path, strings.Join(invalid.Problems, "\n  "))
 		}
 		if err != nil {
+			if e, ok := errors.AsType[*fs.PathError](err); ok && e.Path == path {
+				err = reasonOf(err)
+			}
 			return nil, usage("%s: %v", path, err)
 		}
 		all = append(all, k)

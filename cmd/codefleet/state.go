@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,8 +39,11 @@ func (a *app) stateGetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !s.Exists && a.output == "text" {
-				fmt.Fprintln(a.stderr, "note: the state document does not exist yet")
+			if !s.Exists {
+				if err := rejectEmpty(ctx, c.Workspace(cmp.Or(workspace, defaultWorkspace))); err != nil {
+					return err
+				}
+				a.printNote("note: the state document does not exist yet")
 			}
 			return a.print(s, func(w io.Writer) { fmt.Fprintln(w, strings.TrimSpace(string(s.Data))) })
 		}),

@@ -24,6 +24,7 @@ import (
 	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/limited"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // maxTask is the size limit, in bytes, of a task with its files over HTTP.
@@ -210,7 +211,7 @@ func programOf(args []string) string {
 // checkUTF8 returns an error for text that is not UTF-8, because JSON would replace the invalid bytes. The error does
 // not contain the text, which may be secret.
 func (f *taskFlags) checkUTF8(description string) error {
-	for _, t := range []struct{ name, text string }{
+	for _, t := range []struct{ name, value string }{
 		{"the task description", description},
 		{"--code", f.code},
 		{"--env", strings.Join(f.env, "\n")},
@@ -218,7 +219,7 @@ func (f *taskFlags) checkUTF8(description string) error {
 		{"--partition-key", f.partition},
 		{"--out", strings.Join(f.out, "\n")},
 	} {
-		if !utf8.ValidString(t.text) {
+		if !utf8.ValidString(t.value) {
 			return usage("%s is not UTF-8 text", t.name)
 		}
 	}
@@ -387,7 +388,8 @@ func (f *taskFlags) readLimits(s *client.Submission) error {
 	}
 	switch {
 	case set("timeout", f.timeout != 0) && (f.timeout < shortestTimeout || f.timeout > longestTimeout):
-		return usage("--timeout %s: want a time from %s to %s (7 days)", f.timeout, shortestTimeout, longestTimeout)
+		return usage("--timeout %s: want a time from %s to %s (7 days)",
+			text.Duration(f.timeout), text.Duration(shortestTimeout), text.Duration(longestTimeout))
 	case set("cpus", f.cpus != 0) && !(f.cpus >= minCPUs && f.cpus <= maxCPUs): // this also refuses NaN
 		return usage("--cpus %v: want a number from %v to %d, such as 0.5", f.cpus, minCPUs, maxCPUs)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -58,8 +59,7 @@ func (a *app) noteWaits(
 }
 
 // waitNote returns a note that says what a task waits for, and the reason, which noteWaits compares. It returns "" if
-// the task does not wait or nothing is known. Over NATS it is only known whether workers serve the task pool. With
-// -o json there are only notes about approvals, without which the task does not continue.
+// the task does not wait or nothing is known. Over NATS it is only known whether workers serve the task pool.
 func (a *app) waitNote(ctx context.Context, c *client.Client, rec client.Record) (note, reason string) {
 	ctx, stop := context.WithTimeout(ctx, time.Second)
 	defer stop()
@@ -70,8 +70,6 @@ func (a *app) waitNote(ctx context.Context, c *client.Client, rec client.Record)
 	case err == nil && why.Rule == schemas.WhyApproval:
 		note := "note: the task waits: " + whyText(why) + ": " + a.withFlags("codefleet approve "+rec.TaskID)
 		return note, why.Rule + " " + rec.TaskID
-	case a.output == "json":
-		return "", ""
 	case err == nil:
 		return "note: the task waits: " + whyText(why) + " (" + a.withFlags("codefleet why "+rec.TaskID) + ")", why.Rule
 	}
@@ -96,16 +94,14 @@ func whyText(why client.Why) string {
 	return text
 }
 
-// noteStart reports whether the task is not due yet. If so, it prints a note, except with -o json.
-func (a *app) noteStart(rec client.Record) bool {
+// noteStart reports whether the task is not due yet. If so, it prints a note to stderr.
+func noteStart(stderr io.Writer, rec client.Record) bool {
 	left := time.Until(rec.NotBefore)
 	if left <= 0 || rec.Status.Terminal() {
 		return false
 	}
-	if a.output == "text" {
-		fmt.Fprintf(a.stderr, "note: the task waits until %s, for %s\n",
-			rec.NotBefore.Local().Format(time.DateTime), timeLeft(left))
-	}
+	fmt.Fprintf(stderr, "note: the task waits until %s, for %s\n",
+		rec.NotBefore.Local().Format(time.DateTime), timeLeft(left))
 	return true
 }
 

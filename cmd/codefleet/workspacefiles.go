@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,16 +101,21 @@ func modeText(f client.WorkspaceFile) string {
 	return cmp.Or(kinds[f.Kind], "-") + fs.FileMode(f.Mode).Perm().String()[1:]
 }
 
-// nameText formats a path as ls does.
+// nameText formats a path as ls does. It quotes a name with control characters, such as a newline.
 func nameText(f client.WorkspaceFile) string {
-	name := f.Path
+	quoted := func(name string) string {
+		if printable(name) != name {
+			return strconv.Quote(name)
+		}
+		return name
+	}
 	switch f.Kind {
 	case "dir":
-		name += "/"
+		return quoted(f.Path + "/")
 	case "link":
-		name += " -> " + f.Target
+		return quoted(f.Path) + " -> " + quoted(f.Target)
 	}
-	return printable(name)
+	return quoted(f.Path)
 }
 
 func (a *app) wsCatCommand() *cobra.Command {

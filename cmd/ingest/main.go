@@ -24,6 +24,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/assembly/storage"
 	"github.com/codefleet/codefleet/internal/assembly/tooling"
+	"github.com/codefleet/codefleet/internal/httpserve"
 	"github.com/codefleet/codefleet/internal/process"
 )
 
@@ -81,7 +82,7 @@ func serve(ctx context.Context, p *process.Process, stdout io.Writer) error {
 		if options.Access.TLS != nil {
 			scheme = "https"
 		}
-		fmt.Fprintf(stdout, "%s://%s\n", scheme, ln.Addr())
+		fmt.Fprintf(stdout, "%s://%s\n", scheme, httpserve.Address(ln, p.Config.HTTP.Addr))
 		return nil
 	})
 	return both.Wait()

@@ -132,7 +132,7 @@ func parseBool(text string) (bool, error) {
 // format formats the value of a key as `config show` prints it, with secrets hidden.
 func format(key string, v reflect.Value) string {
 	if v.Type() == durationType {
-		return formatDuration(time.Duration(v.Int()))
+		return text.Duration(time.Duration(v.Int()))
 	}
 	list, ok := reflect.TypeAssert[[]string](v)
 	if !ok {
@@ -221,18 +221,6 @@ func hideInArg(s, before string) string {
 		return s
 	case isValue, !plainWord.MatchString(s), withUser.MatchString(s):
 		return hidden
-	}
-	return s
-}
-
-// formatDuration formats a duration without zero units, such as 5m instead of 5m0s.
-func formatDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
 }

@@ -59,7 +59,9 @@ func (r *remote) version(g int) dirsync.Version {
 	return dirsync.Version{Generation: int64(g), Commit: fmt.Sprint(r.fleet, "commit", g)}
 }
 
-func (r *remote) Newest(context.Context) (dirsync.Version, error) { return r.version(max(0, len(r.versions)-1)), nil }
+func (r *remote) Newest(context.Context) (dirsync.Version, error) {
+	return r.version(max(0, len(r.versions)-1)), nil
+}
 
 func (r *remote) Log(_ context.Context, limit int) (list []dirsync.Version, _ error) {
 	for g := len(r.versions) - 1; g > 0 && len(list) < limit; g-- {

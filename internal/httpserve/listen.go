@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"syscall"
 )
 
@@ -43,4 +44,15 @@ func Listen(ctx context.Context, addr, setting string) (net.Listener, error) {
 		err = &AddressError{addr, setting, err}
 	}
 	return l, err
+}
+
+// Address returns the address of a listener. For an unspecified address it keeps the host of the setting, because the
+// listener of 0.0.0.0 reports [::].
+func Address(l net.Listener, setting string) string {
+	host, _, err := net.SplitHostPort(setting)
+	bound, isTCP := l.Addr().(*net.TCPAddr)
+	if err != nil || host == "" || !isTCP || !bound.IP.IsUnspecified() {
+		return l.Addr().String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(bound.Port))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -44,7 +45,8 @@ func (p TenantPolicy) check(l lane, t *schemas.Task) error {
 	switch {
 	case limits == nil:
 	case p.MaxTimeout > 0 && limits.TimeoutS > p.MaxTimeout.Seconds():
-		return refuse(errcode.NotAllowed, "/limits/timeout_s", "exceeds the tenant's limit of %v", p.MaxTimeout)
+		return refuse(errcode.NotAllowed, "/limits/timeout_s", "exceeds the tenant's limit of %s",
+			text.Duration(p.MaxTimeout))
 	case p.MaxMemory > 0 && limits.MemoryMB > p.MaxMemory:
 		return refuse(errcode.NotAllowed, "/limits/memory_mb", "exceeds the tenant's limit of %d MiB", p.MaxMemory)
 	case p.MaxCPUs > 0 && limits.CPUs > p.MaxCPUs:

@@ -10,6 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/bridge"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/httpserve"
 )
 
 // Bridge runs an MCP bridge as a separate process.
@@ -54,6 +55,6 @@ func (b Bridge) Run(ctx context.Context, c *config.Config) error {
 	if b.Transport == "sse" {
 		path = bridge.PathSSE
 	}
-	fmt.Fprintf(b.Stdout, "%s://%s%s\n", scheme, ln.Addr(), path)
+	fmt.Fprintf(b.Stdout, "%s://%s%s\n", scheme, httpserve.Address(ln, c.MCP.Addr), path)
 	return server.Serve(ctx, ln, conf)
 }

@@ -6,6 +6,7 @@ package text
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -54,6 +55,18 @@ func TruncateStart(s string, limit int) string {
 
 // OneLine returns s with each run of white space replaced by one space, and without white space at its ends.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// Duration formats a duration without zero units, such as 5m instead of 5m0s.
+func Duration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
 
 // Count returns a number with a noun, in the plural unless the number is 1.
 func Count[N int | int64 | uint64](n N, noun string) string {

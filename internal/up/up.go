@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -363,21 +362,10 @@ func (f *Fleet) setAddresses() {
 	if c.HTTP.TLSCert != "" {
 		scheme = "https://"
 	}
-	f.File.URL = scheme + addressOf(f.listener, c.HTTP.Addr)
+	f.File.URL = scheme + httpserve.Address(f.listener, c.HTTP.Addr)
 	f.File.NATS.URL = f.nats.URL()
 	f.File.S3.Endpoint = "http://" + f.s3.Load().Endpoint()
 	c.UseEmbedded(f.File)
-}
-
-// addressOf returns the address of a listener. For an unspecified address it keeps the host of the setting, because the
-// listener of 0.0.0.0 reports [::].
-func addressOf(l net.Listener, setting string) string {
-	host, _, err := net.SplitHostPort(setting)
-	bound, isTCP := l.Addr().(*net.TCPAddr)
-	if err != nil || host == "" || !isTCP || !bound.IP.IsUnspecified() {
-		return l.Addr().String()
-	}
-	return net.JoinHostPort(host, strconv.Itoa(bound.Port))
 }
 
 // server returns the HTTP interface. It accepts the tokens in the settings and in the fleet file.

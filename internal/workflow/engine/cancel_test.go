@@ -252,6 +252,12 @@ func TestEventsAfterEnd(t *testing.T) {
 	if refused, ok := errors.AsType[*jobs.RefusedError](err); !ok || refused.Code != errcode.NotWaiting {
 		t.Errorf("Answer = %v, want the code %s", err, errcode.NotWaiting)
 	}
+	answer.Item = new(int)
+	*answer.Item = -1
+	_, err = e.Answer(t.Context(), "acme", parent.RunID, answer)
+	if refused, ok := errors.AsType[*jobs.RefusedError](err); !ok || refused.Code != errcode.BadAnswer {
+		t.Errorf("Answer for item -1 = %v, want the code %s", err, errcode.BadAnswer)
+	}
 	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: definition, Key: "k"})
 	if err != nil || run.RunID != parent.RunID || run.Status != parent.Status {
 		t.Errorf("Start = %s, %s, %v, want the run that has ended", run.RunID, run.Status, err)

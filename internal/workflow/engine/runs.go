@@ -173,6 +173,9 @@ func (e *Engine) Answer(
 	item := -1
 	if in.Item != nil {
 		item = *in.Item
+		if item < 0 { // workflow.Answered has -1 for no item
+			return schemas.WorkflowRun{}, refuse(errcode.BadAnswer, "/item", "there is no item %d: the first is item 0", item)
+		}
 	}
 	run, err := e.advance(ctx, tenant, id, workflow.Event{Answered: &workflow.Answered{
 		Step: in.Step, Item: item, Values: in.Values,
