@@ -103,7 +103,7 @@ func TestNewcomer(t *testing.T) {
 		{"-v|-o|json", 0, `"version": "dev"`},
 		{"--help|-o|json", 0, "Usage:\n  codefleet [command]"},
 		{"-h|--color|never", 0, "Usage:\n  codefleet [command]"},
-		{"workspace|--help|-o|json", 0, "Usage:\n  codefleet workspace [command]"},
+		{"workspace|--help|-o|json", 0, "Usage:\n  codefleet workspace [flags]"},
 		{"up|--nats|foo", 2, "try: codefleet up --help\n"},
 		{"mcp|--transport|http|--http|banana", 2, "try: codefleet mcp --help\n"},
 		{"workspace|pull|--workspace|mistyped|dir", 2, "the workspace mistyped has no commits"},
