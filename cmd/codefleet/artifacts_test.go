@@ -16,7 +16,8 @@ func TestArtifactLine(t *testing.T) {
 		"out/a.png": all + " out/a.png", "plot[1].png": all + " 'plot[1].png'", "{a,b}.png": all + " '{a,b}.png'",
 		"it's $x": all + ` 'it'"'"'s $x'`, "-x.png": all, "a\tb": all, "a\u202eb": all,
 	} {
-		if got := new(app).artifactLine("x", client.Artifact{Path: path}); !strings.HasSuffix(got, " (0 bytes): "+want) {
+		got := new(app).artifactLine("x", client.Artifact{Path: path})
+		if !strings.HasSuffix(got, " (0 bytes): "+want) {
 			t.Errorf("artifactLine(%q) = %q, want the command %q", path, got, want)
 		}
 	}

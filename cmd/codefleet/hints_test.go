@@ -13,7 +13,8 @@ import (
 // TestPrintedCommandsHaveFlags checks that commands in printed text go through withFlags.
 func TestPrintedCommandsHaveFlags(t *testing.T) {
 	printers := map[string]bool{
-		"Fprint": true, "Fprintf": true, "Fprintln": true, "Sprint": true, "Sprintf": true, "Sprintln": true, "row": true,
+		"Fprint": true, "Fprintf": true, "Fprintln": true, "Sprint": true, "Sprintf": true, "Sprintln": true,
+		"row": true,
 	}
 	entries, err := os.ReadDir(".")
 	if err != nil {

@@ -264,7 +264,8 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 				return rec, stopped
 			}
 			if r.askDetach() {
-				fmt.Fprintln(r.a.stderr, "detached, the task continues:", r.a.withFlags("codefleet logs -f "+rec.TaskID))
+				fmt.Fprintln(r.a.stderr, "detached, the task continues:",
+					r.a.withFlags("codefleet logs -f "+rec.TaskID))
 				return client.Record{}, nil
 			}
 			stopped = &failure{

@@ -303,10 +303,10 @@ func TestNoteReplacesProgressLine(t *testing.T) {
 	t.Setenv("CODEFLEET_URL", f.URL)
 	t.Setenv("CODEFLEET_TOKEN", ingesttest.Token)
 	t.Setenv("TERM", "xterm")
-	shown := string(onTerminal(t, func(terminal *os.File) {
+	shown := onTerminal(t, func(terminal *os.File) {
 		a := &app{stdout: onScreen(terminal), stderr: onScreen(terminal), env: os.Environ()}
 		a.main(t.Context(), []string{"run", "--at", "+2s", "--code", "print now"})
-	}))
+	})
 	if !strings.Contains(shown, "\r\x1b[Knote: the task waits until 20") {
 		t.Errorf("run --at shows %q, want the note in the place of the progress line", shown)
 	}

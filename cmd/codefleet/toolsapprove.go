@@ -147,8 +147,8 @@ func (a *app) showPending(w io.Writer, list []pendingTool) {
 	}
 	if waiting := len(list) - approved; waiting > 0 {
 		fmt.Fprintf(w, "%d pending. %s\n", waiting, a.withFlags("Show a whole definition with codefleet tools show "+
-			"SERVER/TOOL; approve it with codefleet tools approve SERVER/TOOL, or all tools of a server with codefleet "+
-			"tools approve SERVER"))
+			"SERVER/TOOL; approve it with codefleet tools approve SERVER/TOOL, or all tools of a server with "+
+			"codefleet tools approve SERVER"))
 	}
 }
 

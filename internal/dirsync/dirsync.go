@@ -71,7 +71,7 @@ type Edit struct {
 // Version identifies a version of a workspace.
 type Version struct {
 	Generation int64 // 0 if the workspace has no commits
-	// Commit is a random id, by which versions of two workspaces with the same generation differ. It is empty if unknown.
+	// Commit is a random id, by which versions of two workspaces with the same generation differ. Empty if unknown.
 	Commit string
 }
 
