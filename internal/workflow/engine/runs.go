@@ -174,7 +174,8 @@ func (e *Engine) Answer(
 	if in.Item != nil {
 		item = *in.Item
 		if item < 0 { // workflow.Answered has -1 for no item
-			return schemas.WorkflowRun{}, refuse(errcode.BadAnswer, "/item", "there is no item %d: the first is item 0", item)
+			const message = "there is no item %d: the first is item 0"
+			return schemas.WorkflowRun{}, refuse(errcode.BadAnswer, "/item", message, item)
 		}
 	}
 	run, err := e.advance(ctx, tenant, id, workflow.Event{Answered: &workflow.Answered{
