@@ -615,6 +615,8 @@ func TestNoEffect(t *testing.T) {
 		}},
 		{"llm: {provider: openai, model: gpt-4o, azure_endpoint: 'http://a'}", "", []string{
 			"c.yaml:1: llm.model: " + noModel + "OPENAI_API_KEY or llm.base_url",
+			"c.yaml:1: llm.azure_endpoint: no effect: llm.provider is openai, and neither a profile nor embeddings use " +
+				"azure_openai",
 		}},
 		{"llm: {provider: azure_openai, azure_api_key: k}", "", []string{
 			"c.yaml:1: llm.provider: " + noModel + "llm.azure_endpoint",
@@ -671,10 +673,41 @@ func TestNoEffect(t *testing.T) {
 			"c.yaml:2: tenants.a.token_rate: no effect: the rules write programs, because llm.enabled is false",
 			"c.yaml:1: llm.daily_tokens: no effect: the rules write programs, because llm.enabled is false",
 		}},
-		{"llm: {azure_deployment_name: d, task_tokens: 5}", "", []string{
-			"c.yaml:1: llm.azure_deployment_name: " + noModel + "OPENAI_API_KEY, llm.base_url or llm.azure_endpoint",
-			"c.yaml:1: llm.task_tokens: " + noModel + "OPENAI_API_KEY, llm.base_url or llm.azure_endpoint",
+		{"llm:\n  azure_deployment_name: d\n  task_tokens: 5\n  temperature: 1\n  repair_attempts: 3\n" +
+			"  azure_embedder_version: v", "", []string{
+			"c.yaml:2: llm.azure_deployment_name: " + noModel + "OPENAI_API_KEY, llm.base_url or llm.azure_endpoint",
+			"c.yaml:6: llm.azure_embedder_version: no effect: the model of embeddings is not one of azure_openai",
+			"c.yaml:4: llm.temperature: " + noModel + "OPENAI_API_KEY, llm.base_url or llm.azure_endpoint",
+			"c.yaml:5: llm.repair_attempts: " + noModel + "OPENAI_API_KEY, llm.base_url or llm.azure_endpoint",
+			"c.yaml:3: llm.task_tokens: " + noModel + "OPENAI_API_KEY, llm.base_url or llm.azure_endpoint",
 		}},
+		{"llm: {timeout: 5s, max_tokens: 9, temperature: 1, profiles: {p: {}}}", "", nil},
+		{"llm: {api_key: k, azure_api_key: a}", "OPENAI_API_KEY=o AZURE_OPENAI_API_VERSION=v", []string{
+			"OPENAI_API_KEY: no effect: llm.api_key takes precedence",
+			"c.yaml:1: llm.azure_api_key: no effect: llm.provider is openai, and neither a profile nor embeddings use " +
+				"azure_openai",
+			"AZURE_OPENAI_API_VERSION: no effect: llm.provider is openai, and neither a profile nor embeddings use " +
+				"azure_openai",
+		}},
+		{"llm: {api_key: k, azure_endpoint: 'http://a', azure_api_key: a, openai_api_key: o}", "", []string{
+			"c.yaml:1: llm.azure_api_key: no effect: llm.api_key takes precedence",
+		}},
+		{"llm: {api_key: k, azure_api_key: a, azure_embedder_name: e, azure_embedder_version: v}", "", nil},
+		{"llm: {azure_endpoint: 'http://a', azure_embedder_name: e}\nembeddings: {model: m}", "", []string{
+			"c.yaml:1: llm.azure_embedder_name: no effect: embeddings.model takes precedence",
+		}},
+		{"llm:\n  api_key: k\n  profiles:\n    p: {provider: openai, api_version: v}\n" +
+			"    q: {provider: azure_openai, api_version: v}\n    r: {api_version: v}", "", []string{
+			"c.yaml:4: llm.profiles.p.api_version: no effect: only azure_openai has API versions, " +
+				"but the provider of the profile is openai",
+			"c.yaml:6: llm.profiles.r.api_version: no effect: only azure_openai has API versions, " +
+				"but the provider of the profile is openai",
+		}},
+		{"privacy: {mode: egress, recognizer: {language: de, min_score: 0.9}}", "", []string{
+			"c.yaml:1: privacy.recognizer.language: no effect: there is no recognizer without privacy.recognizer.url",
+			"c.yaml:1: privacy.recognizer.min_score: no effect: there is no recognizer without privacy.recognizer.url",
+		}},
+		{"privacy: {mode: egress, recognizer: {url: 'http://r', language: de}}", "", nil},
 		{"llm: {enabled: false, daily_tokens: 5000, profiles: {p: {}}}", "", nil},
 		{"llm: {daily_tokens: 5000}", "OPENAI_API_KEY=k", nil},
 		{"tools: {call_timeout: 1m}", "", nil},
@@ -691,7 +724,8 @@ func TestNoEffect(t *testing.T) {
 			t.Errorf("warnings of %s %s (-want +got):\n%s", c.file, c.env, diff)
 		}
 	}
-	file := write(t, "c.yaml", "llm: {model: gpt-4o, task_tokens: 5}\ntenants: {a: {token_rate: 5/s}}")
+	file := write(t, "c.yaml", "llm: {model: gpt-4o, azure_endpoint: 'http://a', provider: openai, task_tokens: 5}\n"+
+		"tenants: {a: {token_rate: 5/s}}")
 	if got := load(t, config.Source{File: file, NoModel: true}).Warnings; got != nil {
 		t.Errorf("warnings for a process without a model = %q, want none", got)
 	}

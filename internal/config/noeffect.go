@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -18,7 +19,7 @@ var noEffectYet = []string{"optimizations.parallel_discovery", "optimizations.to
 // dependent is a group of settings that have no effect because of other settings.
 type dependent struct {
 	keys []string // as patterns of path.Match
-	// idle reports whether the settings have no effect. name is that of the tenant or task pool, if they have one.
+	// idle reports whether the settings have no effect. name is that of the tenant, task pool or profile, if they have one.
 	idle func(c *Config, name string) bool
 	why  string
 }
@@ -28,6 +29,11 @@ var dependents = []dependent{
 		[]string{"privacy.types", "privacy.key_file", "privacy.ttl", "privacy.recognizer.*"},
 		func(c *Config, _ string) bool { return !c.PrivacyEnabled() },
 		"no effect: nothing is replaced, because privacy.mode is off",
+	},
+	{
+		[]string{"privacy.recognizer.*"},
+		func(c *Config, _ string) bool { return c.Privacy.Recognizer.URL == "" },
+		"no effect: there is no recognizer without privacy.recognizer.url",
 	},
 	{
 		[]string{"privacy.restore"},
@@ -113,14 +119,51 @@ var dependents = []dependent{
 		"no effect: embeddings.model (or llm.azure_embedder_name) is missing",
 	},
 	{
-		[]string{"llm.provider", "llm.model", "llm.azure_deployment_name", "llm.azure_api_key"},
+		[]string{
+			"llm.provider", "llm.model", "llm.azure_deployment_name", "llm.azure_api_key", "llm.azure_api_version",
+		},
 		func(c *Config, _ string) bool { return c.ModelWithoutKey() && !c.borrowsModel() },
 		noModel,
 	},
 	{
-		[]string{"llm.daily_tokens", "llm.task_tokens", "tenants.*.daily_tokens", "tenants.*.token_rate"},
+		[]string{
+			"llm.temperature", "llm.max_tokens", "llm.timeout", "llm.repair_attempts", "llm.daily_tokens",
+			"llm.task_tokens", "tenants.*.daily_tokens", "tenants.*.token_rate",
+		},
 		func(c *Config, _ string) bool { return c.ModelWithoutKey() && len(c.LLM.Profiles) == 0 },
 		noModel,
+	},
+	{
+		[]string{"llm.openai_api_key"},
+		func(c *Config, _ string) bool { return c.LLM.APIKey != "" && c.LLM.Provider != azureProvider },
+		"no effect: llm.api_key takes precedence",
+	},
+	{
+		[]string{"llm.azure_api_key"},
+		func(c *Config, _ string) bool { return c.LLM.APIKey != "" && c.LLM.Provider == azureProvider },
+		"no effect: llm.api_key takes precedence",
+	},
+	{
+		[]string{
+			"llm.azure_endpoint", "llm.azure_deployment_name", "llm.azure_api_key", "llm.azure_api_version",
+		},
+		func(c *Config, _ string) bool { return !c.usesAzure() },
+		"no effect: llm.provider is openai, and neither a profile nor embeddings use azure_openai",
+	},
+	{
+		[]string{"llm.azure_embedder_name"},
+		func(c *Config, _ string) bool { return c.Embeddings.Model != "" },
+		"no effect: embeddings.model takes precedence",
+	},
+	{
+		[]string{"llm.azure_embedder_version"},
+		func(c *Config, _ string) bool { return !c.azureEmbeddings() },
+		"no effect: the model of embeddings is not one of azure_openai",
+	},
+	{
+		[]string{"llm.profiles.*.api_version"},
+		func(c *Config, profile string) bool { return c.providerOf(c.LLM.Profiles[profile]) != azureProvider },
+		"no effect: only azure_openai has API versions, but the provider of the profile is openai",
 	},
 	{
 		[]string{"llm.daily_tokens", "llm.task_tokens", "tenants.*.daily_tokens", "tenants.*.token_rate"},
@@ -200,6 +243,26 @@ func (c *Config) borrowsModel() bool {
 	return len(c.LLM.Profiles) > 0 || c.Embeddings.Model != "" || c.LLM.AzureEmbedderName != ""
 }
 
+// providerOf returns the provider of a profile.
+func (c *Config) providerOf(p LLMProfile) string { return cmp.Or(p.Provider, c.LLM.Provider) }
+
+// usesAzure reports whether the provider of the section llm, of a profile or of embeddings is azure_openai.
+func (c *Config) usesAzure() bool {
+	azure := c.LLM.Provider == azureProvider || c.azureEmbeddings()
+	for _, p := range c.LLM.Profiles {
+		azure = azure || c.providerOf(p) == azureProvider
+	}
+	return azure
+}
+
+// azureEmbeddings reports whether azure_openai computes embeddings.
+func (c *Config) azureEmbeddings() bool {
+	if c.Embeddings.Model == "" {
+		return c.LLM.AzureEmbedderName != ""
+	}
+	return c.LLM.Provider == azureProvider && c.Embeddings.BaseURL == ""
+}
+
 // brokers reports whether the mode of a tenant is broker.
 func (c *Config) brokers(tenant string) bool { return c.PrivacyMode(tenant) == PrivacyBroker }
 
@@ -250,7 +313,8 @@ func (l *loader) warnNoEffect() {
 			l.warn(settingOf(from, key), "no effect yet")
 		}
 		for _, d := range dependents {
-			if !d.match(key) || !d.idle(l.cfg, nameIn(key)) || d.why == noModel && l.cfg.source.NoModel {
+			ofModel := d.why == noModel || strings.HasPrefix(key, "llm.")
+			if !d.match(key) || !d.idle(l.cfg, nameIn(key)) || ofModel && l.cfg.source.NoModel {
 				continue
 			}
 			why := d.why
@@ -263,14 +327,15 @@ func (l *loader) warnNoEffect() {
 	}
 }
 
-// nameIn returns the name of the tenant or task pool of a setting, or "" for the settings of the fleet.
+// nameIn returns the name of the tenant, task pool or profile of a setting, or "" for the settings of the fleet.
 func nameIn(key string) string {
-	section, rest, _ := strings.Cut(key, ".")
-	name, _, _ := strings.Cut(rest, ".")
-	if section != "tenants" && section != "pools" {
-		return ""
+	for _, section := range []string{"tenants.", "pools.", "llm.profiles."} {
+		if rest, ok := strings.CutPrefix(key, section); ok {
+			name, _, _ := strings.Cut(rest, ".")
+			return name
+		}
 	}
-	return name
+	return ""
 }
 
 // settingOf returns where a setting was given, and its key if the place does not name it.
