@@ -43,6 +43,9 @@ func (a *app) benchCommand() *cobra.Command {
 		if c.Flags().Changed("runs") && o.Runs < 1 {
 			return usage("-n %d: want at least 1", o.Runs)
 		}
+		if o.Verbose && o.Example == "" && len(o.Sequence) == 0 && !o.All {
+			return usage("-v prints what examples do: give --example, --sequence or --all, too")
+		}
 		return a.measure(ctx, o)
 	})
 	c.Flags().StringVar(&o.Scenario, "scenario", "", strings.Join(scenarios, ", ")+" (default: all)")

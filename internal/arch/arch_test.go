@@ -40,14 +40,14 @@ var imports = map[string][]string{
 	"internal/strictjson":            nil,
 	"internal/violation":             nil,
 	"internal/patterns":              nil,
-	"internal/expression":            nil,
+	"internal/expression":            {"internal/patterns"},
 	"internal/form":                  {"internal/patterns", "internal/violation"},
 	"internal/cron":                  nil,
 	"internal/workflow": {
 		"schemas", "internal/expression", "internal/form", "internal/statedoc", "internal/tools/pygen",
 	},
 	"internal/workflow/engine":    {"schemas", "internal/jobs", "internal/workflow"},
-	"internal/guardrails":         {"internal/expression"},
+	"internal/guardrails":         {"internal/expression", "internal/patterns"},
 	"internal/guardrails/privacy": nil,
 
 	// Workspaces, from the stored bytes up.

@@ -731,10 +731,11 @@ func TestNoEffect(t *testing.T) {
 	}
 }
 
-// TestOtherStores checks the warnings of settings that `codefleet up` replaces with those of its own servers.
-func TestOtherStores(t *testing.T) {
+// TestUnusedByUp checks the warnings of settings that `codefleet up` does not use, and that it replaces those of the
+// queue and the object store.
+func TestUnusedByUp(t *testing.T) {
 	t.Chdir(t.TempDir())
-	file := "nats:\n  addr: 127.0.0.1:1\n  token: t\ns3: {region: eu, bucket: b}"
+	file := "nats:\n  addr: 127.0.0.1:1\n  token: t\ns3: {region: eu, bucket: b}\ntelemetry: {addr: '127.0.0.1:2'}"
 	c := load(t, config.Source{File: write(t, "c.yaml", file), Env: []string{
 		"CODEFLEET_NATS_URL=tls://h", "CODEFLEET_NATS_CREDS=k", "CODEFLEET_NATS_TLS_CA=k",
 		"CODEFLEET_NATS_TLS_CERT=k", "CODEFLEET_NATS_TLS_KEY=k",
@@ -743,12 +744,13 @@ func TestOtherStores(t *testing.T) {
 		"CODEFLEET_NATS_URL, CODEFLEET_NATS_CREDS, c.yaml:3: nats.token, CODEFLEET_NATS_TLS_CA, " +
 			"CODEFLEET_NATS_TLS_CERT, CODEFLEET_NATS_TLS_KEY: no effect: `codefleet up` uses its embedded queue",
 		"c.yaml:4: s3.region: no effect: `codefleet up` uses its embedded object store",
+		"c.yaml:5: telemetry.addr: no effect: `codefleet up` serves /metrics and /healthz on http.addr",
 	}
-	if diff := cmp.Diff(want, c.OtherStores()); diff != "" {
+	if diff := cmp.Diff(want, c.UnusedByUp()); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 	defaults := load(t, config.Source{File: write(t, "d.yaml", "nats: {token: ''}\ns3: {region: us-east-1}")})
-	if got := defaults.OtherStores(); got != nil {
+	if got := defaults.UnusedByUp(); got != nil {
 		t.Errorf("warnings of default values = %q, want none", got)
 	}
 	f := config.FleetFile{
@@ -847,17 +849,18 @@ func TestGuardrailsAreChecked(t *testing.T) {
 tenants:
   acme: {guardrails: {level: none, blocked_patterns: ["a**"]}}
   beta: {guardrails: {rules: [{name: r, on: arguments, tools: [x], require: "amount < 1"}]}}
-  gamma: {guardrails: {rules: [{name: r, on: input, require: "true"}]}}
+  gamma: {guardrails: {blocked_calls: ["a()"], rules: [{name: r, on: input, require: "true"}]}}
 `)
 	_, err := config.Load(config.Source{File: "c.yaml"})
 	for _, want := range []string{
 		`guardrails.level: "strickt" is not one of off, advise, strict; did you mean strict?`,
-		"guardrails: blocked pattern \"(\": error parsing regexp: missing closing ): `(`",
+		"guardrails: blocked pattern \"(\": missing closing ): `(`",
 		`tenants.acme.guardrails.level: "none" is not one of off, advise, strict`,
-		"tenants.acme.guardrails: blocked pattern \"a**\": error parsing regexp: invalid nested repetition operator: `**`",
+		"tenants.acme.guardrails: blocked pattern \"a**\": invalid nested repetition operator: `**`",
 		`tenants.beta.guardrails.rules: "x": want server/tool or server/*`,
 		"undeclared reference to 'amount'",
-		`tenants.gamma.guardrails: rule "r": on is "input"; want inputs, arguments or result`,
+		`c.yaml:5: tenants.gamma.guardrails: blocked call "a()": want a dotted name`,
+		`c.yaml:5: tenants.gamma.guardrails: rule "r": on is "input"; want inputs, arguments or result`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Load = %v, want it to contain %q", err, want)

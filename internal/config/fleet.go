@@ -137,34 +137,37 @@ func (c *Config) FleetFile() (f FleetFile, ok bool) {
 	return f, err == nil
 }
 
-// otherStores are the settings of a queue and an object store that `codefleet up` does not use: it has its own.
-var otherStores = []string{
+// unusedByUp are the settings that `codefleet up` does not use. It has a queue and an object store of its own.
+var unusedByUp = []string{
 	"nats.url", "nats.creds", "nats.user", "nats.password", "nats.token",
 	"nats.tls_ca", "nats.tls_cert", "nats.tls_key",
-	"s3.endpoint", "s3.region", "s3.access_key", "s3.secret_key",
+	"s3.endpoint", "s3.region", "s3.access_key", "s3.secret_key", "telemetry.addr",
 }
 
-// OtherStores returns a warning for each section whose settings name a queue or an object store that `codefleet up`
-// does not use.
-func (c *Config) OtherStores() []string {
+// UnusedByUp returns a warning for each section with settings that `codefleet up` does not use.
+func (c *Config) UnusedByUp() []string {
 	given, values, defaults := map[string][]string{}, c.byKey(), Default().byKey()
-	for _, key := range otherStores {
+	for _, key := range unusedByUp {
 		if from := c.Origin(key); from.Layer != LayerDefault && values[key] != defaults[key] {
 			section, _, _ := strings.Cut(key, ".")
 			given[section] = append(given[section], settingOf(from, key))
 		}
 	}
 	var warnings []string
-	for section, own := range map[string]string{"nats": "queue", "s3": "object store"} {
+	for section, instead := range map[string]string{
+		"nats": "uses its embedded queue", "s3": "uses its embedded object store",
+		"telemetry": "serves /metrics and /healthz on http.addr",
+	} {
 		if keys := given[section]; len(keys) > 0 {
-			warnings = append(warnings, strings.Join(keys, ", ")+": no effect: `codefleet up` uses its embedded "+own)
+			warnings = append(warnings, strings.Join(keys, ", ")+": no effect: `codefleet up` "+instead)
 		}
 	}
 	slices.Sort(warnings)
 	return warnings
 }
 
-// UseEmbedded replaces the settings of otherStores with those of the embedded servers of `codefleet up`.
+// UseEmbedded replaces the settings of the queue and the object store with those of the embedded servers of
+// `codefleet up`.
 func (c *Config) UseEmbedded(f FleetFile) {
 	n, s := &c.NATS, &c.S3
 	n.URL, n.User, n.Password, n.Token, n.Creds = f.NATS.URL, f.NATS.User, Secret(f.NATS.Password), "", ""

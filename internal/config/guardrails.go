@@ -65,7 +65,10 @@ func (k *checker) guardrails(key, level string, o guardrails.Options) {
 			k.toolPattern(key+".rules", id)
 		}
 	}
-	if _, err := guardrails.New(o, guardrails.Options{}); err != nil {
-		k.bad(key, "%v", err)
+	_, err := guardrails.New(o, guardrails.Options{})
+	if list, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range list.Unwrap() {
+			k.bad(key, "%v", err)
+		}
 	}
 }

@@ -16,9 +16,11 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/interpreter"
 
+	"github.com/codefleet/codefleet/internal/patterns"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -75,9 +77,29 @@ func compile(source string, variables []string) (*cel.Ast, cel.Program, error) {
 	if issues.Err() != nil {
 		return nil, nil, explain(issues)
 	}
+	if err := checkPatterns(checked); err != nil {
+		return nil, nil, err
+	}
 	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1),
 		cel.CustomDecoratorV2(bound), cel.CostTrackerOptions(cost.OverloadTracker(walk{}.OverloadID(), costOfWalk)))
 	return checked, program, err
+}
+
+// checkPatterns returns an error if the argument of a call of matches is a text that is not a regular expression.
+func checkPatterns(checked *cel.Ast) error {
+	root := ast.NavigateAST(checked.NativeRep())
+	for _, call := range ast.MatchDescendants(root, ast.FunctionMatcher(overloads.Matches)) {
+		args := call.AsCall().Args()
+		last := args[len(args)-1]
+		if last.Kind() != ast.LiteralKind {
+			continue
+		}
+		pattern, _ := last.AsLiteral().Value().(string)
+		if err := patterns.Check(pattern); err != nil {
+			return errors.New(text.Truncate("the regular expression of matches is invalid: "+err.Error(), maxMessage))
+		}
+	}
+	return nil
 }
 
 // nesting returns how deep lists, objects and loops are nested in an expression.

@@ -93,6 +93,8 @@ func TestCompileRefuses(t *testing.T) {
 		{"1 + 1", "has the type int, want bool"},
 		{"'" + strings.Repeat("x", 1000) + "'", "has the type string, want bool"},
 		{"'a' + 1 == 2", "found no matching overload"},
+		{`args.a.matches("(")`, "the regular expression of matches is invalid: missing closing ): `(`"},
+		{`[1].all(i, matches(args.a, "a**"))`, "invalid nested repetition operator: `**`"},
 		{strings.Repeat("(", 2000) + "true" + strings.Repeat(")", 2000), "recursion limit"},
 		{"true" + strings.Repeat(" ", expression.MaxSource), "the limit is 4096"},
 	} {

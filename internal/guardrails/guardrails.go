@@ -14,6 +14,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/patterns"
 )
 
 // Level says what happens if a program has findings.
@@ -98,35 +100,37 @@ type Rules struct {
 }
 
 // New combines the rules of a fleet with a tenant's: the stricter level applies, and the lists are concatenated. It
-// returns an error for a rule that is invalid, or that would never or always apply.
+// returns an error, of errors.Join, for the rules that are invalid, or that would never or always apply.
 func New(fleet, tenant Options) (*Rules, error) {
 	r := &Rules{
 		Level:   max(fleet.Level, tenant.Level),
 		imports: slices.Concat(fleet.BlockedImports, tenant.BlockedImports),
 		calls:   slices.Concat(fleet.BlockedCalls, tenant.BlockedCalls),
 	}
-	if err := errors.Join(checkNames("import", r.imports), checkNames("call", r.calls)); err != nil {
-		return nil, err
-	}
+	errs := append(checkNames("import", r.imports), checkNames("call", r.calls)...)
 	for i, name := range r.calls {
 		r.calls[i] = unqualified(name)
 	}
 	for _, p := range slices.Concat(fleet.BlockedPatterns, tenant.BlockedPatterns) {
 		re, err := regexp.Compile(p)
-		if err != nil {
-			return nil, fmt.Errorf("blocked pattern %q: %w", p, err)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("blocked pattern %q: %w", p, patterns.Reason(err)))
+		case re.MatchString(""):
+			errs = append(errs, fmt.Errorf("blocked pattern %q: it matches the empty text, and so every program", p))
+		default:
+			r.patterns = append(r.patterns, re)
 		}
-		if re.MatchString("") {
-			return nil, fmt.Errorf("blocked pattern %q: it matches the empty text, and so every program", p)
-		}
-		r.patterns = append(r.patterns, re)
 	}
 	for _, c := range slices.Concat(fleet.Conditions, tenant.Conditions) {
 		compiled, err := compile(c)
 		if err != nil {
-			return nil, err
+			errs = append(errs, err)
 		}
 		r.conditions = append(r.conditions, compiled)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
 	return r, nil
 }
@@ -137,14 +141,15 @@ func unqualified(name string) string { return strings.TrimPrefix(name, "builtins
 // dotted is the form of the names of modules and functions.
 var dotted = regexp.MustCompile(`^[\pL_][\pL\pM\pN_]*(\.[\pL_][\pL\pM\pN_]*)*$`)
 
-// checkNames returns an error for a name that no program can import or call.
-func checkNames(kind string, names []string) error {
+// checkNames returns an error for each name that no program can import or call.
+func checkNames(kind string, names []string) (errs []error) {
 	for _, name := range names {
 		if !dotted.MatchString(name) {
-			return fmt.Errorf("blocked %s %q: want a dotted name such as os.path, without * and ()", kind, name)
+			errs = append(errs,
+				fmt.Errorf("blocked %s %q: want a dotted name such as os.path, without * and ()", kind, name))
 		}
 	}
-	return nil
+	return errs
 }
 
 // MaxFindings bounds the findings about a program, and those that a task's result lists about the program, its inputs

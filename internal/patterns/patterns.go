@@ -4,6 +4,7 @@
 package patterns
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
@@ -50,7 +51,7 @@ func (s *Set) Compile(pattern string) (*Pattern, error) {
 	}
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return nil, err
+		return nil, Reason(err)
 	}
 	program, ranges := size(parsed)
 	total := program + ranges/runesPerSize
@@ -71,6 +72,20 @@ func (s *Set) Compile(pattern string) (*Pattern, error) {
 	}
 	s.compiled[pattern] = &Pattern{Regexp: compiled, Size: total}
 	return s.compiled[pattern], nil
+}
+
+// Check returns why a pattern is not RE2, without compiling it.
+func Check(pattern string) error {
+	_, err := syntax.Parse(pattern, syntax.Perl)
+	return Reason(err)
+}
+
+// Reason returns what is wrong with a pattern, from an error of package regexp, whose text names the package's parser.
+func Reason(err error) error {
+	if e, ok := errors.AsType[*syntax.Error](err); ok {
+		return fmt.Errorf("%s: `%s`", e.Code, e.Expr)
+	}
+	return err
 }
 
 // size returns how many parts a pattern has if its repeats are written out, but at most MaxSize+1, and how many ends of

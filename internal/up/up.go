@@ -101,7 +101,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range append(warnings, o.Config.OtherStores()...) {
+	for _, w := range append(warnings, o.Config.UnusedByUp()...) {
 		o.Telemetry.Logger.WarnContext(ctx, "doubtful setting", "setting", w)
 	}
 	if n := o.Config.NATS.Replicas; n > 1 {
