@@ -106,7 +106,7 @@ func decodeFleetFile(path string, v any) error {
 		return &OptionsError{"read fleet file", err}
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return &OptionsError{path + " is not a fleet.json", err}
+		return &OptionsError{path + " is not a fleet.json", text.NotJSON(err)}
 	}
 	return nil
 }

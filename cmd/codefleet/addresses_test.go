@@ -90,8 +90,8 @@ func TestWrongAddresses(t *testing.T) {
 		{"http://127.0.0.1:99999", "", "tasks", 2, `fleet address "http://127.0.0.1:99999": the port must be from 1`},
 		{"nats://h,127.0.0.1:99999", "", "tasks", 2, "the port must be from 1 to 65535"},
 		{"http://127.0.0.1:0", "", "tasks", 2, "the port must be from 1 to 65535"},
-		{dead, "", "--fleet cut.json tasks", 2, "find a fleet: cut.json is not a fleet.json: unexpected end of JSON"},
-		{dead, "", "--fleet cut.json mcp", 2, "find a fleet: cut.json is not a fleet.json: unexpected end of JSON"},
+		{dead, "", "--fleet cut.json tasks", 2, "find a fleet: cut.json is not a fleet.json: it is not JSON (byte "},
+		{dead, "", "--fleet cut.json mcp", 2, "find a fleet: cut.json is not a fleet.json: it is not JSON (byte "},
 		{dead, "", "--fleet scheme.json tasks", 2, `find a fleet: fleet address "ftp://127.0.0.1"`},
 		{dead, "", "--fleet empty.json tools", 2, "find a fleet: read fleet file empty.json: url is missing"},
 		{

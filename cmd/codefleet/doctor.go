@@ -372,7 +372,7 @@ func (p *hostCheck) fleet(ctx context.Context) checkResult {
 		return checkResult{name, warning, "no fleet is running or configured", start}
 	}
 	if err != nil {
-		return checkResult{name, problem, err.Error(), start}
+		return checkResult{name, problem, inWords(err), start}
 	}
 	options.RetryFor = -1
 	address := text.HideCredentials(options.URL)

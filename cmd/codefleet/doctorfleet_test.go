@@ -28,7 +28,8 @@ func TestDoctorFleet(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "fleet.json")
 	p := &hostCheck{Config: &config.Config{}, app: &app{fleet: path}}
-	if got := p.fleet(t.Context()); got.Status != problem || !strings.Contains(got.Detail, path) {
+	if got := p.fleet(t.Context()); got.Status != problem ||
+		got.Detail != "read fleet file: "+path+": no such file" {
 		t.Errorf("without the file that --fleet names: %+v, want a problem with its name", got)
 	}
 	t.Setenv("CODEFLEET_DATA", t.TempDir())
@@ -38,7 +39,7 @@ func TestDoctorFleet(t *testing.T) {
 	}
 	for text, want := range map[string]checkResult{
 		string(located): {"fleet", warning, srv.URL + ": the token lacks the scope operator", "ask"},
-		"{":             {"fleet", problem, path + " is not a fleet.json", "codefleet up"},
+		"{":             {"fleet", problem, path + " is not a fleet.json: it is not JSON (byte 1)", "codefleet up"},
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -327,9 +327,9 @@ func TestSecrets(t *testing.T) {
 	want := []string{
 		"both.yaml:3: s3.secret_key: set either the value or the file, not both",
 		"both.yaml:5: mcp_servers[0].headers.K: set either the value or the file, not both",
-		"both.yaml:5: mcp_servers[0].headers.L_file: open nowhere: no such file or directory",
+		"both.yaml:5: mcp_servers[0].headers.L_file: nowhere: no such file or directory",
 		"CODEFLEET_NATS_TOKEN: nats.token: both CODEFLEET_NATS_TOKEN and CODEFLEET_NATS_TOKEN_FILE are set",
-		"LLM_API_KEY_FILE: llm.api_key_file: open nowhere: no such file or directory",
+		"LLM_API_KEY_FILE: llm.api_key_file: nowhere: no such file or directory",
 		`both.yaml:5: mcp_servers[0].user: "a" has no command, so user would have no effect`,
 		`both.yaml:5: mcp_servers[0].args: "a" has no command, so args would have no effect`,
 		`both.yaml:6: mcp_servers[1].headers: "b" has no url, so headers would have no effect`,

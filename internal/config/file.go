@@ -70,7 +70,10 @@ func readSmall(path string) ([]byte, error) {
 	if errors.Is(err, limited.ErrTooLarge) {
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFile)
 	}
-	return data, err
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, reason(err))
+	}
+	return data, nil
 }
 
 // file decodes a parsed configuration file into the structs, so that each problem has its line.

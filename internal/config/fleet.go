@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // FleetFile is the content of fleet.json: the addresses of a running fleet, and the credentials that `codefleet up`
@@ -65,7 +67,7 @@ func ReadFleetFile(path string) (FleetFile, error) {
 		return f, fmt.Errorf("read fleet file: %w", err)
 	}
 	if err := json.Unmarshal(data, &f); err != nil {
-		return f, fmt.Errorf("%s is not a fleet.json: %w", path, err)
+		return f, fmt.Errorf("%s is not a fleet.json: %w", path, text.NotJSON(err))
 	}
 	return f, nil
 }

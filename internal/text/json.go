@@ -3,11 +3,22 @@ package text
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 )
 
 // IndentModerately is like IndentJSON. The limit is the given one, or eight times the size of data if that is more.
 func IndentModerately(data []byte, indent string, limit int) []byte {
 	return IndentJSON(data, indent, max(limit, 8*len(data)))
+}
+
+// NotJSON returns an error of json.Unmarshal in words for a person. The decoder's own text about a syntax error names
+// what its parser looks for.
+func NotJSON(err error) error {
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("it is not JSON (byte %d)", e.Offset)
+	}
+	return err
 }
 
 // IndentJSON returns valid JSON with each value on a separate line. It returns data unchanged if the indented

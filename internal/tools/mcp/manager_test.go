@@ -227,9 +227,19 @@ func TestHostileStarts(t *testing.T) {
 			t.Errorf("the log lacks the server's first line, want it:\n%s", out)
 		}
 	}
-	m, _ := manager(t, mcp.Server{Name: "hostile", Command: "/nonexistent/server"})
-	if _, err := callHostile(t, m, "echo", `{}`); reason(t, err) != tools.Down {
-		t.Errorf("echo of a server whose command does not exist = %v, want down", err)
+	const closed = "the server closed the connection before it responded"
+	for want, s := range map[string]mcp.Server{
+		"start /nosuch/cmd: no such file or directory": {Command: "/nosuch/cmd"},
+		"connect to 127.0.0.1:9: connection refused":   {URL: "http://127.0.0.1:9"},
+		closed: {Command: "true"},
+		closed + " (the server ended: exit status 1)": {Command: "false"},
+	} {
+		s.Name = "hostile"
+		m, _ := manager(t, s)
+		_, err := callHostile(t, m, "echo", `{}`)
+		if reason(t, err) != tools.Down || !strings.HasSuffix(err.Error(), ": "+want) {
+			t.Errorf("echo of %+v = %v, want down with %q", s, err, want)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -43,6 +44,7 @@ func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, er
 	case refused.toOtherHost():
 		err = errOtherHost
 	default:
+		err = causeOf(err)
 		if _, reason := refused.explain(u.redactor); reason != "" {
 			err = fmt.Errorf("%w (%s)", err, reason)
 		}
@@ -58,6 +60,22 @@ func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, er
 	}
 	cancel()
 	return nil, err
+}
+
+// causeOf returns the cause of an error of Connect, without the layers of the SDK and of net/http around it.
+func causeOf(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	e, ofNet := errors.AsType[*net.OpError](err)
+	errno, refused := errors.AsType[syscall.Errno](err)
+	switch {
+	case ofNet && refused && e.Addr != nil:
+		return fmt.Errorf("connect to %s: %w", e.Addr, errno)
+	case errors.Is(err, sdk.ErrConnectionClosed):
+		return errors.New("the server closed the connection before it responded")
+	}
+	return err
 }
 
 // newTransport returns a transport to the server. For a command, newTransport starts the process and sets

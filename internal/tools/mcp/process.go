@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/user"
@@ -68,6 +69,9 @@ func startProcess(s Server, onStderr func(line string)) (*process, error) {
 		_, _ = stdin.Close(), stdout.Close()
 		if strings.Contains(s.Command, " ") && errors.Is(err, exec.ErrNotFound) {
 			err = fmt.Errorf("%w (command must not contain arguments: put them in args)", err)
+		}
+		if e, ok := errors.AsType[*fs.PathError](err); ok && e.Path == s.Command { // named below
+			err = e.Err
 		}
 		return nil, fmt.Errorf("start %s: %w", s.Command, err)
 	}
