@@ -108,6 +108,7 @@ func TestWrongAddresses(t *testing.T) {
 		{fleet.URL, valid + "\r\n", "tasks", 0, "TASK  STATUS"},
 		{fleet.URL, valid, "state set --if-match a\nb {}", 2, "If-Match: the value contains a newline"},
 		{"", "x", "tasks", 3, "note: CODEFLEET_TOKEN is not used, because CODEFLEET_URL is not set\n"},
+		{dead, "", "bench --scenario warm -v", 2, "-v prints what examples do: give --example"},
 		{"", "", "up --data /proc/x", 2, "choose another with --data"},
 		{"", "", "up --data file", 2, "data directory file is a file: choose another with --data"},
 		{"", "", "up --data file/x", 2, "choose another with --data"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -47,7 +48,9 @@ func TestDoctorFixAsks(t *testing.T) {
 			state: c.state, root: c.root, yes: c.yes, answer: strings.NewReader(c.answer), question: question,
 			enable: func() error { enabled = true; return nil },
 		}
-		if err := h.run(); enabled != c.enabled || (err != nil) != c.fail {
+		err := h.run()
+		f, failed := errors.AsType[*failure](err)
+		if enabled != c.enabled || failed != c.fail || failed && f.code != errcode.ExitUsage {
 			t.Errorf("%+v: enabled = %v, error = %v", c, enabled, err)
 		} else if c.fail && explain(err).code != errcode.ExitUsage {
 			t.Errorf("%+v: exit code %d, want %d", c, explain(err).code, errcode.ExitUsage)

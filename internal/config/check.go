@@ -55,7 +55,19 @@ func (c *Config) check() []Problem {
 	k.mcp()
 	k.page()
 	k.telemetry()
+	k.homes()
 	return k.problems
+}
+
+// homes refuses ~ at the start of a path, which only shells expand: the fleet would make a directory with this name. It
+// does not look at patterns, and at the arguments of commands, which may expand it.
+func (k *checker) homes() {
+	for _, v := range k.c.Values() {
+		if (v.Value == "~" || strings.HasPrefix(v.Value, "~/")) && !strings.HasPrefix(v.Key, "guardrails.") &&
+			!strings.Contains(v.Key, ".guardrails.") && !argsKey.MatchString(v.Key) {
+			k.bad(v.Key, "%s: ~ is not expanded: write the path in full, such as /home/ada/x", v.Value)
+		}
+	}
 }
 
 func (k *checker) listeners() {

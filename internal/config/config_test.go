@@ -842,6 +842,21 @@ func TestGuardrailsLevel(t *testing.T) {
 	}
 }
 
+// TestHomeIsNotExpanded checks that a path with ~ is refused, because the fleet would make a directory named ~.
+func TestHomeIsNotExpanded(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "c.yaml", "data: ~/x\npools: {p: {image: ~/i.tar}}\nguardrails: {blocked_patterns: [~/secret]}\n"+
+		"mcp_servers: [{name: a, command: ~/a, args: [~/b]}]")
+	got := problems(t, config.Source{File: "c.yaml", Env: []string{"LOG_FILE=~"}})
+	const want = ": ~ is not expanded: write the path in full, such as /home/ada/x"
+	if diff := cmp.Diff([]string{
+		"c.yaml:1: data: ~/x" + want, "c.yaml:2: pools.p.image: ~/i.tar" + want,
+		"c.yaml:4: mcp_servers[0].command: ~/a" + want, "LOG_FILE: logging.file: ~" + want,
+	}, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
 // TestGuardrailsAreChecked checks that a wrong level or pattern is found when the settings are loaded.
 func TestGuardrailsAreChecked(t *testing.T) {
 	t.Chdir(t.TempDir())
