@@ -615,8 +615,8 @@ func TestNoEffect(t *testing.T) {
 		}},
 		{"llm: {provider: openai, model: gpt-4o, azure_endpoint: 'http://a'}", "", []string{
 			"c.yaml:1: llm.model: " + noModel + "OPENAI_API_KEY or llm.base_url",
-			"c.yaml:1: llm.azure_endpoint: no effect: llm.provider is openai, and neither a profile nor embeddings use " +
-				"azure_openai",
+			"c.yaml:1: llm.azure_endpoint: no effect: llm.provider is openai, and neither a profile nor embeddings " +
+				"use azure_openai",
 		}},
 		{"llm: {provider: azure_openai, azure_api_key: k}", "", []string{
 			"c.yaml:1: llm.provider: " + noModel + "llm.azure_endpoint",
@@ -684,10 +684,10 @@ func TestNoEffect(t *testing.T) {
 		{"llm: {timeout: 5s, max_tokens: 9, temperature: 1, profiles: {p: {}}}", "", nil},
 		{"llm: {api_key: k, azure_api_key: a}", "OPENAI_API_KEY=o AZURE_OPENAI_API_VERSION=v", []string{
 			"OPENAI_API_KEY: no effect: llm.api_key takes precedence",
-			"c.yaml:1: llm.azure_api_key: no effect: llm.provider is openai, and neither a profile nor embeddings use " +
-				"azure_openai",
-			"AZURE_OPENAI_API_VERSION: no effect: llm.provider is openai, and neither a profile nor embeddings use " +
-				"azure_openai",
+			"c.yaml:1: llm.azure_api_key: no effect: llm.provider is openai, and neither a profile nor embeddings " +
+				"use azure_openai",
+			"AZURE_OPENAI_API_VERSION: no effect: llm.provider is openai, and neither a profile nor embeddings " +
+				"use azure_openai",
 		}},
 		{"llm: {api_key: k, azure_endpoint: 'http://a', azure_api_key: a, openai_api_key: o}", "", []string{
 			"c.yaml:1: llm.azure_api_key: no effect: llm.api_key takes precedence",

@@ -19,7 +19,8 @@ var noEffectYet = []string{"optimizations.parallel_discovery", "optimizations.to
 // dependent is a group of settings that have no effect because of other settings.
 type dependent struct {
 	keys []string // as patterns of path.Match
-	// idle reports whether the settings have no effect. name is that of the tenant, task pool or profile, if they have one.
+	// idle reports whether the settings have no effect. name is that of the tenant, task pool or profile, if they have
+	// one.
 	idle func(c *Config, name string) bool
 	why  string
 }
