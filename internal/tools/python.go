@@ -65,9 +65,13 @@ package(__name__, {
 // characters spelled out.
 func PyDoc(doc, indent string) string {
 	doc = strings.ReplaceAll(text.Printable(strings.ToValidUTF8(doc, "\ufffd")), "\r", "")
+	doc, quoted := strings.CutSuffix(strings.TrimSpace(doc), `"`)
 	doc = strings.ReplaceAll(doc, `\`, `\\`)
 	doc = strings.ReplaceAll(doc, `"""`, `\"\"\"`)
-	lines := strings.Split(strings.TrimSpace(doc), "\n")
+	if quoted { // the quote must not become part of the docstring's end
+		doc += `\"`
+	}
+	lines := strings.Split(doc, "\n")
 	for i, l := range lines {
 		if l = strings.TrimRight(l, " \t"); l != "" && i > 0 {
 			l = indent + l
@@ -77,9 +81,6 @@ func PyDoc(doc, indent string) string {
 	doc = strings.Join(lines, "\n")
 	if len(lines) > 1 {
 		doc += "\n" + indent
-	}
-	if strings.HasSuffix(doc, `"`) {
-		doc = doc[:len(doc)-1] + `\"`
 	}
 	return indent + `"""` + doc + `"""`
 }

@@ -3,14 +3,18 @@ package pygen
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"pgregory.net/rapid"
 
@@ -220,5 +224,35 @@ func checkSent(t *rapid.T, schema []byte, instance map[string]any, got response)
 	sent := slices.Sorted(maps.Keys(arguments.(map[string]any)))
 	if want := slices.Sorted(maps.Keys(instance)); !slices.Equal(sent, want) {
 		t.Fatalf("sent %q, want %q", sent, want)
+	}
+}
+
+// Every text of up to five quotes, backslashes, spaces, letters and line ends is the value of its docstring.
+func TestDocstrings(t *testing.T) {
+	texts := []string{""}
+	for i := 0; len(texts[i]) < 5; i++ {
+		for _, char := range []string{`"`, `\`, "\n", " ", "N"} {
+			texts = append(texts, texts[i]+char)
+		}
+	}
+	spaces := regexp.MustCompile(` +(\n|$)`)
+	var docs, want []string
+	for _, text := range texts {
+		want = append(want, spaces.ReplaceAllString(strings.TrimSpace(text), "$1"))
+		docs = append(docs, tools.PyDoc(text, ""))
+	}
+	data, err := json.Marshal(docs)
+	file := filepath.Join(t.TempDir(), "docs.json")
+	if err := errors.Join(err, os.WriteFile(file, data, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	out := runPython(t, "", "import ast, json\nprint(json.dumps([ast.literal_eval(doc).strip() for doc in json.load(open("+
+		tools.PyString(file)+"))]))")
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("texts of docstrings (-want +got):\n%s", diff)
 	}
 }
