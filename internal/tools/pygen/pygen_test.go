@@ -455,6 +455,36 @@ func TestClasses(t *testing.T) {
 	}
 }
 
+// A recursive type has one class, however its references to itself are written, and leaves room for the classes of
+// other arguments.
+func TestRecursiveClasses(t *testing.T) {
+	const n = `{"$ref":"#/$defs/N"}`
+	for _, c := range []struct{ member, want string }{
+		{`{"anyOf":[` + n + `,{"type":"null"}]}`, "Optional[N]"},
+		{`{"oneOf":[{"type":"null"},` + n + `],"title":"Left","default":null}`, "Optional[N]"},
+		{`{"type":"object","oneOf":[` + n + `],"discriminator":{"propertyName":"v"}}`, "N"},
+		{`{"anyOf":[{"type":"array","items":` + n + `},{"type":"null"}]}`, "Optional[List[N]]"},
+		{`{"anyOf":[{"allOf":[` + n + `]},{"type":"string"}]}`, "Union[N, str]"},
+		{`{"anyOf":[{"$ref":"#/$defs/Alias"},{"type":"string"}]}`, "Union[Optional[N], str]"},
+		{`{"allOf":[` + n + `],"title":"Left"}`, "N"},
+		{`{"$ref":"#/$defs/N","type":"object","minProperties":1}`, "N"},
+		{`{"additionalProperties":` + n + `,"type":"object"}`, "Dict[str, N]"},
+		{`{"patternProperties":{"^x":` + n + `},"additionalProperties":false,"type":"object"}`, "Dict[str, N]"},
+		{`{"type":"array","prefixItems":[` + n + `,{"type":"null"}],"items":false}`, "Tuple[N, None]"},
+	} {
+		m := newModule(Source{Server: "s"}, "f", def("f", `{"properties":{"root":`+n+`,"zopts":{"type":"object",`+
+			`"properties":{"z":{"type":"integer"}}}},"$defs":{"Alias":{"anyOf":[`+n+`,{"type":"null"}]},`+
+			`"N":{"type":"object","properties":{"left":`+c.member+`,"right":`+c.member+`}}}}`))
+		want := []string{
+			"class N(TypedDict, total=False):\n    left: " + c.want + "\n    right: " + c.want + "\n",
+			"class FZopts(TypedDict, total=False):\n    z: int\n",
+		}
+		if diff := cmp.Diff(want, m.typer.classes); diff != "" {
+			t.Errorf("%s: classes (-want +got):\n%s", c.member, diff)
+		}
+	}
+}
+
 // With hostile names and texts, nothing is written outside the directory, all modules import, and calls have
 // the server's names.
 func TestHostileDefinitions(t *testing.T) {

@@ -24,6 +24,38 @@ func referenceOf(s object) (string, bool) {
 	return "", false
 }
 
+// shaping are the keywords, besides references, on which the type of a schema depends.
+var shaping = slices.Concat(dependencyKeys, strings.Fields(`type enum const allOf anyOf oneOf if then else
+	properties patternProperties additionalProperties unevaluatedProperties required
+	items prefixItems additionalItems unevaluatedItems contains contentSchema contentMediaType`))
+
+// aliased returns the reference of a schema that has the type of the reference's target, such as a reference with a
+// description, or with the target's own "type". The reference may be the only part of allOf. If the schema has several
+// references, such as $ref and $dynamicRef, only that of referenceOf counts: the schema may then accept fewer values.
+func (d document) aliased(s object) string {
+	ref, isRef := referenceOf(s)
+	if all := asList(s["allOf"]); !isRef && len(all) == 1 {
+		part, _ := all[0].(object)
+		s = merge(without(s, "allOf"), part)
+		ref, isRef = referenceOf(s)
+	}
+	if !isRef {
+		return ""
+	}
+	for _, key := range shaping {
+		value, has := s[key]
+		if has && key == "type" {
+			target, _ := d.lookup(ref)
+			shape, _ := target.(object)
+			has = !reflect.DeepEqual(shape["type"], value)
+		}
+		if has {
+			return ""
+		}
+	}
+	return ref
+}
+
 // lookup resolves a reference within the document: "#", "#/…", an anchor, or a "$id". It follows a schema that is only
 // another reference.
 func (d document) lookup(ref string) (any, bool) {

@@ -232,7 +232,10 @@ func asList(v any) []any {
 // branches returns the anyOf or oneOf alternatives of a schema, each merged with the schema's other
 // keywords. It returns nil if there are none, and one schema that accepts everything if an alternative cannot be
 // resolved or the steps are spent.
-func (d document) branches(s object, depth int) []object {
+func (d document) branches(s object, depth int) []object { return d.alternatives(s, depth, false) }
+
+// alternatives is branches, but if byName is set, an alternative whose type is that of a reference is left as it is.
+func (d document) alternatives(s object, depth int, byName bool) []object {
 	for _, key := range []string{"anyOf", "oneOf"} {
 		alternatives := asList(s[key])
 		if len(alternatives) == 0 {
@@ -247,6 +250,12 @@ func (d document) branches(s object, depth int) []object {
 			if alternative == true {
 				out = append(out, base)
 				continue
+			}
+			if part, ok := alternative.(object); ok && byName {
+				if whole := merge(base, part); d.aliased(whole) != "" {
+					out = append(out, whole)
+					continue
+				}
 			}
 			if part := d.resolve(alternative, depth+1); part != nil {
 				out = append(out, merge(base, part))

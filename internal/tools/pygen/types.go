@@ -69,7 +69,7 @@ func (v *view) typeOf(schema any, name string, depth int) string {
 }
 
 func (v *view) typeOfObject(s object, name string, depth int) string {
-	if ref, isRef := referenceOf(s); isRef && onlyAnnotated(s) {
+	if ref := v.aliased(s); ref != "" {
 		return v.reference(ref, name, depth)
 	}
 	if s = v.resolve(s, depth); s == nil {
@@ -81,7 +81,7 @@ func (v *view) typeOfObject(s object, name string, depth int) string {
 	if values := asList(s["enum"]); len(values) > 0 {
 		return v.literal(values)
 	}
-	if branches := v.branches(s, depth); branches != nil {
+	if branches := v.alternatives(s, depth, true); branches != nil {
 		var parts []string
 		for i, b := range branches {
 			parts = append(parts, v.typeOf(b, name+strconv.Itoa(i+1), depth+1))
@@ -96,21 +96,6 @@ func (v *view) typeOfObject(s object, name string, depth int) string {
 		return v.union(parts)
 	}
 	return v.basicType(s, s["type"], name, depth)
-}
-
-// onlyAnnotated reports whether a schema with a reference accepts the same values as its target. If it has several
-// references, such as $ref and $dynamicRef, only that of referenceOf counts: the schema may then accept fewer values.
-func onlyAnnotated(s object) bool {
-	for key := range s {
-		switch key {
-		case "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment":
-		default:
-			if !slices.Contains(referenceKeys, key) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // reference returns the type of a $ref. A recursive reference is the name of its class, or Any.
