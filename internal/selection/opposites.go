@@ -45,6 +45,7 @@ func opposed(a, b string) bool {
 var particles = []string{"in", "out", "on", "off", "up", "down"}
 
 // stemsOf returns the stems of a text, with the verbs and their particles joined that are in the table of opposites.
+// "Stop following" has the stem of "unfollow", too.
 func stemsOf(text string, stem func(string) string) map[string]bool {
 	const reach = 4 // words from a verb to its particle
 	words, out := terms.Words(text), map[string]bool{}
@@ -52,14 +53,34 @@ func stemsOf(text string, stem func(string) string) map[string]bool {
 		if rest, ok := strings.CutPrefix(w, "un"); ok { // the stem of "unarchive" does not end with that of "archive"
 			out["un"+stem(rest)] = true
 		}
+		if i > 0 && stops(words[i-1]) {
+			out["un"+stem(w)] = true
+		}
 		out[stem(w)] = true
 		for _, next := range words[i+1 : min(len(words), i+1+reach)] {
-			if slices.Contains(particles, next) && oppositeTable()[w+next] != nil {
-				out[w+next] = true
+			if !slices.Contains(particles, next) {
+				continue
+			}
+			if verb := stem(w) + next; oppositeTable()[verb] != nil {
+				out[verb] = true
 			}
 		}
 	}
 	return out
+}
+
+func stops(word string) bool { return word == "stop" || word == "quit" || word == "cease" }
+
+// requested returns the stems of the verbs in a query, without the participles, which may say in which state a thing
+// is: "restore an archived thread" does not request to archive it, nor does "stop following" request to follow.
+func requested(words []string) map[string]bool {
+	var verbs []string
+	for i, w := range words {
+		if !strings.HasSuffix(w, "ed") && !(strings.HasSuffix(w, "ing") && i > 0 && stops(words[i-1])) {
+			verbs = append(verbs, w)
+		}
+	}
+	return stemsOf(strings.Join(verbs, " "), terms.Stem)
 }
 
 // opposition says that a tool does the opposite of a query that asks for something else than what the tool does.
@@ -69,7 +90,7 @@ type opposition struct {
 }
 
 // findOppositions returns the tools by the stems that mean the opposite of a word in their names. If a tool has such a
-// stem itself, it is not listed for it.
+// stem itself, it is not listed for it. One that ends something, such as end_recording, is not listed for "unrecord".
 func findOppositions(tools []Tool) map[string][]opposition {
 	stems := map[string]string{}
 	stem := func(word string) string {
@@ -83,9 +104,11 @@ func findOppositions(tools []Tool) map[string][]opposition {
 	out := map[string][]opposition{}
 	for i := range tools {
 		own := stemsOf(tools[i].Name+" "+tools[i].Description, stem)
-		for does := range stemsOf(tools[i].Name, stem) {
+		verbs := stemsOf(tools[i].Name, stem)
+		ends := slices.ContainsFunc(oppositeTable()["start"], func(s string) bool { return verbs[s] })
+		for does := range verbs {
 			for _, asked := range opposites(does) {
-				if !own[asked] {
+				if !own[asked] && !(ends && asked == "un"+does) {
 					out[asked] = append(out[asked], opposition{int32(i), does})
 				}
 			}
@@ -96,10 +119,11 @@ func findOppositions(tools []Tool) map[string][]opposition {
 
 // opposing returns the tools that do the opposite of what a query requests.
 func (s *Index) opposing(sentence string) map[int32]bool {
-	asked, out := stemsOf(terms.Literals(sentence), terms.Stem), map[int32]bool{}
-	for word := range asked {
+	sentence = terms.Literals(sentence)
+	verbs, out := requested(terms.Words(sentence)), map[int32]bool{}
+	for word := range stemsOf(sentence, terms.Stem) {
 		for _, o := range s.oppositions[word] {
-			if !asked[o.does] {
+			if !verbs[o.does] {
 				out[o.tool] = true
 			}
 		}
