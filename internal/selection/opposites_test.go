@@ -24,8 +24,8 @@ func TestOpposites(t *testing.T) {
 		tool("archive_thread", "Archive a thread."),
 		tool("follow_author", "Follow an author."),
 		tool("end_recording", "End a recording."),
-		tool("words", "Off, disable, down, unzip, extract, take, restore, stop, switch, shut and power are words."),
-		tool("more_words", "Unmount, unfreeze, unarchive, unmute, out, newest, decode and remove are words."),
+		tool("words", "Off, disable, down, unzip, extract, take, restore, stop, switch, shut and power, "+
+			"unmount, unfreeze, unarchive, unmute, out, newest, decode and remove are words."),
 	})
 	for _, c := range []struct{ query, opposite, same string }{
 		{"unmount the volume", "mount_volume", "mount the volume"},
