@@ -103,8 +103,8 @@ func (s *stdioStream) messages(line []byte) ([]byte, error) {
 	return all, nil
 }
 
-// maxID is the largest absolute value of an id that is a number: the SDK reads ids as floating-point numbers, which are
-// exact up to this value.
+// maxID is the largest absolute value of an id or progress token that is a number: the SDK reads them as floating-point
+// numbers, which are exact up to this value.
 const maxID = 1 << 53
 
 // checkMessage returns an error for a message that the SDK cannot decode, or that checkID refuses.
@@ -115,8 +115,8 @@ func checkMessage(message []byte) error {
 	return checkID(message)
 }
 
-// checkID returns an error for a message to which the SDK would respond with a different id or not at all, so that the
-// client would wait forever.
+// checkID returns an error for a message to which the SDK would respond with a different id or progress token, or not at
+// all, so that the client would wait forever.
 func checkID(message []byte) error {
 	var m map[string]json.RawMessage
 	_ = json.Unmarshal(message, &m) // if the message is not an object, m stays empty, and the SDK refuses the message
@@ -126,10 +126,27 @@ func checkID(message []byte) error {
 	} else if isCall && string(id) == "null" {
 		return errors.New("id is null")
 	}
-	if hasID && bytes.ContainsAny(id[:1], "-0123456789") {
-		if n, err := strconv.ParseInt(string(id), 10, 64); err != nil || n > maxID || n < -maxID {
-			return fmt.Errorf("id %.40s: want a string, or a whole number from %d to %d", id, -maxID, maxID)
-		}
+	if err := checkExact("id", id); err != nil {
+		return err
+	}
+	var params struct {
+		Meta struct {
+			ProgressToken json.RawMessage `json:"progressToken"`
+		} `json:"_meta"`
+	}
+	if bytes.Contains(m["params"], []byte(`"progressToken"`)) { // else do not parse what may be large
+		_ = json.Unmarshal(m["params"], &params) // it has what could be read before an error
+	}
+	return checkExact("progressToken", params.Meta.ProgressToken)
+}
+
+// checkExact returns an error for a number that the SDK would change.
+func checkExact(name string, value json.RawMessage) error {
+	if len(value) == 0 || !bytes.ContainsAny(value[:1], "-0123456789") {
+		return nil
+	}
+	if n, err := strconv.ParseInt(string(value), 10, 64); err != nil || n > maxID || n < -maxID {
+		return fmt.Errorf("%s %.40s: want a string, or a whole number from %d to %d", name, value, -maxID, maxID)
 	}
 	return nil
 }
