@@ -41,11 +41,19 @@ func TestForgottenSession(t *testing.T) {
 		current.Store(&h)
 	}
 	restart()
-	var forgetful atomic.Bool
+	var forgetful, refuseNext atomic.Bool
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
 		if forgetful.Load() && bytes.Contains(data, []byte("tools/")) { // tools/list and tools/call
 			http.Error(w, "no session", http.StatusNotFound)
+			return
+		}
+		if bytes.Contains(data, []byte("tools/")) && refuseNext.CompareAndSwap(true, false) {
+			var request struct{ ID json.RawMessage }
+			_ = json.Unmarshal(data, &request) // of the SDK
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32001,"message":"Session not found"}}`, request.ID)
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(data))
@@ -78,6 +86,13 @@ func TestForgottenSession(t *testing.T) {
 			}
 		}
 	}
+	for _, hash := range []string{"", defs[0].Hash()} {
+		expireList()
+		refuseNext.Store(true)
+		if err := call(hash, false); err != nil || refuseNext.Load() {
+			t.Errorf("a call whose session is not found (hash %q) = %v, want nil", hash, err)
+		}
+	}
 	forgetful.Store(true)
 	for _, hash := range []string{"", defs[0].Hash()} {
 		err := call(hash, false)
@@ -87,8 +102,8 @@ func TestForgottenSession(t *testing.T) {
 		}
 	}
 	m.Close()
-	if made.Load() != 4 || strings.Contains(out.String(), "session ID") {
-		t.Errorf("%d calls were made, want 4; the log:\n%s", made.Load(), out)
+	if made.Load() != 6 || strings.Contains(out.String(), "session ID") {
+		t.Errorf("%d calls were made, want 6; the log:\n%s", made.Load(), out)
 	}
 }
 
