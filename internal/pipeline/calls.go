@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -114,9 +116,9 @@ func (t task) progressEmitter(ctx context.Context, c executor.Call) func(string,
 // progressText describes the progress of a call. With the privacy mode broker, the server's message has privacy tokens
 // in place of values, as the call's result does.
 func (t task) progressText(c executor.Call, message string, done, total float64) string {
-	text := fmt.Sprintf("%s/%s: %g", c.Server, c.Tool, done)
+	text := fmt.Sprintf("%s/%s: %s", c.Server, c.Tool, plain(done))
 	if total > 0 {
-		text += fmt.Sprintf(" of %g", total)
+		text += " of " + plain(total)
 	}
 	if t.tokens.Broker() {
 		message = t.tokens.ReplaceAtOnce(message)
@@ -125,6 +127,14 @@ func (t task) progressText(c executor.Call, message string, done, total float64)
 		text += ": " + message
 	}
 	return text
+}
+
+// plain returns a number without an exponent, unless it would be very long.
+func plain(f float64) string {
+	if math.Abs(f) >= 1e21 {
+		return strconv.FormatFloat(f, 'g', -1, 64)
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
 }
 
 // closeCalls waits until the calls are in the journal, where the next run finds them, and are audited.

@@ -94,14 +94,14 @@ func TestProgressHasTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return task{tokens: f.Task("acme", "1")}.progressText(call, "sent to ada@example.org", 1, 2)
+		return task{tokens: f.Task("acme", "1")}.progressText(call, "sent to ada@example.org", 1234567.5, 1<<53)
 	}
-	if got := text(privacy.Broker); !strings.HasPrefix(got, "mail/send: 1 of 2: sent to [EMAIL_") ||
+	if got := text(privacy.Broker); !strings.HasPrefix(got, "mail/send: 1234567.5 of 9007199254740992: sent to [EMAIL_") ||
 		strings.Contains(got, "ada@") {
 		t.Errorf("progress with broker = %q, want a token in place of the address", got)
 	}
 	for _, mode := range []privacy.Mode{privacy.Egress, privacy.Off} {
-		if got, want := text(mode), "mail/send: 1 of 2: sent to ada@example.org"; got != want {
+		if got, want := text(mode), "mail/send: 1234567.5 of 9007199254740992: sent to ada@example.org"; got != want {
 			t.Errorf("progress with mode %d = %q, want %q", mode, got, want)
 		}
 	}
