@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from opcode import opmap
 from time import monotonic as _monotonic
 from types import FunctionType, ModuleType
 from typing import Any, Callable, Dict, TypeVar
@@ -125,8 +126,12 @@ class Package(ModuleType):
             raise AttributeError("module %r has no attribute %r" % (self.__name__, name))
         functions = list(tools.values())
         hint = _nearest(name, functions) or "; it has " + ", ".join(sorted(functions)[:20])
-        # `from … import …` drops the text of an AttributeError, but not of an ImportError.
-        raise ImportError("%s has no tool %r%s" % (self.__name__, name, hint), name=self.__name__)
+        message = "%s has no tool %r%s" % (self.__name__, name, hint)
+        caller = sys._getframe(1)
+        if caller.f_code.co_code[caller.f_lasti] == opmap["IMPORT_FROM"]:
+            # `from … import …` drops the text of an AttributeError, but not of an ImportError.
+            raise ImportError(message, name=self.__name__)
+        raise AttributeError(message)
 
     def __dir__(self) -> list[str]:
         tools: Dict[str, str] = self.__dict__.get("_tools", {})

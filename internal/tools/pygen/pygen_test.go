@@ -595,6 +595,10 @@ func TestErrorsNameTheNearest(t *testing.T) {
 	}{
 		{
 			request{Server: "weather", Function: "get_wether"},
+			"AttributeError: servers.weather has no tool 'get_wether'; did you mean get_weather?",
+		},
+		{
+			request{Program: "from servers.weather import get_wether"},
 			"ImportError: servers.weather has no tool 'get_wether'; did you mean get_weather?",
 		},
 		{
@@ -620,8 +624,9 @@ func TestErrorsNameTheNearest(t *testing.T) {
 import servers.weather.get_weather
 from servers.weather import get_weather as b
 import servers.weather
-print(a is b, b is servers.weather.get_weather, a("x")["arguments"])`
-	if got := runPython(t, p.dir, probe); got != "True True {'location': 'x'}\n" {
+print(a is b, b is servers.weather.get_weather, a("x")["arguments"])
+print(hasattr(servers.weather, "nope"), getattr(servers.weather, "nope", None))`
+	if got := runPython(t, p.dir, probe); got != "True True {'location': 'x'}\nFalse None\n" {
 		t.Errorf("imports print %q, want the same function twice", got)
 	}
 }
