@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
@@ -21,7 +22,7 @@ func TestArgumentProblems(t *testing.T) {
 			`arguments: files[]: missing properties: ["name"]`,
 		},
 		{
-			map[string]any{"code": "x", "workspace": "a b"},
+			map[string]any{"code": "x", "workspace": "a b", "wait_ms": json.RawMessage("1e3")},
 			`workspace "a b": a name is 1 to 63 letters (a-z, A-Z), digits, _ and -, and starts with a letter or digit`,
 		},
 	} {

@@ -141,7 +141,7 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 		}
 	}
 	if err == nil {
-		err = json.Unmarshal(raw, in)
+		err = strictjson.DecodeOpen(raw, in) // reads whole numbers in each form, such as 1e3
 	}
 	if err != nil {
 		return badArgument("arguments: %v", err)
