@@ -115,8 +115,8 @@ func checkMessage(message []byte) error {
 	return checkID(message)
 }
 
-// checkID returns an error for a message to which the SDK would respond with a different id or progress token, or not at
-// all, so that the client would wait forever.
+// checkID returns an error for a message to which the SDK would respond with a different id or progress token, or not
+// at all, so that the client would wait forever.
 func checkID(message []byte) error {
 	var m map[string]json.RawMessage
 	_ = json.Unmarshal(message, &m) // if the message is not an object, m stays empty, and the SDK refuses the message

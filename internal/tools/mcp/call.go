@@ -167,8 +167,8 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, httpRef
 	return out
 }
 
-// judges reports whether an error's code is about the request itself. With the status 404, others say that the server no
-// longer has the session.
+// judges reports whether an error's code is about the request itself. With the status 404, others say that the server
+// no longer has the session.
 func judges(code int64) bool {
 	return slices.Contains([]int64{
 		jsonrpc.CodeMethodNotFound, jsonrpc.CodeInvalidParams, jsonrpc.CodeInternalError, jsonrpc.CodeParseError,

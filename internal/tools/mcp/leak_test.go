@@ -53,7 +53,8 @@ func TestForgottenSession(t *testing.T) {
 			_ = json.Unmarshal(data, &request) // of the SDK
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32001,"message":"Session not found"}}`, request.ID)
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32001,"message":"Session not found"}}`,
+				request.ID)
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(data))

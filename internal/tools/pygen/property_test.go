@@ -247,8 +247,8 @@ func TestDocstrings(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	out := runPython(t, "", "import ast, json\nprint(json.dumps([ast.literal_eval(doc).strip() for doc in json.load(open("+
-		tools.PyString(file)+"))]))")
+	out := runPython(t, "", "import ast, json\ndocs = json.load(open("+tools.PyString(file)+"))\n"+
+		"print(json.dumps([ast.literal_eval(doc).strip() for doc in docs]))")
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
