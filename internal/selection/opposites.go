@@ -76,7 +76,8 @@ func stops(word string) bool { return word == "stop" || word == "quit" || word =
 func requested(words []string) map[string]bool {
 	var verbs []string
 	for i, w := range words {
-		if !strings.HasSuffix(w, "ed") && !(strings.HasSuffix(w, "ing") && i > 0 && stops(words[i-1])) {
+		stopped := strings.HasSuffix(w, "ing") && i > 0 && stops(words[i-1])
+		if !strings.HasSuffix(w, "ed") && !stopped {
 			verbs = append(verbs, w)
 		}
 	}
@@ -108,7 +109,7 @@ func findOppositions(tools []Tool) map[string][]opposition {
 		ends := slices.ContainsFunc(oppositeTable()["start"], func(s string) bool { return verbs[s] })
 		for does := range verbs {
 			for _, asked := range opposites(does) {
-				if !own[asked] && !(ends && asked == "un"+does) {
+				if undoes := ends && asked == "un"+does; !own[asked] && !undoes {
 					out[asked] = append(out[asked], opposition{int32(i), does})
 				}
 			}
