@@ -80,13 +80,19 @@ func Check(pattern string) error {
 	return Reason(err)
 }
 
-// Reason returns what is wrong with a pattern, from an error of package regexp, whose text names the package's parser.
+// Reason returns what is wrong with a pattern, from an error of package regexp, whose text names the package's parser. A
+// *syntax.Error stays one.
 func Reason(err error) error {
 	if e, ok := errors.AsType[*syntax.Error](err); ok {
-		return fmt.Errorf("%s: `%s`", e.Code, e.Expr)
+		return notRE2{e}
 	}
 	return err
 }
+
+type notRE2 struct{ err *syntax.Error }
+
+func (e notRE2) Error() string { return fmt.Sprintf("%s: `%s`", e.err.Code, e.err.Expr) }
+func (e notRE2) Unwrap() error { return e.err }
 
 // size returns how many parts a pattern has if its repeats are written out, but at most MaxSize+1, and how many ends of
 // ranges its classes have, which the copies of a class share.
