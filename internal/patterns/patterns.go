@@ -84,15 +84,15 @@ func Check(pattern string) error {
 // *syntax.Error stays one.
 func Reason(err error) error {
 	if e, ok := errors.AsType[*syntax.Error](err); ok {
-		return notRE2{e}
+		return syntaxError{e}
 	}
 	return err
 }
 
-type notRE2 struct{ err *syntax.Error }
+type syntaxError struct{ err *syntax.Error }
 
-func (e notRE2) Error() string { return fmt.Sprintf("%s: `%s`", e.err.Code, e.err.Expr) }
-func (e notRE2) Unwrap() error { return e.err }
+func (e syntaxError) Error() string { return fmt.Sprintf("%s: `%s`", e.err.Code, e.err.Expr) }
+func (e syntaxError) Unwrap() error { return e.err }
 
 // size returns how many parts a pattern has if its repeats are written out, but at most MaxSize+1, and how many ends of
 // ranges its classes have, which the copies of a class share.

@@ -106,8 +106,8 @@ func TestTables(t *testing.T) {
 	for task, want := range map[string]string{
 		"What is the average salary of users?":              "Rows without a value of salary: 1 of 2\n",
 		"Query database for users and calculate statistics": "Columns without statistics: id, bonus\n",
-		"Query database for users, filter for salary not 90 and count them": "Rows without a value of salary: 1 " +
-			"of 2\nRows kept: 1 of 2\n",
+		"Query database for users, filter for salary not 90 and count them": "Rows without a value of salary: " +
+			"1 of 2\nRows kept: 1 of 2\n",
 	} {
 		h := everydayHarness(t)
 		h.write("servers/database/__init__.py", "def query(sql):\n    return "+salaries+"\n")
