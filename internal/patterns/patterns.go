@@ -80,7 +80,7 @@ func Check(pattern string) error {
 	return Reason(err)
 }
 
-// Reason returns what is wrong with a pattern, from an error of package regexp, whose text names the package's parser. A
+// Reason returns what is wrong with a pattern, from an error of package regexp, whose own text names its parser. A
 // *syntax.Error stays one.
 func Reason(err error) error {
 	if e, ok := errors.AsType[*syntax.Error](err); ok {
