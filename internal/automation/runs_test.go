@@ -203,9 +203,15 @@ func TestLostAdvances(t *testing.T) {
 		})
 	}
 	group.Wait()
-	alarms, err := w.store.List(t.Context(), engine.KindAlarm, "acme")
-	if err != nil || len(alarms) > 0 {
-		t.Errorf("%d alarms are left after the runs, %v, want none", len(alarms), err)
+	for deadline := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
+		// An advance that was lost after it had ended the run removes the alarm when it is repeated.
+		alarms, err := w.store.List(t.Context(), engine.KindAlarm, "acme")
+		if err == nil && len(alarms) == 0 {
+			break
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%d alarms are left after the runs, %v, want none", len(alarms), err)
+		}
 	}
 	runs, err := e.List(t.Context(), "acme", 10)
 	if err != nil || len(runs) != 10 {
