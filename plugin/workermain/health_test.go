@@ -96,7 +96,7 @@ func TestStartFails(t *testing.T) {
 		code   int
 	}{
 		"password of the queue":        {func(f *config.FleetFile) { f.NATS.Password = "wrong" }, "Authorization", 1},
-		"bucket of the object store":   {func(f *config.FleetFile) { f.S3.Bucket = "wrong" }, "does not exist", 1},
+		"bucket of the object store":   {func(f *config.FleetFile) { f.S3.Bucket = "wrong" }, "has no bucket wrong", 2},
 		"password of the object store": {func(f *config.FleetFile) { f.S3.SecretKey = "wrong" }, "refuses access", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
