@@ -148,6 +148,7 @@ var imports = map[string][]string{
 	"internal/arch":      nil,
 	"internal/logtest":   nil,
 
+	"internal/pythontest": nil,
 	"internal/sourcetest": nil, // for tests that read the source
 
 	// The edges, which convert settings and requests into values.
@@ -266,8 +267,12 @@ var base = []string{
 // testOnly lists packages that only tests may import: they are in no released binary.
 var testOnly = []string{
 	"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest",
-	"internal/up/uptest", "internal/faulttest", "internal/logtest", "internal/sourcetest", "testing",
+	"internal/up/uptest", "internal/faulttest", "internal/logtest", "internal/pythontest", "internal/sourcetest",
+	"testing",
 }
+
+// testHelpers lists packages that all tests may import.
+var testHelpers = []string{"internal/logtest", "internal/pythontest", "internal/sourcetest"}
 
 // TestImports checks the imports of each Go file against the table, and that the table permits no other imports.
 func TestImports(t *testing.T) {
@@ -357,8 +362,7 @@ func check(pkg, imported string, test bool) string {
 	case under(ours, "test/...") && !under(pkg, "test/..."):
 		return "it is only for developers"
 	case exempt(pkg) || ours == pkg || slices.ContainsFunc(imports[pkg], func(p string) bool { return under(ours, p) }):
-	case test && (ours == "internal/logtest" || ours == "internal/sourcetest" || under(ours, pkg+"/...") ||
-		testFixture(pkg, ours)):
+	case test && (slices.Contains(testHelpers, ours) || under(ours, pkg+"/...") || testFixture(pkg, ours)):
 	default:
 		return "not in the table of internal/arch"
 	}

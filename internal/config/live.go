@@ -139,8 +139,8 @@ func (c *Config) ownPaths() []ownPath {
 
 // fileVariables matches the environment variables with files and directories that the fleet, pip or a registry's client
 // reads.
-var fileVariables = regexp.MustCompile(`^(?:PATH|DOCKER_CONFIG|REGISTRY_AUTH_FILE|XDG_CONFIG_(?:HOME|DIRS)|XDG_RUNTIME_DIR|` +
-	`SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|NETRC|OTEL_EXPORTER_OTLP_.*|PIP_.*)$`)
+var fileVariables = regexp.MustCompile(`^(?:PATH|DOCKER_CONFIG|REGISTRY_AUTH_FILE|XDG_CONFIG_(?:HOME|DIRS)|` +
+	`XDG_RUNTIME_DIR|SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|NETRC|OTEL_EXPORTER_OTLP_.*|PIP_.*)$`)
 
 // paths returns what in the settings of a server may be a path: an interpreter runs what its arguments and environment
 // name, in many ways. It does not find paths that a program composes.

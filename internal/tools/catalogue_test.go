@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/codefleet/codefleet/internal/pythontest"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -174,7 +175,7 @@ func TestMisplacedFileIsListedAtOnce(t *testing.T) {
 
 // A file that crashes the parser is broken; the others are still checked.
 func TestCheckerSurvivesHostileFiles(t *testing.T) {
-	check := tools.PythonChecker(findPython(t))
+	check := tools.PythonChecker(pythontest.Find(t))
 	bad, err := check(t.Context(), map[string][]byte{
 		"deep": []byte("x = " + strings.Repeat("(", 100000) + "1" + strings.Repeat(")", 100000)),
 		"neg":  []byte("x = " + strings.Repeat("-", 200000) + "1"),
@@ -198,7 +199,7 @@ func TestCheckerSurvivesHostileFiles(t *testing.T) {
 
 // A file that crashes the parser is broken even if it is the only one. An interpreter that fails makes no file broken.
 func TestCheckOfOneFile(t *testing.T) {
-	check := tools.PythonChecker(findPython(t))
+	check := tools.PythonChecker(pythontest.Find(t))
 	deep := map[string][]byte{"deep": []byte("x = " + strings.Repeat("-", 5_000_000) + "1")}
 	if bad, err := check(t.Context(), deep); err != nil || bad["deep"].Message == "" {
 		t.Errorf("check of one file that crashes the parser = %v, %v; want it broken", bad, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/pythontest"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/tools"
 )
@@ -29,22 +30,6 @@ func pack(t *testing.T, dir string) tools.Version {
 		t.Fatal(err)
 	}
 	return v
-}
-
-// findPython returns the path of an interpreter. Without one, it skips the test, or fails it if CODEFLEET_TEST_NO_SKIP
-// is set.
-func findPython(tb testing.TB) string {
-	tb.Helper()
-	for _, name := range []string{"/usr/bin/python3", "python3"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {
-		tb.Fatal("no python3 on this host")
-	}
-	tb.Skip("no python3 on this host")
-	return ""
 }
 
 func TestVersions(t *testing.T) {
@@ -104,7 +89,7 @@ func TestVersions(t *testing.T) {
 	if next := pack(t, dir); next.ID == v.ID {
 		t.Error("the version with a new tool has the same ID, want another")
 	}
-	cmd := exec.Command(findPython(t), "-S", "-B", "-c", "from servers.mine import f; print(f())")
+	cmd := exec.Command(pythontest.Find(t), "-S", "-B", "-c", "from servers.mine import f; print(f())")
 	cmd.Env = []string{"PYTHONPATH=" + at}
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "42\n" {
 		t.Errorf("from servers.mine import f = %s, %v; want 42", out, err)
@@ -154,7 +139,7 @@ func TestImportsAsListed(t *testing.T) {
 	program := "from servers.mine import g, h; import servers.mine as m; from servers.größe import maß\n" +
 		"print(g(), h(), m.g(), maß(), 'g' in dir(m))\n" +
 		"try: from servers.mine import gg\nexcept ImportError as e: print(e)"
-	cmd := exec.Command(findPython(t), "-S", "-B", "-c", program)
+	cmd := exec.Command(pythontest.Find(t), "-S", "-B", "-c", program)
 	cmd.Env = []string{"PYTHONPATH=" + filepath.Join(host, v.ID), "LANG=C.UTF-8"}
 	out, err := cmd.CombinedOutput()
 	if want := "1 1 1 3 True\nservers.mine has no tool 'gg'; did you mean g?\n"; err != nil || string(out) != want {

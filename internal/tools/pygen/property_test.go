@@ -18,6 +18,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"pgregory.net/rapid"
 
+	"github.com/codefleet/codefleet/internal/pythontest"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -27,7 +28,7 @@ func runPython(t *testing.T, dir, code string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(findPython(t), "-S", "-B", "-c", code)
+	cmd := exec.Command(pythontest.Find(t), "-S", "-B", "-c", code)
 	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + testdata}
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/pythontest"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -45,7 +46,7 @@ func startPython(tb testing.TB) *python {
 		tb.Fatal(err)
 	}
 	dir := tb.TempDir()
-	cmd := exec.Command(findPython(tb), "-S", "-B", filepath.Join(testdata, "harness.py"))
+	cmd := exec.Command(pythontest.Find(tb), "-S", "-B", filepath.Join(testdata, "harness.py"))
 	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + testdata, "LANG=C.UTF-8"}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -64,22 +65,6 @@ func startPython(tb testing.TB) *python {
 		_ = cmd.Wait()
 	})
 	return &python{t: tb, dir: dir, in: in, out: bufio.NewReaderSize(out, 1<<20)}
-}
-
-// findPython returns the path of an interpreter. Without one, it skips the test, or fails it if CODEFLEET_TEST_NO_SKIP
-// is set.
-func findPython(tb testing.TB) string {
-	tb.Helper()
-	for _, name := range []string{"/usr/bin/python3", "python3"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {
-		tb.Fatal("no python3 on this host")
-	}
-	tb.Skip("no python3 on this host")
-	return ""
 }
 
 func (p *python) write(pkg Package) {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/pythontest"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
@@ -222,7 +223,7 @@ func program(tb testing.TB, dir string, e *broker.Execution, code string) string
 	if err != nil {
 		tb.Fatal(err)
 	}
-	cmd := exec.CommandContext(tb.Context(), findPython(tb), "-S", "-B", "-c", code)
+	cmd := exec.CommandContext(tb.Context(), pythontest.Find(tb), "-S", "-B", "-c", code)
 	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + client, "LANG=C.UTF-8", "CALLS=3", "RESPONSES=4"}
 	callsRead, callsWrite, err := os.Pipe()
 	if err != nil {

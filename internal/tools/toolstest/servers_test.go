@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/pythontest"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/servers"
 )
@@ -24,27 +25,11 @@ func TestPythonModules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(findPython(t), "-B", script)
+	cmd := exec.Command(pythontest.Find(t), "-B", script)
 	cmd.Env = []string{"PYTHONPATH=" + dir, "LANG=C.UTF-8"}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("run the Python tests = %v, want nil\n%s", err, out)
 	}
-}
-
-// findPython returns the path of an interpreter. Without one, it skips the test, or fails it if CODEFLEET_TEST_NO_SKIP
-// is set.
-func findPython(tb testing.TB) string {
-	tb.Helper()
-	for _, name := range []string{"/usr/bin/python3", "python3"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {
-		tb.Fatal("no python3 on this host")
-	}
-	tb.Skip("no python3 on this host")
-	return ""
 }
 
 func TestShippedTools(t *testing.T) {
