@@ -70,5 +70,7 @@ func (k *checker) guardrails(key, level string, o guardrails.Options) {
 		for _, err := range list.Unwrap() {
 			k.bad(key, "%v", err)
 		}
+	} else if err != nil {
+		k.bad(key, "%v", err)
 	}
 }

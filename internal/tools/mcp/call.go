@@ -138,7 +138,7 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, httpRef
 		out.Reason, out.Err = tools.TooLarge, errors.New(wire.Message)
 	case isWire && wire.Code == codeMalformed:
 		out.Reason, out.Err = tools.Protocol, errors.New(text.Printable(u.redactor.excerpt(wire.Message, maxMessage)))
-	case isWire && !transportCode(wire.Code) && (status != http.StatusNotFound || judges(wire.Code)):
+	case isWire && !transportCode(wire.Code) && (status != http.StatusNotFound || !noSession(wire.Code)):
 		s.invalidateTools()
 		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(wire.Message)
 		if len(wire.Data) <= maxErrorData && string(wire.Data) != "null" {
@@ -167,13 +167,9 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, httpRef
 	return out
 }
 
-// judges reports whether an error's code is about the request itself. With the status 404, others say that the server
-// no longer has the session.
-func judges(code int64) bool {
-	return slices.Contains([]int64{
-		jsonrpc.CodeMethodNotFound, jsonrpc.CodeInvalidParams, jsonrpc.CodeInternalError, jsonrpc.CodeParseError,
-	}, code)
-}
+// noSession reports whether servers use an error's code, with the status 404, if they no longer have the session. Other
+// codes are about the call, which may have had an effect.
+func noSession(code int64) bool { return code == jsonrpc.CodeInvalidRequest || code == -32000 }
 
 // isResponse reports whether an error was the server's response, so that the connection works.
 func isResponse(err error) bool {

@@ -53,7 +53,7 @@ func TestForgottenSession(t *testing.T) {
 			_ = json.Unmarshal(data, &request) // of the SDK
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32001,"message":"Session not found"}}`,
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32600,"message":"Session not found"}}`,
 				request.ID)
 			return
 		}
